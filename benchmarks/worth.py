@@ -14,7 +14,7 @@ the picture come from that file, with --print alone.
 
 Ways: the baseline of litebert (words counted, fitted on the same rows) costs no cell of its own,
 because every run shows it. `frozen` is the encoder under a linear model, `encoder` the encoder
-fine-tuned, `student` what `litebert distill` makes of that with at most 4M parameters (8 bits),
+fine-tuned, `student` what `litebert distill` makes of that with at most 2M parameters (8 bits),
 and `scratch-10` and `scratch-60` are albert-next-tiny after so many minutes of --text.
 
 Tasks: sst2-1000, sst2-8000, sst2 (67,349 rows), topics (the article that a question of SQuAD is
@@ -53,7 +53,7 @@ TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut1
 WAYS = ("encoder", "student", "scratch-10", "scratch-60")
 """Ways that have cells; `frozen` and `baseline` are shown by the cells of `encoder`."""
 COLUMNS = ("baseline", "frozen", *WAYS)
-STUDENT = ("--size", "4M", "--epochs", "3")
+STUDENT = ("--size", "2M", "--epochs", "3")
 """Options of litebert distill."""
 ROUNDS, TEXTS = 5, 256
 """Rounds and texts of the measurement of speed."""

@@ -31,6 +31,7 @@ FILES = (
     "student/model/model.safetensors",
     "int8/model.onnx",
     "text.txt",
+    "phrases.txt",
     "tokenizer/tokenizer.json",
 )
 """The files of a distillation that must not depend on a kill."""
@@ -52,7 +53,7 @@ def list_words(place: Path, out: Path, *more: object, teacher: object = "baselin
     """The words of a quick distillation."""
     data = ("--data", place / "train.csv", "--dev", place / "dev.csv")
     small = ("--size", "120k", "--vocab-size", 200, "--budget", "6 steps")
-    quick = ("--unlabeled", place / "more.txt", "--epochs", 1, "--no-restart")
+    quick = ("--unlabeled", place / "more.txt", "--phrases", 40, "--epochs", 1, "--no-restart")
     words = ("distill", teacher, *data, *small, *quick, "--max-drop", 100, "--out", out, *more)
     return [str(word) for word in words]
 
@@ -89,7 +90,7 @@ def test_the_table_compares_four_models(run: Run, place: Path, whole: Path) -> N
     assert results["rows"][1]["score"] == pytest.approx(student["accuracy"], abs=0.04)
     assert results["rows"][0]["score"] == student["baseline"]["scores"]["accuracy"]
     assert "baseline" in results["advice"][0]
-    assert err.count("is whole") == 6  # nothing is made twice
+    assert err.count("is whole") == 7  # nothing is made twice
     assert (whole / "distill.json").read_bytes() == before
     card = (whole / "README.md").read_text()
     assert "| student, 8 bits |" in card
@@ -105,6 +106,24 @@ def test_every_step_can_be_run_by_hand(run: Run, place: Path, whole: Path, tmp_p
     assert verbs == ["tokenizer", "prepare", "pretrain", "finetune", "export"]
     assert "120,000" not in err
     assert "parameters" in err
+
+
+def test_the_teacher_answers_phrases_of_the_texts(
+    run: Run, place: Path, whole: Path, tmp_path: Path
+) -> None:
+    phrases = (whole / "phrases.txt").read_text().splitlines()
+    assert len(phrases) == 40
+    texts = (whole / "text.txt").read_text().splitlines()
+    assert not set(phrases) & set(texts)
+    record = json.loads((whole / "student" / "finetune.json").read_text())
+    rows = 60 + len((place / "more.txt").read_text().splitlines()) + 40
+    assert any(f"for {rows} training rows" in sentence for sentence in record["chosen"])
+    words = list_words(place, tmp_path / "run", "--dry-run")
+    place_of_count = words.index("--phrases")
+    without = [*words[:place_of_count], "--phrases", "0", *words[place_of_count + 2 :]]
+    assert "phrases.txt" not in run(*without)[2]
+    default = [*words[:place_of_count], *words[place_of_count + 2 :]]
+    assert f"up to {20 * len(texts):,} random phrases" in run(*default)[2]
 
 
 def test_the_student_answers(whole: Path) -> None:
@@ -192,6 +211,7 @@ def test_an_encoder_is_fine_tuned_before_it_teaches(
         (("--vocab-size", "300"), ("--vocab-size 200", "--vocab-size 300")),
         (("--train.seed", "3"), ("--train.seed 3",)),
         (("--max-drop", "1"), ("--max-drop 100", "--max-drop 1")),
+        (("--phrases", "0"), ("--phrases 40", "--phrases 0")),
     ],
 )
 def test_another_command_on_the_folder_is_refused(
@@ -217,6 +237,7 @@ def test_another_command_on_the_folder_is_refused(
         ({"--size": "0.5"}, ("--size", "0.5", "2M")),
         ({"--size": "1k"}, ("--size", "1,000")),
         ({"--budget": "soon"}, ("--budget", "soon")),
+        ({"--phrases": "-1"}, ("--phrases", "-1", "10,000,000")),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
         (

@@ -57,6 +57,9 @@ class DistillArguments:
     """table for your own data, or a GLUE task; it answers with a class, labels or a number."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers; as in litebert finetune."""
+    phrases: int | None = None
+    """Random phrases of the texts for the teacher to answer, 0 for none; by default as many as the
+    texts need."""
     size: str = "2M"
     """Parameters of the student at most, such as 500k, 2M or 10M."""
     tokenizer: Literal["new", "teacher"] = "new"
@@ -137,6 +140,7 @@ def _make_request(
         task=arguments.task,
         task_words=tuple(list_option_words(options)),
         unlabeled=arguments.unlabeled,
+        phrases=arguments.phrases,
         size=arguments.size,
         tokenizer=arguments.tokenizer,
         vocab_size=arguments.vocab_size,

@@ -89,16 +89,16 @@ def make_student(hidden: int, vocab_size: int) -> Config:
     """Make the recipe of a student that learns a task afterwards, with a hidden size of
     `STUDENT_WIDTHS`.
 
-    Its layers are as many as those of the next smaller named recipe, and they share one block. Text
-    comes as whole sentences across documents and without sentence order, because the texts of a
-    task are often single sentences.
+    Its layers share one block, and are few, because what a student is for is speed. Text comes as
+    whole sentences across documents and without sentence order, because the texts of a task are
+    often single sentences.
     """
     is_narrow = hidden < 192
     config = _make_next(
         f"student-{hidden}",
         hidden=hidden,
         embedding=min(hidden // 2, 192),
-        layers=3 if is_narrow else 8 if hidden < 768 else 12,
+        layers=3 if hidden < 512 else 8 if hidden < 768 else 12,
         length=64 if is_narrow else 128,
         budget="10m",
         rate=6e-3 if is_narrow else 3e-3,

@@ -5,6 +5,7 @@ The folder of a distillation holds
     distill.json     the request, the steps that are whole, and at the end the scores
     teacher/         the run of the teacher, where it was not fine-tuned before
     text.txt         the training texts and those without labels, one a line
+    phrases.txt      random phrases of them, which the teacher answers
     dev.jsonl        of a table: the rows that 8-bit weights are scored on
     tokenizer/       the tokenizer, trained on text.txt
     data/            text.txt as token shards
@@ -45,11 +46,16 @@ from litebert.interop.onnx.exports import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.storage import atomic_text
 from litebert.tasks.table import TableFiles
+from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
 from litebert.tokenizer.training import check_size
 
 log = logging.getLogger("litebert")
 
+ANSWERED, MOST_PHRASES = 100_000, 10_000_000
+"""Texts and phrases that the teacher answers by default, and phrases at most."""
+PHRASES_PER_TEXT = 20
+"""Phrases of a text by default, at most."""
 MOST_MINUTES = 10
 """Minutes of pretraining by default, at most."""
 LEAST_VOCABULARY = 100
@@ -70,6 +76,9 @@ class DistillRequest:
     task_words: tuple[str, ...] = ()
     """Options of the task, as words of a command line."""
     unlabeled: tuple[str, ...] = ()
+    phrases: int | None = None
+    """Phrases of the texts that the teacher answers; None for a number that follows from the
+    texts."""
     size: str = "2M"
     tokenizer: Literal["new", "teacher"] = "new"
     vocab_size: int = 8192
@@ -90,6 +99,10 @@ class DistillRequest:
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         check_language(self.language)
+        require(
+            self.phrases is None or 0 <= self.phrases <= MOST_PHRASES,
+            f"--phrases is {self.phrases}; give a number from 0 to {MOST_PHRASES:,}",
+        )
         if self.budget is not None:
             parse_amount(self.budget, "--budget", BUDGET_UNITS)
         require(
@@ -225,7 +238,18 @@ def _list_text_steps(request: DistillRequest, inputs: DistillInputs, out: Path) 
     language = ("--language", request.language, "--tokenizer", source)
     words = ("prepare", *lines, *language, "--out", str(data))
     steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
+    if count := choose_phrase_count(request, inputs):
+        steps.append(_make_phrase_step(inputs, out / "phrases.txt", count))
     return steps
+
+
+def _make_phrase_step(inputs: DistillInputs, path: Path, count: int) -> Step:
+    def write() -> None:
+        with atomic_text(path) as file:
+            file.writelines(f"{phrase}\n" for phrase in make_phrases(inputs.lines, count))
+
+    about = f"up to {count:,} random phrases of the texts go to {path}, for the teacher to answer"
+    return Step("phrases", about, path, prepare=write)
 
 
 def _list_student_steps(
@@ -239,7 +263,10 @@ def _list_student_steps(
         text += ("--table-from", locate_teacher(request, inputs, out))
     pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
     teacher = ("--teacher", locate_teacher(request, inputs, out))
-    more = ("--unlabeled", *request.unlabeled) if request.unlabeled else ()
+    unlabeled = list(request.unlabeled)
+    if choose_phrase_count(request, inputs):
+        unlabeled.append(str(out / "phrases.txt"))
+    more = ("--unlabeled", *unlabeled) if unlabeled else ()
     learned = (*_list_task_words(request), *teacher, *more, *request.student_words, *on_device)
     finetune = ("finetune", str(pretrained), *learned, "--out", str(student))
     return [
@@ -308,6 +335,16 @@ def choose_student(parameters: int, vocab_size: int) -> Config:
             f"tokens has {sizes[0]:,}; give a larger --size or a smaller --vocab-size"
         )
     return students[sum(size <= parameters for size in sizes) - 1]
+
+
+def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
+    """Choose how many phrases the teacher answers; none where an example is two texts."""
+    if getattr(inputs.files.task, "pair", False):
+        return 0
+    if request.phrases is not None:
+        return request.phrases
+    texts = len(inputs.lines)
+    return max(0, min(PHRASES_PER_TEXT * texts, ANSWERED - texts))
 
 
 def choose_budget(lines: Sequence[str]) -> str:
