@@ -27,8 +27,8 @@ def test_a_text_gives_spans_with_other_words_of_the_texts() -> None:
     text = " ".join(f"w{i}" for i in range(40))
     phrases = make_phrases([text, "good bad"], 400)
     assert len(phrases) == 400
-    known = set(text.split()) | {"good", "bad"}
-    assert all(set(phrase.split()) <= known for phrase in phrases)
+    vocabulary = set(text.split()) | {"good", "bad"}
+    assert all(set(phrase.split()) <= vocabulary for phrase in phrases)
     lengths = [len(phrase.split()) for phrase in phrases if "w" in phrase]
     spans = sum(length <= LONGEST for length in lengths) / len(lengths)
     assert 0.2 < spans < 0.8
