@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from litebert.cli import GROUPS, VERBS, help_text, main
+from litebert.cli import GROUPS, SYNONYMS, VERBS, help_text, main
 from toys.refusals import names
 
 Output = tuple[int, str, str]
@@ -154,6 +154,13 @@ def one_sentence(output: Output, *places: object) -> None:
     assert last.startswith("litebert")
     assert last.endswith("\n")
     names(last[:-1], *places)
+
+
+@pytest.mark.parametrize(("word", "verb"), sorted(SYNONYMS.items()))
+def test_a_verb_of_another_program(word: str, verb: str, run: Callable[..., Output]) -> None:
+    assert verb in VERBS
+    status, _, error = run(word)
+    assert (status, error) == (2, f"litebert: no verb '{word}'; did you mean '{verb}'?\n")
 
 
 def test_a_misspelt_verb(run: Callable[..., Output]) -> None:

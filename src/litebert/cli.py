@@ -79,6 +79,18 @@ OUT_OF_MEMORY = (
 )
 
 Verb = Callable[[list[str]], int]
+SYNONYMS: Mapping[str, str] = {
+    "fill": "fill-mask",
+    "fit": "finetune",
+    "infer": "predict",
+    "quantize": "export",
+    "score": "evaluate",
+    "test": "evaluate",
+    "tokenize": "tokenizer",
+    "train": "finetune",
+    "tune": "finetune",
+}
+"""Verbs of other programs, and the verb here that a person means by each."""
 NO_VERBS: Mapping[str, Verb] = {}
 
 NO_ROOM = (
@@ -170,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(words[0], str(error))
     verbs = (*VERBS, *own_verbs)
     if words[0] not in (*verbs, *about):
-        _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], verbs)}\n")
+        meant = SYNONYMS.get(words[0])
+        hint = f"did you mean '{meant}'?" if meant else nearest(words[0], verbs)
+        _complain(f"litebert: no verb '{words[0]}'; {hint}\n")
         return 2
     if all(verbosity.values()) and words[0] in verbs:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")

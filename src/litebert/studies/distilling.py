@@ -122,7 +122,8 @@ class DistillInputs:
     is_finetuned: bool
     """True if the teacher answers the task already, as the baseline does."""
     has_table: bool
-    """True if the teacher has a token table that the student's can start from."""
+    """True if the teacher has a token table that the student's can start from: no exported graph
+    has, and a tokenizer of whole words cannot spell the student's tokens."""
     vocab_size: int
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
 
@@ -162,7 +163,10 @@ def read_inputs(
     if request.tokenizer == "teacher" and loaded.tokenizer is not None:
         vocab_size = loaded.tokenizer.vocab_size
         choose_student(parse_size(request.size), vocab_size)
-    return DistillInputs(files, unlabeled, is_finetuned, not is_graph, vocab_size)
+    has_table = not is_graph and (
+        loaded.tokenizer is None or loaded.tokenizer.engine.kind.is_divisible
+    )
+    return DistillInputs(files, unlabeled, is_finetuned, has_table, vocab_size)
 
 
 @dataclass(frozen=True)
