@@ -82,7 +82,7 @@ def _recipes() -> Iterator[str]:
     yield "## Recipes"
     yield ""
     yield (
-        "Parameters are those of the encoder with its pooler, exactly; beside them what the "
+        "Parameters are of the encoder with its pooler, exactly; the next column is what the "
         "paper prints."
     )
     yield ""
@@ -206,7 +206,7 @@ def _task_options() -> Iterator[str]:
         if dataclasses.fields(cls):
             yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
         else:
-            yield "None: their files are those of the benchmark's folder."
+            yield "None: their files come from the benchmark's folder."
             yield ""
 
 

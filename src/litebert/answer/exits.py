@@ -125,9 +125,8 @@ def rule_for(
         return None
     if calibrated is None:
         raise ConfigError(
-            f"exit_confidence is {chosen}, and the model was not trained to leave early; leave "
-            "it out, "
-            "or run litebert finetune with --early-exits"
+            f"exit_confidence is {chosen}, and the model was not trained to exit early; leave "
+            "it out, or run litebert finetune with --early-exits"
         )
     if not early_exit:
         raise ConfigError(

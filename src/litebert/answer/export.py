@@ -82,8 +82,8 @@ def export(
         ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does
             not take.
         ModelError: the model cannot be opened or exported, `out` is taken or cannot be
-            written, the file differs from the model, or 8 bits cost more than `max_drop`; nothing
-            is written then.
+            written, the file differs from the model, or 8 bits cost more than `max_drop`. Then
+            nothing is written.
         DataError: a labeled file is missing or malformed.
         MissingExtraError: onnx or onnxruntime is not installed.
     """

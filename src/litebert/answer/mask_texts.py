@@ -167,10 +167,10 @@ def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) ->
         ConfigError: `top` guesses for each are less than 1.
     """
     if top < 1:
-        raise ConfigError(f"top is {top}; give at least 1 guess")
+        raise ConfigError(f"top is {top}; give at least 1")
     positions = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
     if not positions:
-        raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word should be guessed")
+        raise DataError(f"{text[:40]!r} has no mask; write [MASK] in the place of a word")
     return positions
 
 

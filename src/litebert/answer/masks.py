@@ -67,12 +67,12 @@ class MaskReader(MaskFiller):
         """Make the reader of a model folder.
 
         Raises:
-            ModelError: the model cannot guess masked tokens.
+            ModelError: the model cannot predict masked tokens.
         """
         network, path = loaded.model, loaded.path
         if not isinstance(network, Pretrainer):
             raise ModelError(
-                f"{path} is fine-tuned and can no longer guess masked tokens; give the "
+                f"{path} is fine-tuned and can no longer predict masked tokens; give the "
                 "pretrained model"
             )
         if loaded.tokenizer is None:

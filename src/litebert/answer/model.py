@@ -57,7 +57,7 @@ class Model(LoadedModel):
     device: str = "auto"
     """The device it computes on."""
     exit_confidence: Exit = "auto"
-    """When texts leave the network early."""
+    """When texts exit the network early."""
     threads: int | None = None
     """Threads of a service, which shares its cores, for engines that take them; the environment
     tells the others.
@@ -231,14 +231,14 @@ class Model(LoadedModel):
         """Guesses for masks: its `mask_reader`, or the graph of an export.
 
         Raises:
-            ModelError: it cannot guess masked tokens.
+            ModelError: it cannot predict masked tokens.
             ConfigError, MissingExtraError: as `runtime`.
         """
         if not self._has_graph:
             return self.mask_reader
         if not self.can_fill:
             raise ModelError(
-                f"{self.path} cannot guess masked tokens; export the pretrained model with "
+                f"{self.path} cannot predict masked tokens; export the pretrained model with "
                 "--head mlm"
             )
         return GraphFiller(self.require_tokenizer(), str(self.path), self.length, self.runtime)
@@ -248,7 +248,7 @@ class Model(LoadedModel):
         """Its encoder and head for masked tokens, with PyTorch.
 
         Raises:
-            ModelError: it cannot guess masked tokens, or is an exported graph.
+            ModelError: it cannot predict masked tokens, or is an exported graph.
         """
         from litebert.answer.masks import MaskReader
         from litebert.train.device import choose
@@ -345,7 +345,7 @@ class Model(LoadedModel):
 
         Raises:
             DataError: a text is longer than the model reads, or something is no text.
-            ModelError: the model cannot guess masked tokens; so in `fill_mask` and `score`.
+            ModelError: the model cannot predict masked tokens; so in `fill_mask` and `score`.
         """
         return self.mask_reader.logits(texts)
 
@@ -393,7 +393,7 @@ def load(
             By default torch, and onnx for an exported folder. With another than torch, the weights
             of a fine-tuned litebert folder are read only when `Model.model` is asked for, and need
             not be there.
-        exit_confidence: of a model that was fine-tuned with `early_exits`, when texts leave the
+        exit_confidence: of a model that was fine-tuned with `early_exits`, when texts exit the
             network early: `auto`, as calibrated; `off`, never; or a threshold of your own. The
             engines onnx and openvino compute all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,

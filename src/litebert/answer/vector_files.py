@@ -109,7 +109,9 @@ def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -
             f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
         )
     if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
-        raise ConfigError("the scale of int8 stands in a file beside the output; give --out a file")
+        raise ConfigError(
+            "the scale of int8 stands in a file next to the output; give --out a file"
+        )
 
 
 def _write_vectors(

@@ -109,9 +109,7 @@ def widths(
         ("intermediate-size", inner, shape.intermediate_size),
     ):
         if not 1 <= value <= size:
-            raise ConfigError(
-                f"--{option} is {value}, and that of {path} is {size}; give 1 to {size}"
-            )
+            raise ConfigError(f"--{option} is {value}, and {path} has {size}; give 1 to {size}")
     if width % head:
         raise ConfigError(
             f"--hidden-size is {width}, and heads of {path} are {head} wide; give a "

@@ -19,9 +19,9 @@ class AnalyzeArguments:
     """Show what each layer does to the states of held-out text, for one model or several side by
     side.
 
-    Distances and angles between the states before and after a layer (ALBERT, figure 1), what heads
-    attend to, how early the masked words are known, which layers resemble each other, and where the
-    parameters are.
+    The page has distances and angles between the states before and after a layer (ALBERT, figure
+    1), what heads attend to, and how early the masked words are known. It shows which layers
+    resemble each other, and where the parameters are.
     """
 
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]

@@ -67,7 +67,7 @@ class PredictArguments(Reading):
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
     min_precision: float | None = None
     """Leave unsure answers empty, so that this share of the others is right, such as 0.95."""
@@ -143,7 +143,7 @@ def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json
 
 @dataclass
 class EmbedArguments(Reading):
-    """Write a sentence vector for every text: the mean of its last states, or that of [CLS].
+    """Write a sentence vector for every text: the mean of its last states, or [CLS].
 
     The suffix of --out may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
     (with the column "vector").
@@ -203,7 +203,7 @@ def embed(words: list[str]) -> int:
 
 @dataclass
 class FillMaskArguments:
-    """Guess the masked words of texts with a pretrained model.
+    """Fill the masked words of texts with a pretrained model.
 
     Write a mask as [MASK], <mask> or ___, whatever the tokenizer calls its own.
     """
@@ -212,7 +212,7 @@ class FillMaskArguments:
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
     """Texts with a mask; if there are none, each line of standard input is one."""
     top: int = 5
-    """Number of guesses for each mask."""
+    """Number of predictions for each mask."""
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
@@ -245,7 +245,7 @@ def fill_mask(words: list[str]) -> int:
             for number, mask in enumerate(masks, 1):
                 title = text if len(masks) == 1 else f"{text}  (mask {number} of {len(masks)})"
                 console.table(
-                    ("guess", "probability"),
+                    ("prediction", "probability"),
                     [(guess.token, f"{guess.probability:.1%}") for guess in mask],
                     title,
                 )

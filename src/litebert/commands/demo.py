@@ -33,7 +33,7 @@ class DemoArguments:
     sentiment of reviews, masked words, and vectors of sentences.
 
     It opens the playground in a browser until Ctrl-C. Texts are answered in the terminal instead;
-    [MASK] stands for a word to guess.
+    [MASK] stands for a word to fill in.
     """
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()

@@ -26,7 +26,7 @@ class EvaluateArguments(LabeledFiles):
     Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models
     compare. Objectives rtd and sbo are scored on the masks of the training. --blimp counts how
     often the model finds the grammatical one of two sentences likelier. --retrieval ranks documents
-    by sentence vectors, beside BM25.
+    by sentence vectors, and compares with BM25.
     """
 
     shards: Path | None = None
@@ -49,7 +49,7 @@ class EvaluateArguments(LabeledFiles):
     length: int | None = None
     """Tokens per sequence of --shards; by default the length that the model was trained with."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
     engine: str | None = None
     """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so

@@ -55,8 +55,8 @@ class PretrainArguments:
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
     table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Start the token table from that of a larger model, of any tokenizer
-    (docs/distillation.md)."""
+    """Start the token table from the table of a larger model, of any tokenizer
+    (docs/smaller-models.md)."""
     watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score this prepared text at each evaluation, to see what the model forgets."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None

@@ -38,14 +38,14 @@ class ServeArguments:
     itself always may.
     """
     allow_host: tuple[str, ...] = ()
-    """Names that the service is reached by, beside localhost; needed behind a proxy that passes its
-    own name on.
+    """Names that the service is reached by, other than localhost; needed behind a proxy that
+    passes its own name on.
     """
     engine: str | None = None
     """The engine for answers and vectors, as in litebert predict; by default torch. Masks are
     filled in float32."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""

@@ -46,7 +46,7 @@ class FinetuneArguments:
 
     Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate
     1e-4. Each task has options too, such as --dev: litebert finetune --task table --help shows
-    those of a table.
+    the options of a table.
     """
 
     model: ModelPath

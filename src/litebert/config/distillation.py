@@ -87,8 +87,8 @@ class TaskDistillConfig(LayersConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig(LayersConfig):
-    """The settings of learning from a teacher in pretraining: its guesses, its states, and how its
-    tokens relate. Each part with a weight above 0 is an objective: soft, states and relations.
+    """The settings of learning from a teacher in pretraining: its predictions, its states, and how
+    its tokens relate. Each part with a weight above 0 is an objective: soft, states and relations.
     """
 
     soft: float = 1.0
@@ -98,8 +98,8 @@ class DistillConfig(LayersConfig):
     temperature: float = 2.0
     """The divisor of these logits; the loss is multiplied by its square."""
     top_k: int = 0
-    """Pieces of each guess that are learned one by one, the likeliest, in half precision; the
-    others count as one. Such guesses can be kept (--teacher-answers). 0 learns the whole
+    """Tokens of each prediction that are learned one by one, the likeliest, in half precision; the
+    others count as one. Such predictions can be kept (--teacher-answers). 0 learns the whole
     vocabulary."""
 
     def __post_init__(self) -> None:

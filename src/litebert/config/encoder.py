@@ -119,11 +119,11 @@ class EncoderConfig:
     prediction: Literal["embedding", "hidden"] = "embedding"
     """The maps between the last state and the vocabulary. embedding: a dense map H -> E,
     activation, norm. hidden: a dense map H -> H, activation, norm, and the transpose of the map E
-    -> H; heads of fine-tuning begin with the first three, and start from the pretrained ones.
+    -> H. Heads of fine-tuning begin with the first three, and start from the pretrained ones.
     """
     untied: bool = False
-    """The head before the vocabulary has a table and a map of its own, instead of those of the
-    embeddings.
+    """The head before the vocabulary has a table and a map of its own, instead of sharing them with
+    the embeddings.
     """
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""

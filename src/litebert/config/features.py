@@ -87,7 +87,7 @@ FEATURES: tuple[Feature, ...] = (
         "positions from an offset",
         {"position_offset": 2, **_SAME_WIDTH, "sharing": "none", "pooler": False},
     ),
-    Feature("an offset beside a map", {"position_offset": 2}, transformers=REFUSED),
+    Feature("an offset with a map", {"position_offset": 2}, transformers=REFUSED),
     Feature("norm before the block", {"norm": "pre"}, transformers=REFUSED),
     Feature(
         "no norm before the first block",

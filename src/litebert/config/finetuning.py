@@ -83,7 +83,7 @@ class FinetuneConfig:
     large).
     """
     early_exits: bool = False
-    """Train the classifier after every layer, so that easy texts may leave the network early
+    """Train the classifier after every layer, so that easy texts may exit the network early
     (docs/exits.md).
     """
     early_exits_max_drop: float = 0.5
@@ -103,8 +103,8 @@ class FinetuneConfig:
     """Keep at most four short development texts with the model, for the playground, and the texts
     of the surest mistakes in the report (docs/trust.md)."""
     train: LoopConfig = field(default_factory=_train)
-    """The loop; its fields are those of `train` in pretraining, without those that only pretraining
-    has.
+    """The loop. It has the fields of `train` in pretraining, without the fields that only
+    pretraining has.
     """
 
     def __post_init__(self) -> None:

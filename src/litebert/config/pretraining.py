@@ -305,8 +305,8 @@ class Config:
 
     @property
     def batch_sequences(self) -> int:
-        """Sequences per optimizer step; those of `AUTO_BATCH` tokens where the number has yet to be
-        chosen.
+        """Sequences per optimizer step; as many as `AUTO_BATCH` tokens make where the number has
+        yet to be chosen.
         """
         if self.train.batch == "auto":
             return max(1, AUTO_BATCH // self.sequences.length)

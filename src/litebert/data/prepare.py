@@ -71,16 +71,16 @@ def prepare(
 
     Args:
         tokenizer: a folder or file that `Tokenizer.load` opens.
-        encodings: encodings of the files that match a pattern, by pattern; `encoding` is that of
+        encodings: encodings of the files that match a pattern, by pattern; `encoding` is for
             all others.
         unwrap: join the lines of each paragraph of plain text.
         markup: `strip` takes the text out of web pages and Markdown, `keep` reads them as plain
             text.
         heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
-            less than 8 MB with two documents or more holds out at least one, and about 5 % of its
-            text up to 64 KB; never all of it.
-        processes: number of processes that encode, beside the one that reads; 0 for one per core,
-            at most 8.
+            less than 8 MB with two documents or more holds out at least one. It holds out about
+            5 % of its text up to 64 KB, and never all of it.
+        processes: number of processes that encode, in addition to the one that reads; 0 for one per
+            core, at most 8.
         shard_bytes: bytes of text per shard; memory grows with it.
 
     Raises:

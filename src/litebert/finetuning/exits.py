@@ -43,12 +43,12 @@ def require_exits(output: Output, layers: int) -> None:
     """
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
         raise ConfigError(
-            "exits is True, and only tasks that answer with a class, labels or a number can leave "
+            "exits is True, and only tasks that answer with a class, labels or a number can exit "
             f"early; this one answers with '{output.name}', so leave --early-exits out"
         )
     if layers == 1:
         raise ConfigError(
-            "exits is True for an encoder of 1 layer, which nothing can leave early; leave "
+            "exits is True for an encoder of 1 layer, which no text can exit early; leave "
             "--early-exits out"
         )
 

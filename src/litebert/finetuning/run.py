@@ -116,8 +116,8 @@ def finetune(
         config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
-            `config.distill` says; several folders, for the mean of their answers; `baseline`, for
-            the answers of the baseline; or for pairs, a model of sentence vectors.
+            `config.distill` says. Of several folders, the mean of their answers is learned.
+            `baseline` stands for the baseline. For pairs, it is a model of sentence vectors.
         unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
@@ -336,8 +336,8 @@ def _warn_of_collapse(
     # It names no path: it goes to metrics.jsonl, which is equal to the byte for equal runs in two
     # folders.
     log.warning(
-        f"the model gives one answer to every example of {prepared.dev[0].name}: its scores are "
-        "those of guessing; train for more --epochs, or start from a pretrained model"
+        f"the model gives one answer to every example of {prepared.dev[0].name}: it "
+        "scores no better than chance; train for more --epochs, or start from a pretrained model"
     )
     if folder.ranks.main:
         with closing(metrics.MetricsLog(folder.path, result.outcome.step)) as rows:

@@ -204,7 +204,7 @@ class Similarity(Output):
             endings["that whitens"] = replace(self, map=fit_whitening(states))
         if self.whiten and not self.taught:
             if enough:
-                log.info(f"the vectors are whitened as those of {len(pairs):,} training texts are")
+                log.info(f"a map that whitens {len(pairs):,} training texts whitens the vectors")
             else:
                 log.info(
                     f"the vectors are not whitened: that takes {2 * states.shape[1]:,} different "

@@ -50,7 +50,7 @@ def weights_file(folder: Path) -> Path:
     if (folder / "model.onnx").is_file():
         raise without_weights(folder)
     raise ModelError(
-        f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)"
+        f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there as one file"
     )
 
 
@@ -119,11 +119,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(error, pickle.UnpicklingError):
             if "unsupported global" in str(error).lower() or _is_pickle(path):
                 raise ModelError(
-                    f"{path} is a pickle of more than tensors, and reading such a file can "
-                    "run any code, so it is "
-                    f"refused; ask its author for {WEIGHTS}, or where you trust it open it "
-                    "with transformers and "
-                    "write it again with save_pretrained"
+                    f"{path} is a pickle of more than tensors, and could run any code; ask its "
+                    f"author for {WEIGHTS}, or open it with transformers and write it with "
+                    "save_pretrained if you trust it"
                 ) from None
             error = ValueError("no pickle of tensors")  # torch's own words advise to allow it
         reason = str(error).partition("\n")[0] or type(error).__name__

@@ -182,12 +182,12 @@ def require_tokenizer_of(
     """
     if loaded.tokenizer is None:
         raise DataError(
-            f"{source} has no tokenizer, so nobody knows whether it has that of {data}; put the "
+            f"{source} has no tokenizer, so it may not fit {data}; put the "
             "tokenizer that it was trained with there"
         )
     if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
         raise DataError(
-            f"{data} was prepared with another tokenizer than that of {source}; prepare the data "
+            f"{data} was prepared with another tokenizer than {source} has; prepare the data "
             f"with --tokenizer {loaded.path}"
         )
 

@@ -112,7 +112,7 @@ def check_tensors(
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
         problem = f"has no '{missing[0]}'" if missing else f"has an unknown '{unknown[0]}'"
-        raise ModelError(f"{file} {problem}; it does not belong to the config beside it")
+        raise ModelError(f"{file} {problem}; it does not belong to the config in its folder")
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             raise ModelError(

@@ -98,7 +98,9 @@ def _describe_fault(error: RequestValidationError) -> Refusal:
             field += f".{name}" if field else name
     if not field:
         return Refusal(
-            422, "validation", "the body is not a JSON object; GET /docs shows those of each route"
+            422,
+            "validation",
+            "the body is not a JSON object; GET /docs shows the fields of each route",
         )
     if first["type"] == "extra_forbidden":
         return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])

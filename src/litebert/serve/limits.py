@@ -100,7 +100,9 @@ class Limits:
                     f"an object in the body has {len(value):,} fields, and no route knows "
                     f"more than {NAMES}"
                 )
-                raise Refusal(422, "validation", f"{message}; GET /docs shows those of each route")
+                raise Refusal(
+                    422, "validation", f"{message}; GET /docs shows the fields of each route"
+                )
             if isinstance(value, list) and len(value) > max(PARTS, self.rows):
                 message = (
                     f"an array in the body has {len(value):,} elements, and the limit is "

@@ -387,8 +387,8 @@ def _plan_time(
         needed = sum(LEAST_STEPS * step_seconds[name] for name in configs) * seeds / jobs
         raise ConfigError(
             f"a budget of {duration(seconds)} for {len(configs)} variants and {seeds} "
-            f"seed{'s' * (seeds > 1)} leaves '{least}' {max(0, steps[least])} steps, and a run "
-            f"needs at least {LEAST_STEPS}; give --budget {int(1.3 * (fixed + needed)) + 60}s or "
+            f"seed{'s' * (seeds > 1)} gives '{least}' {max(0, steps[least])} of at least "
+            f"{LEAST_STEPS} steps; give --budget {int(1.3 * (fixed + needed)) + 60}s or "
             "more, fewer --seeds or a smaller --scale"
         )
     return steps

@@ -200,8 +200,8 @@ def _classify(request: _Request, run: Pretrained) -> list[report.Table]:
         )
         return []
     log.info(
-        "5/6  a classifier: which package does a docstring come from, beside a "
-        "baseline that counts words"
+        "5/6  a classifier: which package does a docstring come from, compared "
+        "with a baseline that counts words"
     )
     with _indent_messages():
         classifier, classes = packages.classify(run.folder, request.folder, request.device)
@@ -224,10 +224,7 @@ def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
         commands.insert(0, ("predict", folder / "classifier", *source))
     for words in commands:
         log.info(f"  {program} {shlex.join(map(str, words))}")
-    log.info(
-        f"\nThe same with text of your own: {program} quickstart --source FILES_OR_FOLDERS "
-        "--out mine"
-    )
+    log.info(f"\nWith text of your own: {program} quickstart --source FILES_OR_FOLDERS --out mine")
 
 
 def _unshare(config: Config) -> Config:

@@ -217,7 +217,7 @@ class GlueFiles(TaskFiles[Example]):
         if not files.task.spec.dev:
             raise ConfigError(
                 f"{name} has no training split; fine-tune mnli, with the folder diagnostic "
-                "beside MNLI"
+                "next to MNLI"
             )
         return files
 

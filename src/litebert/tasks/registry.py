@@ -62,8 +62,7 @@ def require_option(name: str, option: str) -> None:
         return
     if option in ("dev", "test"):
         raise ConfigError(
-            f"{option} is not an option of {name}, whose files are those of its "
-            "folder; leave it out"
+            f"{option} is not an option of {name}, whose files come from its folder; leave it out"
         )
     takers = " and ".join(list_takers(option)) or "no task"
     raise ConfigError(

@@ -119,7 +119,8 @@ class Tokenizer:
         Both columns ascend. Together the spans cover the text, except for its spaces and for what
         is dropped between words. No span begins or ends with a space. Tokens of one character share
         its span. A token that is only a space or the mark of a word has an empty span. The ids are
-        those of `encode`, apart from the differences that `SentencePieceEngine.to_portable` lists.
+        what `encode` gives, apart from the differences that `SentencePieceEngine.to_portable`
+        lists.
         """
         with _explain_surrogates(texts):
             return [encode_offsets(self._offsets_engine, text) for text in texts]
@@ -357,7 +358,7 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
         raise DataError(
             f"{folder} mixes two tokenizers: {other[0]} does not belong to the "
             f"{engine.kind.name} tokenizer "
-            "beside it; delete the folder and save the tokenizer again"
+            "there; delete the folder and save the tokenizer again"
         )
 
 

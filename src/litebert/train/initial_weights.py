@@ -162,8 +162,8 @@ def take_table(model: Pretrainer, shards: Shards, source: str | Path) -> None:
     with torch.no_grad():
         word.copy_(torch.where(has_source[:, None], torch.from_numpy(rows).to(word), word))
     log.info(
-        f"the token table starts from that of {source}, {table.shape[1]} numbers a row reduced to "
-        f"{word.shape[1]}: {int(has_source.sum()):,} of {len(word):,} tokens"
+        f"the token table starts from the table of {source}, {table.shape[1]} numbers a row "
+        f"reduced to {word.shape[1]}: {int(has_source.sum()):,} of {len(word):,} tokens"
     )
 
 

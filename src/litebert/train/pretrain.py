@@ -102,7 +102,7 @@ def pretrain(
         watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
             each evaluation also scores the model.
         teacher: a pretrained model (`recipe.distill`).
-        teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
+        teacher_answers: a folder that keeps its predictions for other runs; needs `distill.top_k`.
         add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
@@ -305,7 +305,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         answers = inputs.answers
         if answers is not None:
             log.info(
-                f"{answers.batches_read:,} batches of guesses were in {answers.folder}; the "
+                f"{answers.batches_read:,} batches of predictions were in {answers.folder}; the "
                 f"teacher made {answers.batches_computed:,}"
             )
         if outcome.finished:

@@ -129,7 +129,7 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
     ranks, shards = folder.ranks, Shards.open(request.data, verify=True)
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
-            f"{shards.path} is not the same on all machines of this run; copy it from the first one"
+            f"{shards.path} differs between the machines of this run; copy it from the first one"
         )
     if not shards.heldout.tokens:
         remedy = "prepare it with a --heldout above 0"

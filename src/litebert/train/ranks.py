@@ -186,9 +186,9 @@ def join_group() -> Iterator[Ranks]:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
             raise RunError(
-                "another process of this run ended without giving a reason (killed, or out of "
-                "memory); torchrun --max-restarts starts all of them again, and the same command "
-                "continues from the newest checkpoint"
+                "another process of this run ended without a reason (killed, or out of "
+                "memory); give the same command again, or torchrun --max-restarts, to continue "
+                "from the newest checkpoint"
             ) from error
         raise
     finally:

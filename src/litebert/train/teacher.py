@@ -173,8 +173,8 @@ def open_teacher(
         )
         if "soft" in wanted and "mlm" not in config.objectives:
             raise ConfigError(
-                "distill.soft compares guesses of masked tokens, and objectives has no mlm; add "
-                "it, or set distill.soft=0"
+                "distill.soft compares predictions of masked tokens, and objectives has no mlm; "
+                "add it, or set distill.soft=0"
             )
     loaded = read_folder(source)
     alignment = _align(source, loaded, config, shards)
@@ -210,9 +210,9 @@ def _align(
         return None
     if "soft" in config.objectives:
         raise DataError(
-            f"{shards.path} was prepared with another tokenizer than that of {source}, so its "
-            f"guesses are of other tokens; prepare the data with --tokenizer {loaded.path}, or set "
-            "distill.soft=0 and learn its states or relations"
+            f"{shards.path} was prepared with another tokenizer than {source} has, so it "
+            f"predicts other tokens; prepare the data with --tokenizer {loaded.path}, or set "
+            "distill.soft=0 and learn states or relations"
         )
     log.info(
         f"the teacher {source} has another tokenizer; each token learns the mean of those that "
@@ -317,12 +317,12 @@ def open_answers(
     for name, value in (("soft", "1"), ("top_k", "32")):
         if not getattr(config.distill, name):
             raise ConfigError(
-                f"--teacher-answers {folder} keeps the likeliest tokens of a teacher's guesses, "
+                f"--teacher-answers {folder} keeps the likeliest tokens that a teacher predicts, "
                 f"and distill.{name} is 0; set it above 0, such as {value}"
             )
     if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):
         raise ConfigError(
-            f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it"
+            f"--teacher-answers {folder} lies in the folder of the run, {out}; name another folder"
         )
     if Path(folder).exists() and not Path(folder).is_dir():
         raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")

@@ -86,7 +86,7 @@ class RunBaseline:
                 fitted = fit_baseline(self._task, self._train.examples)
                 scores = fitted.scores_of([(part.name, part.examples) for part in self._others])
         except Exception as error:  # whatever it is, it must not stop a training that could go on
-            log.info(f"there is no baseline beside the scores: {error}")
+            log.info(f"there is no baseline for the scores: {error}")
             return None
         baseline = BaselineScores(
             fitted.model.name, scores, fitted.model.read, fitted.training_rows

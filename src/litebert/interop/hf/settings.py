@@ -96,7 +96,7 @@ def choose_family(
             f"{BERT.class_of('backbone')} and its relatives have "
             f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no "
             f"{', '.join(modern)}; keep the "
-            "model as a litebert folder, or train one that changes all fields of one of these lists"
+            "model as a litebert folder, or change all fields of one list"
         )
     if dense not in (None, "tanh", family.dense):
         raise ModelError(
@@ -116,10 +116,9 @@ def choose_family(
             raise ModelError(
                 "Hugging Face has no class with "
                 f"encoder.position_offset={config.position_offset} and "
-                f"encoder.embedding_size {config.embedding_size} beside "
+                f"encoder.embedding_size {config.embedding_size} below "
                 f"encoder.hidden_size {config.hidden_size}; keep "
-                "the model as a litebert folder, or train one with the two sizes equal or "
-                "the offset 0"
+                "the model as a litebert folder, or train with equal sizes or offset 0"
             )
     return family, _differences(family, config)
 
@@ -303,7 +302,7 @@ def _activation(
             and _look_up(_ACTIVATIONS, other, named, source) != activation
         ):
             raise ModelError(
-                f"{source} has {other}={named!r} beside "
+                f"{source} has {other}={named!r} and "
                 f"{key}={settings.get(key, 'gelu')!r}; only one activation for "
                 "both can be computed"
             )

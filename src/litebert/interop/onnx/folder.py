@@ -115,8 +115,7 @@ def save_onnx(
             raise ModelError(
                 f"the exported {loaded.path} differs from PyTorch by {difference:.2g} in "
                 f"outputs of up to {scale:.2g}, "
-                "so nothing was written; if the model has a part of your own, check the "
-                "operations that it exports"
+                "so nothing was written; check the operations of your own parts"
             )
         check(partial / NAME)
         write_digests(partial / NAME)

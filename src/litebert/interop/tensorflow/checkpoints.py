@@ -317,7 +317,7 @@ def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) 
         }.get((hidden, intermediate))
         if shape is None:
             raise ModelError(
-                f"{index} has no albert_config.json beside it and is of no published size; put the "
+                f"{index} has no albert_config.json next to it and no published size; put the "
                 "config there that it was trained with"
             )
         settings |= {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads}
