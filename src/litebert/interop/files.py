@@ -120,8 +120,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             if "unsupported global" in str(error).lower() or _is_pickle(path):
                 raise ModelError(
                     f"{path} is a pickle of more than tensors, and could run any code; ask its "
-                    f"author for {WEIGHTS}, or open it with transformers and write it with "
-                    "save_pretrained if you trust it"
+                    f"author for {WEIGHTS}, or if you trust it, write it again with transformers"
                 ) from None
             error = ValueError("no pickle of tensors")  # torch's own words advise to allow it
         reason = str(error).partition("\n")[0] or type(error).__name__
