@@ -6,7 +6,7 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY pyproject.toml setup.py README.md LICENSE constraints.txt ./
 COPY src src
 # litebert itself without its dependencies, which are those of training; then what serving imports.
 RUN pip install --no-cache-dir --no-compile --prefix /installed --no-deps . \

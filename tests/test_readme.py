@@ -31,7 +31,7 @@ from toys.serving import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 SIZES = {
     "litebert demo": "litebert demo 'A lovely film.'",

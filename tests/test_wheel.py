@@ -1,5 +1,5 @@
 """The wheel holds the whole package, and works in an environment that has nothing but what it
-declares.
+declares. The source distribution holds the repository.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from readme_renderer.markdown import render
 
-from litebert.cli import VERBS, help_text
+from litebert.cli import REPOSITORY, VERBS, help_text
+from test_readme import leads_somewhere
 from toys.finetuning import RECIPE, write_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,26 +32,31 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the sources and without the network."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(
-        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
-    )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    command = [
-        *PIP,
-        "wheel",
-        str(folder),
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-        "-w",
-        str(folder / "out"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    (built,) = (folder / "out").iterdir()
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel that is built from it, without the
+    network.
+    """
+    folder = tmp_path_factory.mktemp("distributions")
+    for name in list_project_files():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "source" / name)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist")]
+    subprocess.run([*command, str(folder / "source")], check=True, capture_output=True)
+    return folder / "dist"
+
+
+def list_project_files() -> list[str]:
+    """The files of the repository, also those that are not committed yet."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs git and a clone")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: Path) -> Path:
+    (built,) = distributions.glob("*.whl")
     return built
 
 
@@ -129,9 +137,44 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     assert f'version = "{facts["Version"]}"' in declared
     assert f'requires-python = "{facts["Requires-Python"]}"' in declared
     for requirement in map(Requirement, facts.get_all("Requires-Dist") or ()):
-        assert f'"{requirement.name}{requirement.specifier}' in declared
-    assert facts.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
+        extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+        assert f'"{requirement.name}{extras}{requirement.specifier}' in declared
+    assert facts["License-Expression"] == "Apache-2.0"
+    assert facts["Description-Content-Type"] == "text/markdown"
+    links = dict(link.split(", ") for link in facts.get_all("Project-URL") or ())
+    assert set(links) == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert {link for link in links.values() if not link.startswith(REPOSITORY)} == set()
     assert "litebert = litebert.cli:main" in entries
+
+
+@pytest.mark.thorough
+def test_the_source_distribution_holds_the_repository(distributions: Path) -> None:
+    (built,) = distributions.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {item.name.partition("/")[2] for item in archive.getmembers() if item.isfile()}
+    names = {name for name in names if ".egg-info/" not in name}
+    hosting = {name for name in list_project_files() if name.startswith(".")}
+    assert names - {"PKG-INFO", "setup.cfg"} == {*list_project_files()} - hosting
+
+
+@pytest.mark.thorough
+def test_a_package_index_shows_the_readme(distributions: Path, wheel: Path) -> None:
+    """The index takes both files, renders the README, and every link of it leads to a file of this
+    version.
+    """
+    files = map(str, distributions.iterdir())
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        facts = Parser().parsestr(archive.read(about).decode())
+    page = render(str(facts.get_payload()))
+    assert page is not None
+    links = re.findall(r'(?:href|src)="([^"]+)"', page)
+    assert len(links) > 40
+    relative = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/v{facts['Version']}/(.+)")
+    paths = {link: match[1] if (match := relative.fullmatch(link)) else "" for link in links}
+    lost = [link for link, path in paths.items() if not leads_somewhere(ROOT / "README.md", path)]
+    assert lost == []
 
 
 @pytest.mark.thorough

@@ -20,6 +20,9 @@ from typing import TextIO
 from litebert import launch
 from litebert.errors import GroupError, LitebertError, nearest
 
+REPOSITORY = "https://github.com/OWNER/litebert"
+"""The address of the repository, from which setup.py makes the links of the package."""
+
 VERBS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo", "try three small models in seconds, offline"),
     "quickstart": (
