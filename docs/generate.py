@@ -26,6 +26,7 @@ from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
+from overview import ROOT, format_citation, format_overview
 from projection import Cluster, project_step
 
 PAGE, PROJECTION, FEATURES_PAGE = (
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         (PAGE, reference),
         (PROJECTION, projection),
         (FEATURES_PAGE, features),
+        (ROOT / "llms.txt", format_overview()),
+        (ROOT / "CITATION.cff", format_citation()),
     ):
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")

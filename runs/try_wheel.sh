@@ -1,13 +1,13 @@
 #!/bin/sh
 # The wheel in an empty environment of some Python, and there the first commands of the README.
 #
-#     runs/try_wheel.sh PYTHON OUT
+#     runs/try_wheel.sh PYTHON OUT [WHEEL]
 #
-# PYTHON is an interpreter, such as python3.13. The requirements come from the package index, in the versions of
+# PYTHON is an interpreter, such as python3.13. Without WHEEL, the wheel of this repository is built. The requirements come from the package index, in the versions of
 # constraints.txt. It takes about ten minutes on two cores, most of them for the quickstart; BUDGET makes it shorter.
 set -eu
 
-[ $# -eq 2 ] || { echo "usage: runs/try_wheel.sh PYTHON OUT" >&2; exit 2; }
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: runs/try_wheel.sh PYTHON OUT [WHEEL]" >&2; exit 2; }
 python=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$2"
@@ -16,8 +16,8 @@ out=$(cd "$2" && pwd)
 "$python" -m venv "$out/venv"
 bin="$out/venv/bin"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$out" "$root"
-wheel=$(ls "$out"/*.whl)
+[ $# -eq 3 ] || "$bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$out" "$root"
+wheel=${3:-$(ls "$out"/*.whl)}
 "$bin/python" -m pip install --quiet -c "$root/constraints.txt" "$wheel[serve]"
 "$bin/python" -m pip check
 
