@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-import generate
 import overview
 from litebert.cli import REPOSITORY
 
