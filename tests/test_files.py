@@ -1,4 +1,4 @@
-"""docs/reference/files.md shows every file of the folders that the verbs write, and a model card."""
+"""docs/reference/files.md shows every file of the folders that verbs write, and a model card."""
 
 from __future__ import annotations
 
