@@ -238,6 +238,10 @@ def test_another_command_on_the_folder_is_refused(
         ({"--size": "1k"}, ("--size", "1,000")),
         ({"--budget": "soon"}, ("--budget", "soon")),
         ({"--phrases": "-1"}, ("--phrases", "-1", "10,000,000")),
+        (
+            {"--pair-column": "pair", "--data": "pairs.csv", "--unlabeled": "pairs.csv"},
+            ("--phrases 40",),
+        ),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
         (
@@ -253,6 +257,7 @@ def test_wrong_words_are_refused_before_any_work(
     run: Run, place: Path, tmp_path: Path, changes: dict[str, str], places: tuple[str, ...]
 ) -> None:
     (tmp_path / "tags.conll").write_text("bado B-PER\ntoto O\n\n" * 12)
+    (tmp_path / "pairs.csv").write_text("text,pair,label\nbado,mimi,yes\ntoto,mimi,no\n" * 12)
     words = list_words(place, tmp_path / "run")
     for option, value in changes.items():
         path = tmp_path / value

@@ -58,8 +58,8 @@ class DistillArguments:
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers; as in litebert finetune."""
     phrases: int | None = None
-    """Random phrases of the texts for the teacher to answer, 0 for none; by default as many as the
-    texts need."""
+    """Random phrases of the texts for the teacher to answer; by default 20 for each text, 100,000
+    at most."""
     size: str = "2M"
     """Parameters of the student at most, such as 500k, 2M or 10M."""
     tokenizer: Literal["new", "teacher"] = "new"

@@ -52,10 +52,9 @@ from litebert.tokenizer.training import check_size
 
 log = logging.getLogger("litebert")
 
-ANSWERED, MOST_PHRASES = 100_000, 10_000_000
-"""Texts and phrases that the teacher answers by default, and phrases at most."""
-PHRASES_PER_TEXT = 20
-"""Phrases of a text by default, at most."""
+PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
+"""Phrases for each text, and for all texts, by default at most."""
+MOST_PHRASES = 10_000_000
 MOST_MINUTES = 10
 """Minutes of pretraining by default, at most."""
 LEAST_VOCABULARY = 100
@@ -151,6 +150,11 @@ def read_inputs(
         task.output.head == "sequence" and task.output.width > 0,
         f"litebert distill is for tasks that answer with a class, labels or a number, and the "
         f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
+    )
+    require(
+        not (request.phrases and getattr(task, "pair", False)),
+        f"--phrases {request.phrases} has no effect, because an example is a pair of texts; leave "
+        "it out",
     )
     if request.teacher == BASELINE:
         return DistillInputs(files, unlabeled, True, False, request.vocab_size)
@@ -347,8 +351,7 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
         return 0
     if request.phrases is not None:
         return request.phrases
-    texts = len(inputs.lines)
-    return max(0, min(PHRASES_PER_TEXT * texts, ANSWERED - texts))
+    return min(PHRASES_PER_TEXT * len(inputs.lines), DEFAULT_PHRASES)
 
 
 def choose_budget(lines: Sequence[str]) -> str:
