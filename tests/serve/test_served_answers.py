@@ -428,7 +428,8 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
         with pytest.raises(openai.NotFoundError) as unknown:
             client.embeddings.create(model="text-embedding-3-small", input="ba")
         with pytest.raises(openai.APIStatusError) as wrong:
-            client.embeddings.create(model="base", input=LINES[0], dimensions=3)
+            client.embeddings.create(model="base", input=LINES[0], dimensions=300)
+        cut = client.embeddings.create(model="base", input=LINES[0], dimensions=3)
     assert unknown.value.code == "model_not_found"
     assert wrong.value.param == "dimensions"
     expected = litebert.load(models / "base").encode(LINES[:3])
@@ -436,6 +437,8 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
     for entry, other, vector in zip(reply.data, listed.data, expected, strict=True):
         assert np.allclose(entry.embedding, vector, atol=1e-5)
         assert np.allclose(other.embedding, vector, atol=1e-5)
+    first = expected[0, :3] / np.linalg.norm(expected[0, :3])
+    assert np.allclose(cut.data[0].embedding, first, atol=1e-5)
     assert reply.usage.total_tokens > 0
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
         assert client.models.retrieve("base").id == "base"

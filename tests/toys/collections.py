@@ -7,8 +7,6 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from conftest import made_up_documents
-
 Grades = Mapping[str, Mapping[str, int]]
 
 
@@ -43,7 +41,13 @@ def make_collection(
         words: words of a query.
     """
     draw = random.Random(0)
-    texts = {f"d{i}": text for i, text in enumerate(made_up_documents(documents, 1))}
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    vocabulary = ["".join(draw.choices(syllables, k=3)) for _ in range(600)]
+    frequent = vocabulary[:40] * 15
+    texts = {
+        f"d{i}": " ".join(draw.choice(vocabulary + frequent) for _ in range(draw.randint(8, 60)))
+        for i in range(documents)
+    }
     queries: dict[str, str] = {}
     grades: dict[str, dict[str, dict[str, int]]] = {}
     for split, count in (splits or {"test": 40}).items():

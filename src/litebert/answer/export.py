@@ -15,6 +15,7 @@ from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.onnx.folder import Written, save_onnx
+from litebert.interop.sentence_modules import cut_saved_vectors
 from litebert.tasks.splits import Source
 
 MAX_DROP = 0.5
@@ -64,6 +65,7 @@ def export(
     int8: bool = False,
     data: Source | None = None,
     max_drop: float = MAX_DROP,
+    vector_size: int | None = None,
     **options: Any,
 ) -> Export:
     """Write a model folder as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and what
@@ -76,11 +78,12 @@ def export(
         data: with `int8`, labeled files that the model is scored on before and after; read as
             `litebert evaluate` does.
         max_drop: with `data`, how many points of the task's main score may be lost.
+        vector_size: as in `convert`.
         options: of `litebert evaluate`, those that say how `data` is read.
 
     Raises:
-        ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does
-            not take.
+        ConfigError: `data` without `int8`, a negative `max_drop`, an option that the task does
+            not take, or vectors that have no such size.
         ModelError: the model cannot be opened or exported, `out` is taken or cannot be
             written, the file differs from the model, or 8 bits cost more than `max_drop`. Then
             nothing is written.
@@ -99,6 +102,7 @@ def export(
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
+    opened = cut_saved_vectors(opened, vector_size)
 
     def check(file: Path) -> None:
         if data is not None:

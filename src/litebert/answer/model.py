@@ -32,7 +32,7 @@ from litebert.interop.onnx.exports import (
     is_exported,
     read_exported,
 )
-from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.interop.sentence_modules import VectorSettings, cut_vectors, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
@@ -263,7 +263,10 @@ class Model(LoadedModel):
         return self.vectors_by()
 
     def vectors_by(
-        self, pooling: Pooling | None = None, normalized: bool | None = None
+        self,
+        pooling: Pooling | None = None,
+        normalized: bool | None = None,
+        size: int | None = None,
     ) -> SentenceEncoder:
         """Make its encoder for vectors: pretrained, fine-tuned, or exported with its states.
 
@@ -272,14 +275,19 @@ class Model(LoadedModel):
                 [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
                 its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
+            size: the numbers of a vector that are left, the first ones, before its length is
+                made 1; all by default.
 
         Raises:
             ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
                 computed, or the engine cannot compute the network.
+            ConfigError: the vectors have no such size.
             ConfigError, MissingExtraError: as `runtime`.
         """
         tokenizer, shape = self.require_tokenizer(), self.config.encoder
         settings = self._choose_settings(pooling)
+        if size is not None:
+            settings = cut_vectors(settings, shape.hidden_size, size, self.path)
         if normalized is not None:
             settings = settings._replace(normalized=normalized)
         states = self._as_states()

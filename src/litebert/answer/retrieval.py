@@ -56,6 +56,7 @@ def evaluate_retrieval(
     folder: str | Path,
     *,
     split: str | None = None,
+    vector_size: int | None = None,
     engine: str | None = None,
     device: str = "auto",
 ) -> RetrievalScores:
@@ -65,21 +66,24 @@ def evaluate_retrieval(
         model: any model that gives sentence vectors, as `load` takes it.
         folder: a folder with corpus.jsonl, queries.jsonl and qrels/*.tsv.
         split: the name of the file in qrels; by default test, or the only one.
+        vector_size: the numbers of a vector that are left, the first ones; all by default.
         engine, device: as in `load`.
 
     Raises:
-        ConfigError: there is no such file of judgments, engine or device.
+        ConfigError: there is no such file of judgments, size, engine or device.
         DataError: the folder is not in this layout, or a file is malformed; the message names the
             line.
         ModelError: the model cannot be opened, or gives no vectors.
     """
     collection = read_collection(folder, split)  # first, for it may find a mistake
-    return score_retrieval(load(model, engine=engine, device=device), collection)
+    return score_retrieval(load(model, engine=engine, device=device), collection, vector_size)
 
 
-def score_retrieval(model: Model, collection: Collection) -> RetrievalScores:
+def score_retrieval(
+    model: Model, collection: Collection, vector_size: int | None = None
+) -> RetrievalScores:
     """Score a model on a collection; see `evaluate_retrieval`."""
-    ranking = rank_by_vectors(model.sentence_encoder, collection)
+    ranking = rank_by_vectors(model.vectors_by(size=vector_size), collection)
     return RetrievalScores(
         collection.split,
         len(collection.documents),

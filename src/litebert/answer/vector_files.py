@@ -62,6 +62,7 @@ def embed_file(
     *,
     pooling: Pooling | None = None,
     normalize: bool | None = None,
+    size: int | None = None,
     dtype: DType = "float32",
     source_form: FileFormat | None = None,
     text_column: str | None = None,
@@ -78,7 +79,7 @@ def embed_file(
         dtype: type of the numbers; for int8 see the top of this file.
     """
     _check_output(out, dtype, keep)
-    encoder, task = model.vectors_by(pooling, normalize), Table(Number())
+    encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
     columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)

@@ -14,7 +14,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.cards import CARD, address_card
 from litebert.interop.files import require_new
 from litebert.interop.models import read_folder
-from litebert.interop.sentence_modules import map_note
+from litebert.interop.sentence_modules import cut_saved_vectors, map_note
 from litebert.registry import FORMATS
 
 
@@ -42,6 +42,7 @@ def convert(
     to: str = "litebert",
     head: HeadName | None = None,
     tokenizer: str | Path | None = None,
+    vector_size: int | None = None,
 ) -> Conversion:
     """Read any model folder and write it in another format.
 
@@ -51,15 +52,18 @@ def convert(
             default the one that holds most of the model.
         tokenizer: of a model that has none, or one that cannot be read; it is written with the
             model.
+        vector_size: of a model of sentence vectors, the numbers of a vector that are left, the
+            first ones; all by default.
 
     Raises:
-        ConfigError: there is no such format, or the model has another tokenizer.
+        ConfigError: there is no such format, the model has another tokenizer, or its vectors have
+            no such size.
         ModelError: the model cannot be read, `out` is taken or lies in the model, or the format
             cannot express the model.
     """
     save = FORMATS[to]
     require_new(Path(out), model)
-    loaded = read_folder(model, head, tokenizer=tokenizer)
+    loaded = cut_saved_vectors(read_folder(model, head, tokenizer=tokenizer), vector_size)
     return Conversion(Path(out), (*loaded.notes, *save(loaded, out, head)))
 
 

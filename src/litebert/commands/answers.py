@@ -157,6 +157,8 @@ class EmbedArguments(Reading):
     says."""
     normalize: bool | None = None
     """Scale vectors to unit length; by default as the model says, else not."""
+    vector_size: int | None = None
+    """Numbers to leave of each vector, the first ones; all by default."""
     dtype: Literal["float32", "int8"] = "float32"
     """Type of the numbers. With int8, NAME.scale.npy holds the scale and offset of each
     dimension."""
@@ -185,6 +187,7 @@ def embed(words: list[str]) -> int:
         console.data_output() if arguments.out == "-" else arguments.out,
         pooling=arguments.pooling,
         normalize=arguments.normalize,
+        size=arguments.vector_size,
         dtype=arguments.dtype,
         source_form=arguments.input_format,
         text_column=arguments.text_column,

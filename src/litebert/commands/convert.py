@@ -42,6 +42,9 @@ class ConvertArguments:
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
+    vector_size: int | None = None
+    """Numbers to leave of each vector of a model of --task pairs, the first ones; all by
+    default."""
     json: Json = False
 
 
@@ -58,6 +61,7 @@ def convert(words: list[str]) -> int:
         to=to,
         head=arguments.head,
         tokenizer=arguments.tokenizer,
+        vector_size=arguments.vector_size,
     )
     for note in converted.notes:
         log.warning(note)

@@ -41,6 +41,8 @@ class EvaluateArguments(LabeledFiles):
     sentence vectors."""
     qrels: str | None = None
     """File of judgments of --retrieval, such as dev; by default test, or the only one."""
+    vector_size: int | None = None
+    """Numbers to leave of each vector for --retrieval, the first ones; all by default."""
     max_pairs: int | None = None
     """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
     paradigm."""
@@ -123,6 +125,7 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
         arguments.model,
         folder,
         split=arguments.qrels,
+        vector_size=arguments.vector_size,
         engine=arguments.engine,
         device=arguments.device,
     )
@@ -190,10 +193,12 @@ def _check_retrieval(arguments: EvaluateArguments) -> None:
         ConfigError: an option would have no effect.
     """
     if arguments.retrieval is None:
-        require(
-            arguments.qrels is None,
-            "--qrels names a file of --retrieval; give --retrieval too, or leave it out",
-        )
+        for option in ("qrels", "vector_size"):
+            require(
+                getattr(arguments, option) is None,
+                f"--{option.replace('_', '-')} is of --retrieval; give --retrieval too, or leave "
+                "it out",
+            )
         return
     others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
     for option, value in others.items():

@@ -424,6 +424,9 @@ class ExportArguments(LabeledFiles):
     """Labeled files to score the model on before and after, as in litebert evaluate."""
     max_drop: float | None = None
     """Write nothing if the main score falls by more points than this; 0.5 by default."""
+    vector_size: int | None = None
+    """Numbers to leave of each vector of a model of --task pairs, the first ones; all by
+    default."""
     json: Json = False
 
 
@@ -444,6 +447,7 @@ def export(words: list[str]) -> int:
         head=arguments.head,
         int8=arguments.int8,
         data=join_source(arguments.data),
+        vector_size=arguments.vector_size,
         **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
         **arguments.reading_options(),
     )

@@ -102,6 +102,10 @@ class Similarity(Output):
     """
     supervision: Supervision = "positives"
     temperature: float = TEMPERATURE
+    sizes: tuple[int, ...] = ()
+    """Sizes that vectors may be cut to: the loss is also that of their first numbers, so many
+    (Kusupati et al. 2022, "Matryoshka Representation Learning").
+    """
     whiten: bool = False
     """Whiten the vectors when training has ended."""
     taught: bool = False
@@ -119,8 +123,10 @@ class Similarity(Output):
         """Turn dropout on where it is all that the task learns from.
 
         Raises:
-            ConfigError: dropout is off, or a batch of one pair has nothing to tell it from.
+            ConfigError: dropout is off, a batch of one pair has nothing to tell it from, or a size
+                is not below that of the vectors.
         """
+        self._check_sizes(encoder.hidden_size)
         if parse_amount(config.train.batch, "train.batch", ("sequences",)).value < 2:
             raise ConfigError(
                 f"train.batch is '{config.train.batch}', but a pair is compared with the others of "
@@ -142,6 +148,29 @@ class Similarity(Output):
                 f"--dropout out, or give {DROPOUT}"
             )
         return config
+
+    def _check_sizes(self, width: int) -> None:
+        """Refuse sizes that vectors of this width cannot be cut to.
+
+        Raises:
+            ConfigError: names the size.
+        """
+        for size in self.sizes:
+            if not 1 <= size < width:
+                raise ConfigError(
+                    f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
+                    f"sizes from 1 to {width - 1}"
+                )
+        if self.sizes and self.taught:
+            raise ConfigError(
+                "matryoshka orders the numbers of a vector, and a student of a teacher takes over "
+                "those of the teacher; leave out --matryoshka or --teacher"
+            )
+        if self.sizes and self.whiten:
+            raise ConfigError(
+                "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
+                "--whiten or --matryoshka"
+            )
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
         """Lay out the targets, (B, 2), or (B,) of scores."""
@@ -166,12 +195,20 @@ class Similarity(Output):
         return mean_over(states, batch.attention_mask)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """B times the loss of a batch; right are the texts that are nearest to their own second."""
-        return (
-            _compute_cosent_loss(logits, targets, self.temperature)
-            if self.supervision == "scores"
-            else _compute_contrastive_loss(logits, targets, self.temperature)
+        """B times the loss of a batch; right are the texts that are nearest to their own second.
+
+        With `sizes` it is the mean of the losses of all sizes, the whole vectors among them.
+        """
+        from torch.nn import functional as F
+
+        compute = (
+            _compute_cosent_loss if self.supervision == "scores" else _compute_contrastive_loss
         )
+        total, right = compute(logits, targets, self.temperature)
+        for size in self.sizes:
+            cut = F.normalize(logits[..., :size], dim=-1)
+            total = total + compute(cut, targets, self.temperature)[0]
+        return total / (1 + len(self.sizes)), right
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int

@@ -17,6 +17,7 @@ from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from litebert.interop.sentence_modules import VectorMap
     from litebert.model.pretrainer import Pretrainer
     from litebert.model.task_model import TaskModel
 
@@ -54,6 +55,8 @@ class LoadedModel:
     """The states that a fresh classifier of texts reads."""
     card: str = ""
     """The text of its README.md."""
+    vector_map: VectorMap | None = None
+    """The map of its sentence vectors, where it is another than that of its folder."""
 
     @cached_property
     def model(self) -> Pretrainer | TaskModel:

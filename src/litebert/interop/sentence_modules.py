@@ -10,17 +10,19 @@ litebert and back without loss.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import load_file, save_file
 
-from litebert.errors import ModelError
+from litebert.errors import ConfigError, ModelError
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
 from litebert.interop.onnx.exports import PICKLED, WEIGHTS
 from litebert.json_reader import parse_json
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from litebert.config import Pooling
     from litebert.interop.loaded import LoadedModel
 
+log = logging.getLogger("litebert")
+
+L = TypeVar("L", bound="LoadedModel")
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
@@ -86,6 +91,8 @@ class VectorSettings(NamedTuple):
     """The map after the pooling."""
     map_folder: str = DENSE
     """The map's folder in the folder of the model."""
+    sizes: tuple[int, ...] = ()
+    """The smaller sizes for which the vectors were trained, in their first numbers."""
 
 
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
@@ -95,7 +102,66 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     Raises:
         ModelError: they ask for what litebert does not compute.
     """
-    return settings_of(loaded.path, loaded.task)
+    if loaded.vector_map is None:
+        return settings_of(loaded.path, loaded.task)
+    task = dict(loaded.task)
+    if isinstance(vectors := task.get("vectors"), Mapping):  # the map of the folder is not read
+        task["vectors"] = {name: value for name, value in vectors.items() if name != "map"}
+    settings = settings_of(loaded.path, task) or VectorSettings()
+    return settings._replace(map=loaded.vector_map)
+
+
+def cut_vectors(
+    settings: VectorSettings, hidden_size: int, size: int, folder: Path
+) -> VectorSettings:
+    """Return settings whose vectors are the first `size` numbers of those of a model, of unit
+    length where they are normalized. It is a map that leaves out the others.
+
+    Raises:
+        ConfigError: the vectors have fewer numbers.
+    """
+    map_ = settings.map
+    width = hidden_size if map_ is None else len(map_.bias)
+    if not 1 <= size <= width:
+        raise ConfigError(
+            f"vector_size is {size}, and the vectors of {folder} have {width} numbers; give 1 to "
+            f"{width}"
+        )
+    if size == width:
+        return settings
+    if size not in settings.sizes:
+        sizes = ", ".join(map(str, settings.sizes)) or "no smaller size"
+        log.info(
+            f"the vectors of {folder} are cut to {size} numbers, and were trained for {sizes}; "
+            "finetune --matryoshka trains sizes"
+        )
+    if map_ is None:
+        map_ = VectorMap(np.eye(hidden_size, dtype=np.float32), np.zeros(hidden_size, np.float32))
+    cut = VectorMap(map_.weight[:size], map_.bias[:size], map_.tanh)
+    return settings._replace(
+        map=cut, sizes=tuple(smaller for smaller in settings.sizes if smaller < size)
+    )
+
+
+def cut_saved_vectors(loaded: L, size: int | None) -> L:
+    """Return a model to be written, whose vectors are cut to a size; as it is with None.
+
+    Raises:
+        ConfigError: no task.json describes its vectors, or they have fewer numbers.
+    """
+    if size is None:
+        return loaded
+    settings, vectors = vector_settings(loaded), loaded.task.get("vectors")
+    if settings is None or not isinstance(vectors, Mapping):
+        raise ConfigError(
+            f"{loaded.path} was not fine-tuned with --task pairs, so its folder holds no size of "
+            "vectors; give --vector-size to litebert embed instead"
+        )
+    settings = cut_vectors(settings, loaded.config.encoder.hidden_size, size, loaded.path)
+    if settings.map is None:
+        return loaded
+    record = {**vectors, "map": DENSE, "sizes": list(settings.sizes)}
+    return replace(loaded, vector_map=settings.map, task={**loaded.task, "vectors": record})
 
 
 def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
@@ -113,6 +179,7 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
             bool(vectors.get("normalized")),
             task.get("length"),
             None if dense is None else read_dense(folder, dense),
+            sizes=read_sizes(vectors),
         )
     if not (folder / LIST).is_file():
         return None
@@ -138,6 +205,18 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
         length if isinstance(length, int) and length > 2 else None,
         read_dense(folder, path_of["Dense"]) if "Dense" in kinds else None,
         path_of.get("Dense", DENSE),
+    )
+
+
+def read_sizes(vectors: Mapping[str, Any]) -> tuple[int, ...]:
+    """Read the sizes that vectors may be cut to from the vectors of a task.json; values that are no
+    sizes are passed over, for sizes change no answer.
+    """
+    sizes = vectors.get("sizes")
+    return tuple(
+        size
+        for size in (sizes if isinstance(sizes, list) else ())
+        if type(size) is int and size > 0
     )
 
 
@@ -327,7 +406,9 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         return ()
     vectors = loaded.task.get("vectors")
     dense = vectors.get("map") if isinstance(vectors, dict) else None
-    if not foreign and dense is not None and loaded.path.is_dir():  # not one that is being made
+    if not foreign and loaded.vector_map is not None and vectors is not None:
+        write_dense(folder / DENSE, loaded.vector_map)
+    elif not foreign and dense is not None and loaded.path.is_dir():  # not one that is being made
         write_dense(folder / DENSE, read_dense(loaded.path, dense))
     names = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     names = [name for name in names if not (folder / name).exists()]

@@ -174,7 +174,10 @@ class Embeddings(Body):
     input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = Field(
-        None, ge=1, description="The width of the model; other widths are refused."
+        None,
+        ge=1,
+        description="The numbers of a vector that are left, the first ones, before its length is "
+        "made 1; all by default.",
     )
     user: str | None = None
 

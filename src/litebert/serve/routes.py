@@ -201,16 +201,17 @@ class ComputingRoutes:
     async def embeddings(self, request: Request, body: bodies.Embeddings) -> Response:
         pool = self._service.choose(request, body.model, "embed")
         width = pool.info["width"]
-        if body.dimensions not in (None, width):
+        if body.dimensions is not None and body.dimensions > width:
             raise Refusal(
                 422,
                 "validation",
-                f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
+                f"dimensions is {body.dimensions}, and vectors have {width}; give {width} or fewer",
                 "dimensions",
             )
         inputs, field = _tokens_or_texts(body.input)
         is_base64 = body.encoding_format == "base64"
-        rows = await self._service.ask(request, pool, "embed", inputs, field, base=is_base64)
+        options = {"base": is_base64, "dimensions": body.dimensions}
+        rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
         tokens = sum(row.tokens for row in rows)
         entries = [
             b'{"object": "embedding", "index": %d, "embedding": %b, "tokens": %d, "truncated": %d}'

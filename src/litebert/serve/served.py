@@ -344,11 +344,16 @@ class Served:
         normalize: bool = True,
         truncate: bool = True,
         base: bool = False,
+        dimensions: int | None = None,
     ) -> list[Row]:
-        """Compute a vector for each text or list of token ids, as JSON or as base64 of float32."""
+        """Compute a vector for each text or list of token ids, as JSON or as base64 of float32.
+
+        Args:
+            dimensions: the numbers of a vector that are left, the first ones; all by default.
+        """
         encoded, rows = self._ids(inputs), list[Row]()
         valid = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
-        vectors, most = iter(self._vectors(valid, normalize)), self._vector_length
+        vectors, most = iter(self._vectors(valid, normalize, dimensions)), self._vector_length
         for ids in encoded:
             length = len(ids) + 2
             if (largest := max(ids, default=0)) >= self.tokenizer.vocab_size:
@@ -490,8 +495,12 @@ class Served:
             for value in inputs
         ]
 
-    def _vectors(self, encoded: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
-        """Compute vectors (N, D) of texts, from their tokens without special tokens."""
+    def _vectors(
+        self, encoded: Sequence[Sequence[int]], normalize: bool, size: int | None = None
+    ) -> NDArray[np.float32]:
+        """Compute vectors (N, D) of texts, or their first `size` numbers, from their tokens without
+        special tokens.
+        """
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
         parts = [
             self.encoder.of_rows(rows[begin:end])
@@ -500,6 +509,7 @@ class Served:
         vectors: NDArray[np.float32] = (
             np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
         )
+        vectors = vectors[:, :size]
         return scale_to_unit(vectors) if normalize else vectors
 
     @cached_property

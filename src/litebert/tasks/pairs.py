@@ -21,10 +21,15 @@ import numpy as np
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.similarity import TEMPERATURE, Similarity, Supervision
+from litebert.finetuning.similarity import (
+    TEMPERATURE,
+    Similarity,
+    Supervision,
+)
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
+from litebert.interop.sentence_modules import DENSE, read_dense, read_sizes, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
+from litebert.tasks.pair_scores import RANK_SCORES, cut_answer, rank_seconds
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import (
     Layout,
@@ -53,13 +58,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
-_RANK_SCORES = ("mrr", "recall_at_1")
-"""The scores of pairs without scores of their own.
-
-They are the mean of 1/rank of the right second text among all, and how often that rank is 1.
-"""
-_BLOCK = 1024
-"""First texts that are compared at once, which bounds the memory of their cosines."""
 _SUPERVISION_NAMES: Mapping[Supervision, str] = {
     "scores": "pairs with scores",
     "positives": "pairs that belong together",
@@ -75,6 +73,8 @@ class VectorOptions(TaskOptions):
     """How the vector of a text is made: the mean of its hidden states, or the state of [CLS]."""
     temperature: float = TEMPERATURE
     """Divisor of the cosines in the loss."""
+    matryoshka: tuple[int, ...] = ()
+    """Sizes that the vectors may be cut to afterwards, such as 64 128; they are trained too."""
     whiten: bool | None = None
     """Whiten the vectors after training; by default for texts without pairs, with a teacher where
     it helps."""
@@ -106,6 +106,7 @@ class PairFiles(TextFiles):
         label_column: str | None = None,
         pooling: Pooling = "mean",
         temperature: float = TEMPERATURE,
+        matryoshka: Sequence[int] = (),
         whiten: bool | None = None,
         heldout: float = 0.1,
         seed: int = 0,
@@ -124,8 +125,10 @@ class PairFiles(TextFiles):
             pooling: makes a sentence vector of the hidden states of a text: `mean` of all, or `cls`
                 for the hidden state of [CLS].
             temperature: divides the cosines in the losses.
+            matryoshka: sizes that the vectors may be cut to, by leaving out all but their first
+                numbers.
             whiten: True to whiten the vectors when training has ended; by default only if the model
-                learns from single texts.
+                learns from single texts, and with no such sizes.
             heldout, seed, layout: as in `TableFiles.of`.
             task_class: the class of the task, `Pairs` by default.
 
@@ -145,7 +148,8 @@ class PairFiles(TextFiles):
             pooling=pooling,
             supervision=supervision,
             temperature=temperature,
-            whiten=supervision == "texts" if whiten is None else whiten,
+            sizes=tuple(sorted(set(matryoshka))),
+            whiten=supervision == "texts" and not matryoshka if whiten is None else whiten,
         )
         files.task = replace(files.task, output=output)
         return files
@@ -186,7 +190,7 @@ class PairFiles(TextFiles):
             raise ConfigError(
                 f"label is '{label}', a column that the model reads; name the column of the scores"
             )
-        names = _RANK_SCORES if label is None else Similarity.scores
+        names = RANK_SCORES if label is None else Similarity.scores
         task = replace(task, texts=texts, label=label, score_names=names)
         return super().open_labeled(task, source, **options)
 
@@ -312,7 +316,7 @@ def _make_pairs(
     assert issubclass(make, Pairs)
     return make(
         Similarity(),
-        score_names=_RANK_SCORES if label is None else Similarity.scores,
+        score_names=RANK_SCORES if label is None else Similarity.scores,
         texts=require_columns(text, pair),
         label=label,
         header=(layout or Layout()).header,
@@ -351,7 +355,7 @@ class Pairs(TextTask):
             )
         restore_output(settings)  # which checks the head
         return cls(
-            Similarity(pooling=pooling),
+            Similarity(pooling=pooling, sizes=read_sizes(vectors)),
             texts=require_columns(columns.get("text", "text"), columns.get("pair") or "pair"),
             label=columns.get("label"),
             header=settings.get("header", True),
@@ -365,6 +369,8 @@ class Pairs(TextTask):
         vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
         if self.output.map is not None:
             vectors["map"] = DENSE
+        if self.output.sizes:
+            vectors["sizes"] = list(self.output.sizes)
         settings = {**super().settings(), "columns": columns, "vectors": vectors}
         if not self.header:
             settings["header"] = False
@@ -404,6 +410,7 @@ class Pairs(TextTask):
             "pooling": output.pooling,
             "temperature": output.temperature,
             "whiten": output.whiten,
+            **({"matryoshka": list(output.sizes)} if output.sizes else {}),
         }
 
     @property
@@ -448,10 +455,25 @@ class Pairs(TextTask):
     # -------------------------------------------------------------------------------------- answers
 
     def score(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
-        """Score cosines by their correlation with labels; without labels, rank second texts."""
+        """Score cosines by their correlation with labels; without labels, rank second texts. The
+        scores of vectors that are cut to a size have names of their own.
+        """
+        scores = self._score_answers(examples, answers)
+        is_counted = any(not isinstance(answer.vectors, np.ndarray) for answer in answers)
+        for size in () if is_counted else self.output.sizes:
+            cut = [cut_answer(answer, size) for answer in answers]
+            scores |= {
+                f"{name}_cut_to_{size}": value
+                for name, value in self._score_answers(examples, cut).items()
+            }
+        return scores
+
+    def _score_answers(
+        self, examples: Sequence[Example], answers: Sequence[Any]
+    ) -> dict[str, float]:
         if self.label is None:
             seconds = [example.pair or "" for example in examples]
-            return _rank_seconds([answer.vectors for answer in answers], seconds)
+            return rank_seconds([answer.vectors for answer in answers], seconds)
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )
@@ -557,38 +579,3 @@ def _hash_row(row: EncodedRow) -> int:
     return int.from_bytes(
         hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True
     )
-
-
-def _rank_seconds(vectors: Sequence[Any], texts: Sequence[str]) -> dict[str, float]:
-    """Compute `_RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and the second texts.
-
-    The rank of a second text counts every other text that is as near to the first. So a tie is
-    wrong, and a network that gives all texts the same vector scores nothing. Cosines that differ by
-    less than 1e-6 are ties, because equal vectors may differ by rounding. A vector with a NaN is as
-    near as any. If all second texts are the same, both scores are 0.
-    """
-    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    numbers = np.array([number_of[text] for text in texts])
-    if len(number_of) == 1:
-        return dict.fromkeys(_RANK_SCORES, 0.0)
-    firsts, seconds = (_stack([pair[side] for pair in vectors]) for side in (0, 1))
-    cosine_to_second = np.asarray((firsts * seconds).sum(-1))
-    ranks = []
-    for start in range(0, len(vectors), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        cosines = firsts[block] @ seconds.T
-        cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
-        # Negated, so that a NaN, which compares as False, counts as nearer.
-        is_farther = cosines < cosine_to_second[block, None] - 1e-6
-        ranks.append(1 + (~is_farther & (numbers[block, None] != numbers)).sum(1))
-    all_ranks = np.concatenate(ranks)
-    return {"mrr": float((1 / all_ranks).mean()), "recall_at_1": float((all_ranks == 1).mean())}
-
-
-def _stack(vectors: Sequence[Any]) -> Any:
-    """Stack N vectors to (N, H): an array, or a sparse array for the vectors of a baseline."""
-    if isinstance(vectors[0], np.ndarray):
-        return np.stack(vectors)
-    from scipy.sparse import csr_array, vstack
-
-    return csr_array(vstack(vectors, format="csr"))
