@@ -15,7 +15,7 @@ from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.onnx.folder import Written, save_onnx
-from litebert.interop.sentence_modules import cut_saved_vectors
+from litebert.interop.sentence_modules import truncate_saved_vectors
 from litebert.tasks.splits import Source
 
 MAX_DROP = 0.5
@@ -102,7 +102,7 @@ def export(
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
-    opened = cut_saved_vectors(opened, vector_size)
+    opened = truncate_saved_vectors(opened, vector_size)
 
     def check(file: Path) -> None:
         if data is not None:

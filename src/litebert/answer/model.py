@@ -32,7 +32,7 @@ from litebert.interop.onnx.exports import (
     is_exported,
     read_exported,
 )
-from litebert.interop.sentence_modules import VectorSettings, cut_vectors, vector_settings
+from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
@@ -287,7 +287,7 @@ class Model(LoadedModel):
         tokenizer, shape = self.require_tokenizer(), self.config.encoder
         settings = self._choose_settings(pooling)
         if size is not None:
-            settings = cut_vectors(settings, shape.hidden_size, size, self.path)
+            settings = truncate_vectors(settings, shape.hidden_size, size, self.path)
         if normalized is not None:
             settings = settings._replace(normalized=normalized)
         states = self._as_states()

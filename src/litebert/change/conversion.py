@@ -14,7 +14,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.cards import CARD, address_card
 from litebert.interop.files import require_new
 from litebert.interop.models import read_folder
-from litebert.interop.sentence_modules import cut_saved_vectors, map_note
+from litebert.interop.sentence_modules import map_note, truncate_saved_vectors
 from litebert.registry import FORMATS
 
 
@@ -63,7 +63,7 @@ def convert(
     """
     save = FORMATS[to]
     require_new(Path(out), model)
-    loaded = cut_saved_vectors(read_folder(model, head, tokenizer=tokenizer), vector_size)
+    loaded = truncate_saved_vectors(read_folder(model, head, tokenizer=tokenizer), vector_size)
     return Conversion(Path(out), (*loaded.notes, *save(loaded, out, head)))
 
 

@@ -111,7 +111,7 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     return settings._replace(map=loaded.vector_map)
 
 
-def cut_vectors(
+def truncate_vectors(
     settings: VectorSettings, hidden_size: int, size: int, folder: Path
 ) -> VectorSettings:
     """Return settings whose vectors are the first `size` numbers of those of a model, of unit
@@ -143,7 +143,7 @@ def cut_vectors(
     )
 
 
-def cut_saved_vectors(loaded: L, size: int | None) -> L:
+def truncate_saved_vectors(loaded: L, size: int | None) -> L:
     """Return a model to be written, whose vectors are cut to a size; as it is with None.
 
     Raises:
@@ -157,7 +157,7 @@ def cut_saved_vectors(loaded: L, size: int | None) -> L:
             f"{loaded.path} was not fine-tuned with --task pairs, so its folder holds no size of "
             "vectors; give --vector-size to litebert embed instead"
         )
-    settings = cut_vectors(settings, loaded.config.encoder.hidden_size, size, loaded.path)
+    settings = truncate_vectors(settings, loaded.config.encoder.hidden_size, size, loaded.path)
     if settings.map is None:
         return loaded
     record = {**vectors, "map": DENSE, "sizes": list(settings.sizes)}

@@ -18,7 +18,7 @@ _BLOCK = 1024
 """First texts that are compared at once, which bounds the memory of their cosines."""
 
 
-def cut_answer(answer: Compared, size: int) -> Compared:
+def truncate_answer(answer: Compared, size: int) -> Compared:
     """Return the answer for the first numbers of both vectors."""
     pair = scale_to_unit(answer.vectors[:, :size])
     return Compared(float(np.dot(*pair)), pair)

@@ -29,7 +29,7 @@ from litebert.finetuning.similarity import (
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.interop.sentence_modules import DENSE, read_dense, read_sizes, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
-from litebert.tasks.pair_scores import RANK_SCORES, cut_answer, rank_seconds
+from litebert.tasks.pair_scores import RANK_SCORES, rank_seconds, truncate_answer
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import (
     Layout,
@@ -461,7 +461,7 @@ class Pairs(TextTask):
         scores = self._score_answers(examples, answers)
         is_counted = any(not isinstance(answer.vectors, np.ndarray) for answer in answers)
         for size in () if is_counted else self.output.sizes:
-            cut = [cut_answer(answer, size) for answer in answers]
+            cut = [truncate_answer(answer, size) for answer in answers]
             scores |= {
                 f"{name}_cut_to_{size}": value
                 for name, value in self._score_answers(examples, cut).items()
