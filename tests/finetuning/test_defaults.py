@@ -16,7 +16,7 @@ from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import Item
-from litebert.finetuning.probe import choose_rate, split_held_out
+from litebert.finetuning.probe import RATES, choose_rate, list_rates, split_held_out
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
@@ -289,3 +289,8 @@ def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() ->
         "the largest of those that cannot be told apart"
     )
     assert choose_rate({3e-5: np.full(1, np.inf), 1e-3: prior - 0.1}, prior, usual=3e-5) == 1e-3
+
+
+def test_a_long_run_tries_no_rate_with_which_only_a_short_run_is_ahead() -> None:
+    assert list_rates(RATES, 4999) == list(RATES)
+    assert list_rates(RATES, 5000) == [3e-5, 1e-4, 3e-4, 1e-3]

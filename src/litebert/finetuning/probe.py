@@ -54,6 +54,9 @@ RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 """The rates that are tried from the only start there is."""
 FITTED_RATES, DRAWN_RATES = RATES[:3], RATES[2:]
 """The rates that are tried from a fitted head, and from a drawn one, where one of them is taken."""
+LONG_RUN, LARGEST_OF_LONG = 5000, 1e-3
+"""Steps of a run in which larger rates than this one are not tried: a short run is ahead with them,
+and a long one ends behind (docs/reports/results.md)."""
 LONGER = 4
 """How many times as long as the others the short runs are that decide between the two starts."""
 LEAST_UNTOLD = 1e-4
@@ -146,12 +149,13 @@ def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[I
 
 def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) -> Probe | None:
     """Try the rates; None where the run is too short to spend steps on it."""
-    steps = min(MOST, int(SHARE * prepared.steps / len(RATES)))
+    rates = list_rates(RATES, prepared.steps)
+    steps = min(MOST, int(SHARE * prepared.steps / len(rates)))
     trials = _Trials.of(prepared, folder, machine)
     if steps < FEWEST or not trials.held_out:
         return None
-    with progress.task("trying learning rates", total=steps * len(RATES), unit="steps") as bar:
-        return trials.probe(prepared, RATES, steps, bar)
+    with progress.task("trying learning rates", total=steps * len(rates), unit="steps") as bar:
+        return trials.probe(prepared, rates, steps, bar)
 
 
 def probe_two_starts(
@@ -164,7 +168,8 @@ def probe_two_starts(
     The drawn head is taken where the two cannot be told apart: a short run shows too little of what
     it would still learn.
     """
-    count = len(FITTED_RATES) + len(DRAWN_RATES) + 2 * LONGER
+    drawn_rates = list_rates(DRAWN_RATES, fitted.steps)
+    count = len(FITTED_RATES) + len(drawn_rates) + 2 * LONGER
     steps = min(MOST_OF_TWO, int(SHARE_OF_TWO * fitted.steps / count))
     trials = _Trials.of(fitted, folder, machine)
     if steps < FEWEST or not trials.held_out:
@@ -172,7 +177,7 @@ def probe_two_starts(
     drawn = replace(fitted, fitted={})
     with progress.task("trying learning rates", total=steps * count, unit="steps") as bar:
         first = trials.probe(fitted, FITTED_RATES, steps, bar)
-        second = trials.probe(drawn, DRAWN_RATES, steps, bar)
+        second = trials.probe(drawn, drawn_rates, steps, bar)
         fitted_losses = trials.train_shortly(fitted, first.rate, LONGER * steps, bar)
         drawn_losses = trials.train_shortly(drawn, second.rate, LONGER * steps, bar)
     behind = drawn_losses - fitted_losses
@@ -186,6 +191,11 @@ def probe_two_starts(
             not np.isfinite(drawn_losses).all() or behind.mean() > _compute_standard_error(behind)
         ),
     )
+
+
+def list_rates(rates: Sequence[float], steps: int) -> list[float]:
+    """List the rates that are tried for a run of some steps."""
+    return [rate for rate in rates if steps < LONG_RUN or rate <= LARGEST_OF_LONG]
 
 
 def choose_rate(
