@@ -2,7 +2,7 @@
 
     python benchmarks/worth.py --data TEXTS --encoder MODEL [--text FILES] [--tasks sst2-1000 rte]
         [--ways encoder student] [--seeds 1] [--minutes 180] [--out DIR] [--picture FILE.svg]
-        [--print] [--json FILE]
+        [--print] [--measure] [--json FILE]
 
 TEXTS has the folders glue, squad and wnut17 in their official layouts; MODEL is a published
 encoder, such as all-MiniLM-L6-v2; FILES are raw text for models from scratch.
@@ -19,7 +19,8 @@ and `scratch-10` and `scratch-60` are albert-next-tiny after so many minutes of 
 
 Tasks: sst2-1000, sst2-8000, sst2 (67,349 rows), topics (the article that a question of SQuAD is
 about), rte, stsb, wnut17 and docstrings. A short measurement of the speed of each model ends its
-cell, alone on one set of texts; run it on a machine that does nothing else.
+cell, alone on one set of texts; run it on a machine that does nothing else, or measure all models
+again with --measure when it does nothing else.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ import litebert
 from litebert.interop.files import weights_file
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.machine import count_cores, read_processor_name
+from litebert.storage import atomic_text
 from litebert.studies.packages import LABEL, TEXT, write_table
 
 TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut17", "sst2")
@@ -265,7 +267,7 @@ def measure(model: Path, source: TaskSource) -> dict[str, float]:
     for _ in range(ROUNDS + 1):
         start = time.perf_counter()
         items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
-        predictor.answer_items(examples, items)
+        list(predictor.answer_items(examples, items))
         seconds.append(time.perf_counter() - start)
     speed = len(examples) / statistics.median(seconds[1:])  # the first also reads and compiles
     return {"megabytes": round(size / 1e6, 2), "texts_per_second": round(speed, 1)}
@@ -363,6 +365,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--picture", type=Path, help="where to draw the scores of --picture-task")
     parser.add_argument("--picture-task", choices=TASKS, default="sst2-1000")
     parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument(
+        "--measure", action="store_true", help="run no cell; measure sizes and speeds again"
+    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -395,6 +400,24 @@ def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
             file.write(json.dumps(cells[-1]) + "\n")
 
 
+def measure_again(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
+    """Measure the models of all cells again, and write their file anew."""
+    campaign = Campaign(options.data, options.encoder, tuple(options.text), options.out, 0.0)
+    for cell in cells:
+        folder = options.out / "runs" / f"{cell['task']}-{cell['way']}-{cell['seed']}"
+        source = find_task(cell["task"], campaign)
+        if cell["way"] != "student":
+            cell.update(measure(folder, source))
+            continue
+        float32 = measure(folder / "student", source)
+        cell.update(float32)
+        if "texts_per_second_float32" in cell:
+            cell["texts_per_second_float32"] = float32["texts_per_second"]
+            cell.update(measure(folder / "int8", source))
+    with atomic_text(options.out / "cells.jsonl") as file:
+        file.writelines(f"{json.dumps(cell)}\n" for cell in cells)
+
+
 def main() -> int:
     """Run what is left of the campaign, and print its tables."""
     options = parse_options()
@@ -405,7 +428,10 @@ def main() -> int:
         if options.data is None or options.encoder is None:
             print("--data and --encoder are needed for new cells", file=sys.stderr)
             return 2
-        run_cells(options, cells)
+        if options.measure:
+            measure_again(options, cells)
+        else:
+            run_cells(options, cells)
     print(make_table(cells))
     if options.picture:
         options.picture.write_text(draw(cells, options.picture_task), encoding="utf-8")
