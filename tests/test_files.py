@@ -21,7 +21,8 @@ def list_trees(page: str) -> Iterator[tuple[str, set[str]]]:
 
     A folder that is "a copy of the tokenizer", or "as below", holds what its own tree shows.
     """
-    for block in re.findall(r"(?:^ {4}.*\n)+", page, re.M):
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    for block in re.findall(r"(?:^ {4}.*\n)+", text, re.M):
         folders: list[str] = []
         files = set()
         for line in block.splitlines():
@@ -89,6 +90,16 @@ def test_the_page_shows_every_file_of_every_folder(
         written = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
         steps = {re.sub(r"step-\d+", "step-N", path.as_posix()) for path in written}
         assert {re.sub(r"step-\d+", "step-N", name) for name in expand(trees, root)} == steps, root
+    card = (tmp_path / "classifier" / "model" / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```markdown\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    assert list_outline(shown) == list_outline(card.split("<!-- litebert")[0])
+    assert len(list_outline(shown)) > 20
+
+
+def list_outline(card: str) -> list[str]:
+    """The keys of a card's metadata, its headings below the title, and the heads of its tables."""
+    keys = re.findall(r"^ *-? ?([a-z_-]+):", card.split("\n# ")[0], re.M)
+    return [*keys, *re.findall(r"^## .+$|^\| [a-z]\S* \|(?=.*\n\| -)", card, re.M)]
 
 
 def test_trees_are_read() -> None:
