@@ -14,7 +14,7 @@ RUNS := quickstart five-systems
 activate = echo && echo "To type litebert instead of $(BIN)/litebert: source $(BIN)/activate"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart five test test-all test-slow studies-smoke test-wheel test-peers golden lint check format docs bench clean clean-runs
+.PHONY: help setup quickstart five test test-all test-slow studies-smoke test-wheel test-peers golden lint check format docs site bench clean clean-runs
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,11 +69,14 @@ docs: $(VENV)/.dev  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/speed_chart.py
 
+site: $(VENV)/.dev  ## the pages as a site with search, in site/; python -m http.server -d site shows it
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:docs $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev  ## all benchmarks with small options, minutes each, JSON in bench/; benchmarks/gpu.sh is for a GPU
 	$(BIN)/python benchmarks/all.py --out bench
 
 clean:  ## remove .venv and caches; trained models stay
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) build dist site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-runs:  ## remove the models, data and reports of quickstart and five

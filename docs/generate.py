@@ -28,6 +28,7 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
 from overview import ROOT, format_citation, format_overview
 from projection import Cluster, project_step
+from python_page import format_python_page
 
 PAGE, PROJECTION, FEATURES_PAGE = (
     Path(__file__).parent / name
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         (PAGE, reference),
         (PROJECTION, projection),
         (FEATURES_PAGE, features),
+        (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
         (ROOT / "CITATION.cff", format_citation()),
     ):

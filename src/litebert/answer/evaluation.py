@@ -39,9 +39,11 @@ def evaluate(
         sequences: the most held-out sequences to score.
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
-        engine, exit_confidence, min_precision: with `data`, what computes the answers, and which
-            are given, as in `load`.
-        mistakes, slice_columns: with `data`, as in `score_file`.
+        engine: with `data`, what computes the answers, as in `load`.
+        exit_confidence: with `data`, when texts leave the network early, as in `load`.
+        min_precision: with `data`, which answers are left out, as in `load`.
+        mistakes: with `data`, as in `score_file`.
+        slice_columns: with `data`, as in `score_file`.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         options: with `data`, how the files are read, as in `score_file`.
 

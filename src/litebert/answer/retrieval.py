@@ -67,7 +67,8 @@ def evaluate_retrieval(
         folder: a folder with corpus.jsonl, queries.jsonl and qrels/*.tsv.
         split: the name of the file in qrels; by default test, or the only one.
         vector_size: the numbers of a vector that are left, the first ones; all by default.
-        engine, device: as in `load`.
+        engine: as in `load`.
+        device: as in `load`.
 
     Raises:
         ConfigError: there is no such file of judgments, size, engine or device.
