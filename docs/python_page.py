@@ -12,9 +12,10 @@ import litebert
 from litebert.answer.model import Model
 
 OBJECTS = (
-    *(f"litebert.{name}" for name in litebert.__all__ if name != "replace"),
+    *(f"litebert.{name}" for name in litebert.__all__ if name.islower() and name != "replace"),
     "litebert.answer.model.Model",
     "litebert.sklearn",
+    *(f"litebert.{name}" for name in litebert.__all__ if not name.islower()),
 )
 """What the site documents: the public face, the model that `load` returns, and the estimators.
 `replace` is that of `dataclasses`."""

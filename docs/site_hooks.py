@@ -35,7 +35,8 @@ Entry = dict[str, Any] | str
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the addresses and the navigation."""
-    config.repo_url, config.repo_name = REPOSITORY, REPOSITORY.rpartition("/")[2]
+    # Not `repo_url`, for which the theme asks GitHub for stars at every visit.
+    config.extra["social"] = [{"icon": "fontawesome/brands/github", "link": REPOSITORY}]
     owner, _, name = REPOSITORY.removeprefix("https://github.com/").partition("/")
     config.site_url = f"https://{owner}.github.io/{name}/"
     docs = Path(config.docs_dir)
@@ -89,7 +90,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files of the repository into links of the site or of the repository."""
     if page.file.src_uri == "reference/python.md":
-        markdown += "".join(f"\n\n::: {name}" for name in OBJECTS)
+        markdown += "\n\n## Every argument" + "".join(f"\n\n::: {name}" for name in OBJECTS)
     folder = posixpath.dirname(page.file.src_uri)
     beside = page.file.src_uri in BESIDE
 
