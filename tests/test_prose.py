@@ -22,8 +22,7 @@ SOURCE = ROOT / "src" / "litebert"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LOGGED = ("info", "warning", "error", "exception", "critical")
 

@@ -163,8 +163,8 @@ class Similarity(Output):
                 )
         if self.sizes and self.taught:
             raise ConfigError(
-                "matryoshka orders the numbers of a vector, and a student of a teacher takes over "
-                "those of the teacher; leave out --matryoshka or --teacher"
+                "matryoshka orders the numbers of a vector, and a student takes over the order of "
+                "its teacher; leave out --matryoshka or --teacher"
             )
         if self.sizes and self.whiten:
             raise ConfigError(

@@ -271,7 +271,7 @@ def _make_sections(
         "How to do this again",
         ("command",),
         tuple((f"litebert {shlex.join(words)}",) for words in commands),
-        "The first is the study; the others are those of its first run. Recipes of all "
+        "The first is the study; the others belong to its first run. Recipes of all "
         "variants are in recipes/.",
     )
     return [*sections, findings.make_origin_table(), again]

@@ -44,7 +44,7 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
         for fit in (AGREES, DISAGREES, NOISE)
     ]
     if fits := _join_groups(by_fit):
-        text += f" The sign of the paper's differences beside ours: {fits}."
+        text += f" The sign of the paper's differences compared with ours: {fits}."
     return text
 
 
