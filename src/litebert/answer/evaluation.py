@@ -40,7 +40,7 @@ def evaluate(
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
         engine: with `data`, what computes the answers, as in `load`.
-        exit_confidence: with `data`, when texts leave the network early, as in `load`.
+        exit_confidence: with `data`, when texts exit the network early, as in `load`.
         min_precision: with `data`, which answers are left out, as in `load`.
         mistakes: with `data`, as in `score_file`.
         slice_columns: with `data`, as in `score_file`.
