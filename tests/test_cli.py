@@ -5,6 +5,7 @@ works.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -154,6 +155,14 @@ def one_sentence(output: Output, *places: object) -> None:
     assert last.startswith("litebert")
     assert last.endswith("\n")
     names(last[:-1], *places)
+
+
+def test_a_service_that_does_not_start_leaves_the_log_as_it_was(
+    run: Callable[..., Output], log_messages: list[str]
+) -> None:
+    one_sentence(run("serve", "nowhere"), "nowhere")
+    logging.getLogger("litebert.progress").info("reading text")
+    assert log_messages[-1] == "reading text"
 
 
 @pytest.mark.parametrize(("word", "verb"), sorted(SYNONYMS.items()))

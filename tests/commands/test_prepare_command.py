@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -542,7 +543,14 @@ def test_long_reading_reports_itself(
 ) -> None:
     from litebert import progress
 
+    advance = progress.Task.advance
+
+    def advance_slowly(job: progress.Task, by: float = 1) -> None:
+        time.sleep(0.002)  # so that the thread that reports gets its turn
+        advance(job, by)
+
     monkeypatch.setattr(progress, "EVERY", 0.0001)
+    monkeypatch.setattr(progress.Task, "advance", advance_slowly)
     prepare_sources(tiny_corpus)
     # Both go on at the same time, and of such tasks one is reported.
     assert any(line.startswith(("reading text: ", "encoding: ")) for line in log_messages)

@@ -6,12 +6,15 @@ import logging
 import math
 import os
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from litebert.commands import console
 from litebert.errors import ConfigError, MissingExtraError, require
+
+if TYPE_CHECKING:
+    from litebert.serve.server import Settings
 
 
 @dataclass
@@ -79,14 +82,23 @@ def serve(words: list[str]) -> int:
     arguments = console.parse(ServeArguments, words, "serve")
     require_packages()
     from litebert.serve import logs
-    from litebert.serve.limits import Limits, read_key
-    from litebert.serve.server import Settings, parse_models
     from litebert.serve.server import serve as run
 
     _check_options(arguments)
+    with logs.restore_loggers():
+        run(_make_settings(arguments))
+    return 0
+
+
+def _make_settings(arguments: ServeArguments) -> Settings:
+    """Make the settings of the service; models of the Hub are fetched."""
+    from litebert.serve import logs
+    from litebert.serve.limits import Limits, read_key
+    from litebert.serve.server import Settings, parse_models
+
     log_requests = logging.getLogger("litebert").level <= logging.INFO
     logs.set_up(log_requests)  # before models are fetched, which is logged
-    settings = Settings(
+    return Settings(
         parse_models(arguments.models),
         arguments.host,
         arguments.port,
@@ -110,8 +122,6 @@ def serve(words: list[str]) -> int:
         None if arguments.max_wait_ms is None else arguments.max_wait_ms / 1000,
         log_requests=log_requests,
     )
-    run(settings)
-    return 0
 
 
 def require_packages() -> None:

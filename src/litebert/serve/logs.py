@@ -10,6 +10,8 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LOG = logging.getLogger("litebert.serve")
@@ -18,6 +20,7 @@ PRECISION = logging.getLogger("litebert.precision")
 """Says at the start how far an engine is from float32 (answer/precision.py)."""
 FETCHING = tuple(logging.getLogger(f"litebert.{name}") for name in ("hub", "progress"))
 """Say which models are fetched, and how far that is."""
+OTHERS = tuple(logging.getLogger(name) for name in ("uvicorn", "uvicorn.error", "asyncio"))
 
 
 class Lines(logging.Formatter):
@@ -51,11 +54,23 @@ def set_up(requests: bool = True) -> None:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
     REQUESTS.setLevel(logging.INFO if requests else logging.WARNING)
-    for name in ("uvicorn", "uvicorn.error", "asyncio"):
-        logger = logging.getLogger(name)
+    for logger in OTHERS:
         logger.handlers, logger.propagate = [handler], False
         # All that they know is logged by this package, and they would quote requests.
         logger.setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def restore_loggers() -> Iterator[None]:
+    """Give all loggers that `set_up` changes back as they were, for what this process does next."""
+    loggers = (LOG, REQUESTS, PRECISION, *FETCHING, *OTHERS)
+    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate, level in before:
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fields: Any) -> None:

@@ -71,9 +71,10 @@ def serve(settings: Settings) -> None:
         ConfigError: the address is taken or cannot be.
         ModelError: a model cannot be opened.
     """
-    logs.set_up(settings.log_requests)
-    with _bind(settings.host, settings.port) as listening:
-        _run(_serve(settings, listening))
+    with logs.restore_loggers():
+        logs.set_up(settings.log_requests)
+        with _bind(settings.host, settings.port) as listening:
+            _run(_serve(settings, listening))
 
 
 def _run(service: Coroutine[Any, Any, None]) -> None:
