@@ -24,12 +24,27 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+MOST_LINES, MOST_WORDS_OF_DOCS = 150, 25_000
 LOGGED = ("info", "warning", "error", "exception", "critical")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_keeps_the_rules(page: Path) -> None:
     assert list_faults(page.read_text(encoding="utf-8")) == []
+
+
+def test_pages_are_short() -> None:
+    """Reports, decisions and what is looked up may be long."""
+    docs = ROOT / "docs"
+    pages = {
+        page.relative_to(docs).as_posix(): page.read_text(encoding="utf-8")
+        for page in docs.rglob("*.md")
+        if page != docs / "reference.md"
+        and page.relative_to(docs).parts[0] not in ("reports", "reference", "adr")
+    }
+    lines = {name: text.count("\n") for name, text in pages.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert sum(len(text.split()) for text in pages.values()) <= MOST_WORDS_OF_DOCS
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
