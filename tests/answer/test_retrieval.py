@@ -19,7 +19,7 @@ from litebert.model.task_model import TaskModel
 from litebert.tasks.retrieval.bm25 import Bm25
 from litebert.tasks.retrieval.ranking import BestDocuments, score_rankings
 from litebert.tokenizer import Tokenizer
-from toys.collections import make_collection, write_collection
+from toys.beir import make_collection, write_collection
 from toys.folders import save_litebert
 from toys.points import randomize, shape
 from toys.refusals import names
