@@ -244,3 +244,16 @@ def test_from_text_to_predictions(
     )
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13"])
+def test_the_first_commands_on_another_python(version: str, wheel: Path, tmp_path: Path) -> None:
+    """With the requirements from the package index; skipped where there is no such Python."""
+    python = shutil.which(f"python{version}")
+    if python is None:
+        pytest.skip(f"needs python{version} on the path")
+    command = [ROOT / "runs" / "try_wheel.sh", python, tmp_path / "out", wheel]
+    settings = {**os.environ, "BUDGET": "20 steps"}
+    done = subprocess.run([*map(str, command)], env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -12,7 +12,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[Any]
+else:
+    _StreamHandler = logging.StreamHandler  # which Python 3.10 cannot subscript
 
 LOG = logging.getLogger("litebert.serve")
 REQUESTS = LOG.getChild("requests")
@@ -39,7 +44,7 @@ class Lines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class _Quietly(logging.StreamHandler[Any]):
+class _Quietly(_StreamHandler):
     """Goes on where nobody reads the log any more."""
 
     def handleError(self, record: logging.LogRecord) -> None:
