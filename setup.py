@@ -42,7 +42,7 @@ setup(
     long_description_content_type="text/markdown",
     project_urls={
         "Homepage": REPOSITORY,
-        "Documentation": f"{REPOSITORY}/blob/{TAG}/docs/index.md",
+        "Documentation": "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:]),
         "Changelog": f"{REPOSITORY}/blob/{TAG}/CHANGELOG.md",
         "Issues": f"{REPOSITORY}/issues",
     },

@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from litebert.cli import REPOSITORY
+from litebert.cli import REPOSITORY, SITE
 from python_page import OBJECTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,8 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the addresses and the navigation."""
     # Not `repo_url`, for which the theme asks GitHub for stars at every visit.
     config.extra["social"] = [{"icon": "fontawesome/brands/github", "link": REPOSITORY}]
-    owner, _, name = REPOSITORY.removeprefix("https://github.com/").partition("/")
-    config.site_url = f"https://{owner}.github.io/{name}/"
+    config.site_url = SITE
     docs = Path(config.docs_dir)
     pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     config.nav = make_navigation((docs / "index.md").read_text(encoding="utf-8"), pages)

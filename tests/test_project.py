@@ -48,6 +48,17 @@ def test_the_overview_names_every_page() -> None:
     assert text.startswith("# litebert\n\n> ")
 
 
+def test_help_names_pages_and_no_files() -> None:
+    """A wheel has no docs/. The reference holds the help of every verb and field."""
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert re.findall(r".*(?:docs/|\.md\b).*", text) == []
+    pages = (ROOT / "docs").rglob("*.md")
+    titles = {overview.read_lead(page.read_text(encoding="utf-8"))[0] for page in pages}
+    named = set(re.findall(r'page "([^"]+)"', text))
+    assert len(named) > 4
+    assert named <= titles
+
+
 def test_the_changelog_begins_with_what_is_not_released() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", text, re.M)

@@ -23,7 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 from readme_renderer.markdown import render
 
-from litebert.cli import REPOSITORY, VERBS, help_text
+from litebert.cli import REPOSITORY, SITE, VERBS, help_text
 from test_readme import leads_somewhere
 from toys.finetuning import RECIPE, write_table
 
@@ -143,6 +143,7 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     assert facts["Description-Content-Type"] == "text/markdown"
     links = dict(link.split(", ") for link in facts.get_all("Project-URL") or ())
     assert set(links) == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert links.pop("Documentation") == SITE
     assert {link for link in links.values() if not link.startswith(REPOSITORY)} == set()
     assert "litebert = litebert.cli:main" in entries
 

@@ -23,6 +23,9 @@ from litebert.errors import GroupError, LitebertError, nearest
 REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
 
+SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
+"""Where the release workflow publishes the pages."""
+
 VERBS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo", "try three small models in seconds, offline"),
     "quickstart": (
@@ -119,7 +122,7 @@ def help_text() -> str:
     return (
         "litebert: small text encoders, trained on your own "
         f"text\n\n{verbs}{_verbosity_text(width)}\n"
-        "litebert VERB --help shows its options.\n"
+        f"litebert VERB --help shows its options. The pages are at {SITE}\n"
     )
 
 

@@ -105,7 +105,7 @@ class ResizeArguments:
     """Change the shape of a model: longer texts, windows, fewer or shared layers, narrower states.
 
     Train the new model further before you use it: litebert pretrain --from. A smaller model learns
-    fastest with the large one as its teacher (docs/distillation.md).
+    fastest with the large one as its teacher (page "Distillation").
     """
 
     model: ModelPath

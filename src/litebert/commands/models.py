@@ -56,7 +56,7 @@ class PretrainArguments:
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
     table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
-    (docs/smaller-models.md)."""
+    (page "A smaller model at pretraining")."""
     watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score this prepared text at each evaluation, to see what the model forgets."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class ServeArguments:
-    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own; see
-    docs/serving.md.
+    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own
+    (page "Serving").
 
     MODEL is any model that predict, fill or embed open, or NAME=MODEL. Requests without a model
     are answered by the first that can. The log is one JSON object on each line of standard error

@@ -84,24 +84,24 @@ class FinetuneConfig:
     """
     early_exits: bool = False
     """Train the classifier after every layer, so that easy texts may exit the network early
-    (docs/exits.md).
+    (page "Early exits").
     """
     early_exits_max_drop: float = 0.5
     """Points of score (hundredths) that early exits may cost on the development part."""
     distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
     """The settings of learning from a teacher; nothing is learned without one
-    (docs/distillation.md).
+    (page "Distillation").
     """
     calibrate: bool = True
     """Divide the logits of the final model by a temperature that is fitted on the first development
-    part, so that its probabilities are shares of right answers (docs/reliability.md). Only for
-    classes and labels, and only where it helps by more than chance.
+    part, so that its probabilities are shares of right answers (page "Answers to rely on"). Only
+    for classes and labels, and only where it helps by more than chance.
     """
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     examples: bool = True
     """Keep at most four short development texts with the model, for the playground, and the texts
-    of the surest mistakes in the report (docs/trust.md)."""
+    of the surest mistakes in the report (page "Trust")."""
     train: LoopConfig = field(default_factory=_train)
     """The loop. It has the fields of `train` in pretraining, without the fields that only
     pretraining has.

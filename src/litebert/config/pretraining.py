@@ -128,7 +128,7 @@ class TableConfig:
     start: Literal["random", "cooccurrence"] = "random"
     """random: drawn like other weights. cooccurrence: vectors from counts of neighboring tokens in
     the training text, and output biases from token frequencies
-    (docs/adr/0007-the-small-recipes.md)."""
+    (page "7. The small recipes")."""
     window: int = 5
     """Largest distance of two neighbors, in tokens; used only with start=cooccurrence."""
     context: Literal["sentence", "document"] = "sentence"
