@@ -76,6 +76,7 @@ def test_what_a_table_names_of_litebert_exists(program: str) -> None:
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+@pytest.mark.thorough
 def test_arguments_of_transformers_exist() -> None:
     from transformers import TrainingArguments
 

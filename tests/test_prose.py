@@ -75,6 +75,7 @@ def is_documented(value: Any) -> bool:
     return callable(value) or isinstance(value, property | classmethod | staticmethod)
 
 
+@pytest.mark.thorough
 def test_messages_keep_the_rules() -> None:
     faults = {}
     count = 0
