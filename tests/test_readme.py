@@ -128,7 +128,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
     """True if a link of a page names a file that is there, and a heading of it."""
     name, _, anchor = link.partition("#")
     target = page.parent / name if name else page
-    if not target.exists() or not anchor:
+    if not target.exists() or not anchor or target.suffix != ".md":  # GitHub's of a picture
         return target.exists()
     return anchor in {heading for heading, _, _ in anchors_of(target.read_text(encoding="utf-8"))}
 

@@ -24,7 +24,7 @@ REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
 
 SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
-"""Where the release workflow publishes the pages."""
+"""The address of the pages, which the release workflow publishes."""
 
 VERBS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo", "try three small models in seconds, offline"),
