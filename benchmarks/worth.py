@@ -54,6 +54,13 @@ TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut1
 """The cheapest first."""
 WAYS = ("encoder", "student", "scratch-10", "scratch-60")
 """Ways that have cells; `frozen` and `baseline` are shown by the cells of `encoder`."""
+LABELS = {
+    "encoder": "a published encoder, fine-tuned",
+    "student": "its student, in 8 bits",
+    "scratch-10": "from scratch, 10 minutes",
+    "scratch-60": "from scratch, 60 minutes",
+}
+"""Names of the ways in the picture."""
 COLUMNS = ("baseline", "frozen", *WAYS)
 STUDENT = ("--size", "2M", "--epochs", "3")
 """Options of litebert distill."""
@@ -317,33 +324,53 @@ def draw(cells: Sequence[Mapping[str, Any]], task: str) -> str:
 
     matplotlib.use("agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    file = io.BytesIO()
+    file, dots = io.BytesIO(), locate_dots(cells, task)
+    baseline = collect(cells)[task]["baseline"]
+    scores = [score for _, score, _ in dots.values()] + baseline
     with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 10}):
-        figure, axes = pyplot.subplots(figsize=(7.4, 3.9))
-        for way in WAYS:
-            dots = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
-            dots = [cell for cell in dots if "megabytes" in cell]
-            if not dots:
-                continue
-            speed, score, size = (
-                statistics.median(cell[name] for cell in dots)
-                for name in ("texts_per_second", "score", "megabytes")
-            )
-            axes.scatter(speed, 100 * score, s=20 * size, alpha=0.6)
-            axes.annotate(f"{way}, {size:.1f} MB", (speed, 100 * score), va="bottom")
-        baseline = collect(cells)[task]["baseline"]
+        figure, axes = pyplot.subplots(figsize=(7.4, 3.9), layout="constrained")
+        for way, (speed, score, size) in dots.items():
+            axes.scatter(speed, score, s=20 * size, alpha=0.6)
+            label = f"{LABELS[way]}\n{size:.1f} MB, {score:.1f}"
+            below = (0.0, -((20 * size) ** 0.5) / 2 - 4)
+            place = {"textcoords": "offset points", "va": "top", "ha": "center"}
+            axes.annotate(label, (speed, score), below, **place)
         if baseline:
             axes.axhline(statistics.median(baseline), linestyle="--", color="#777777")
-            axes.text(
-                0.01, statistics.median(baseline), "baseline", transform=axes.get_yaxis_transform()
-            )
+            label = f"counted words, logistic regression: {statistics.median(baseline):.1f}"
+            place = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
+            axes.text(0.02, statistics.median(baseline) + 0.2, label, **place)
         axes.set_xscale("log")
+        if dots:
+            speeds = [speed for speed, _, _ in dots.values()]
+            axes.set_xlim(min(speeds) / 2, max(speeds) * 3)
+            axes.set_ylim(min(scores) - 3, max(scores) + 3)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("texts a second")
         axes.set_ylabel(f"score of {task}, hundredths")
         figure.savefig(file, format="svg", metadata={"Date": None})
         pyplot.close(figure)
     return file.getvalue().decode()
+
+
+def locate_dots(
+    cells: Sequence[Mapping[str, Any]], task: str
+) -> dict[str, tuple[float, float, float]]:
+    """Find, for each way, the medians of texts a second, score in hundredths and megabytes."""
+    dots = {}
+    for way in WAYS:
+        measured = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
+        if measured := [cell for cell in measured if "megabytes" in cell]:
+            speed, score, size = (
+                statistics.median(cell[name] for cell in measured)
+                for name in ("texts_per_second", "score", "megabytes")
+            )
+            dots[way] = speed, 100 * score, size
+    return dots
 
 
 # ---------------------------------------------------------------------------------------------- all

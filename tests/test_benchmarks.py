@@ -331,8 +331,9 @@ def test_the_table_of_worth_takes_medians_and_shows_what_is_missing(tmp_path: Pa
     assert "| rte (accuracy) | 55.0 | 50.0 | 62.0 | 58.0 | - | - |" in table
     assert "| student | 3.9 | 300 |" in table
     picture = namespace["draw"](cells, "rte")
-    assert "student, 3.9 MB" in picture
-    assert "baseline" in picture
+    assert "3.9 MB, 58.0" in picture
+    assert "90.0 MB, 62.0" in picture
+    assert "logistic regression: 55.0" in picture
 
 
 def test_worth_divides_sst2_and_squad_without_overlap(tmp_path: Path) -> None:
