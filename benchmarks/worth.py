@@ -335,13 +335,14 @@ def draw(cells: Sequence[Mapping[str, Any]], task: str) -> str:
             axes.scatter(speed, score, s=20 * size, alpha=0.6)
             label = f"{LABELS[way]}\n{size:.1f} MB, {score:.1f}"
             below = (0.0, -((20 * size) ** 0.5) / 2 - 4)
-            place = {"textcoords": "offset points", "va": "top", "ha": "center"}
-            axes.annotate(label, (speed, score), below, **place)
+            axes.annotate(
+                label, (speed, score), below, textcoords="offset points", va="top", ha="center"
+            )
         if baseline:
             axes.axhline(statistics.median(baseline), linestyle="--", color="#777777")
             label = f"counted words, logistic regression: {statistics.median(baseline):.1f}"
-            place = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
-            axes.text(0.02, statistics.median(baseline) + 0.2, label, **place)
+            height = statistics.median(baseline) + 0.2
+            axes.text(0.02, height, label, transform=axes.get_yaxis_transform(), va="bottom")
         axes.set_xscale("log")
         if dots:
             speeds = [speed for speed, _, _ in dots.values()]
