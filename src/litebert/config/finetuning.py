@@ -93,9 +93,9 @@ class FinetuneConfig:
     (page "Distillation").
     """
     calibrate: bool = True
-    """Divide the logits of the final model by a temperature, fitted on the first development part, so
-    that probabilities are shares of right answers (page "Answers to rely on"). Only for classes and
-    labels, and only where it helps by more than chance.
+    """Divide the logits of the final model by a temperature, fitted on the first development part,
+    so that probabilities are shares of right answers (page "Answers to rely on"). Only for classes
+    and labels, and only where it helps by more than chance.
     """
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
