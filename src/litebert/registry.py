@@ -167,6 +167,7 @@ TASKS = Registry(
     choices="tasks.choices:ChoiceTask",
     tagging="tasks.tagging.task:TaggingTask",
     pairs="tasks.pairs:Pairs",
+    rerank="tasks.retrieval.task:Rerank",
     **dict.fromkeys(
         ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"),
         "tasks.glue:Glue",
@@ -183,6 +184,7 @@ OUTPUTS = Registry(
     span="finetuning.token_outputs:OneSpan",
     choice="finetuning.text_outputs:OneChoice",
     similarity="finetuning.similarity:Similarity",
+    relevance="finetuning.relevance:Relevance",
 )
 ENGINES = Registry(
     "engine",

@@ -14,9 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 import litebert
-from litebert.answer import retrieval, vectors
+from litebert.answer import vectors
+from litebert.finetuning.baselines.bm25 import Bm25
 from litebert.model.task_model import TaskModel
-from litebert.tasks.retrieval.bm25 import Bm25
+from litebert.tasks.retrieval import ranking
 from litebert.tasks.retrieval.ranking import BestDocuments, score_rankings
 from litebert.tokenizer import Tokenizer
 from toys.beir import make_collection, write_collection
@@ -99,7 +100,7 @@ def test_the_scores_are_those_of_trec_eval(
     model: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bm25s = pytest.importorskip("bm25s", reason="bm25s is not installed")
-    for module, name in ((vectors, "CHUNK"), (retrieval, "BLOCK"), (retrieval, "QUERIES")):
+    for module, name in ((vectors, "CHUNK"), (ranking, "BLOCK"), (ranking, "QUERIES")):
         monkeypatch.setattr(module, name, 32)
     folder = make_collection(tmp_path / "folder")
     status, out, err = run("evaluate", model, "--retrieval", folder, "--json")

@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import progress
 from litebert.answer.model import Model, load
 from litebert.answer.vectors import SentenceEncoder
+from litebert.errors import ConfigError
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
-from litebert.tasks.retrieval.bm25 import Bm25
 from litebert.tasks.retrieval.files import Collection, read_collection
-from litebert.tasks.retrieval.ranking import BestDocuments, Ranking, score_rankings
+from litebert.tasks.retrieval.ranking import (
+    DEPTH,
+    BestDocuments,
+    Ranking,
+    rank_by_bm25,
+    score_rankings,
+)
 from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
-
-BLOCK = 4096
-"""Documents that BM25 scores at once."""
-QUERIES = 1024
-"""Queries that BM25 scores at once."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,21 @@ class RetrievalScores:
     of the first 10 and 100."""
     bm25: dict[str, float]
     """The same of BM25."""
+    retriever: dict[str, float] | None = None
+    """The same of the model of vectors whose documents a reranker ranked; None for those of
+    BM25."""
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return the rows of a table: the score, the model, BM25."""
-        return [(name, f"{self.scores[name]:.4f}", f"{self.bm25[name]:.4f}") for name in self.bm25]
+    def list_columns(self) -> dict[str, dict[str, float]]:
+        """List the scores beside those of the model, by what they belong to."""
+        return {
+            **({} if self.retriever is None else {"retriever": self.retriever}),
+            "BM25": self.bm25,
+        }
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the rows of a table: the score, the model, and the others."""
+        columns = (self.scores, *self.list_columns().values())
+        return [(name, *(f"{column[name]:.4f}" for column in columns)) for name in self.scores]
 
 
 def evaluate_retrieval(
@@ -57,41 +68,86 @@ def evaluate_retrieval(
     *,
     split: str | None = None,
     vector_size: int | None = None,
+    top: int | None = None,
+    retriever: str | Path | None = None,
     engine: str | None = None,
     device: str = "auto",
 ) -> RetrievalScores:
     """Score a model on a folder in the layout of BEIR.
 
     Args:
-        model: any model that gives sentence vectors, as `load` takes it.
+        model: any model that gives sentence vectors, as `load` takes it; or a reranker, which
+            answers a pair of texts with a number.
         folder: a folder with corpus.jsonl, queries.jsonl and qrels/*.tsv.
         split: the name of the file in qrels; by default test, or the only one.
         vector_size: the numbers of a vector that are left, the first ones; all by default.
+        top: the documents of each query that a reranker ranks; 100 by default.
+        retriever: a model of sentence vectors that finds these documents; by default BM25 does.
         engine: as in `load`.
         device: as in `load`.
 
     Raises:
-        ConfigError: there is no such file of judgments, size, engine or device.
+        ConfigError: there is no such file of judgments, size, engine or device, or an option that
+            the model does not take.
         DataError: the folder is not in this layout, or a file is malformed; the message names the
             line.
-        ModelError: the model cannot be opened, or gives no vectors.
+        ModelError: a model cannot be opened, or gives no vectors.
     """
     collection = read_collection(folder, split)  # first, for it may find a mistake
-    return score_retrieval(load(model, engine=engine, device=device), collection, vector_size)
-
-
-def score_retrieval(
-    model: Model, collection: Collection, vector_size: int | None = None
-) -> RetrievalScores:
-    """Score a model on a collection; see `evaluate_retrieval`."""
-    ranking = rank_by_vectors(model.vectors_by(size=vector_size), collection)
+    opened = load(model, engine=engine, device=device)
+    facts = collection.split, len(collection.documents), len(collection.queries)
+    if not _is_reranker(opened):
+        for option, value in {"top": top, "retriever": retriever}.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{option} is of a reranker, and {opened.path} does not answer pairs of texts "
+                    f"with a number; leave --{option} out"
+                )
+        ranking = rank_by_vectors(opened.vectors_by(size=vector_size), collection)
+        bm25 = _score(collection, rank_by_bm25(collection))
+        return RetrievalScores(*facts, _score(collection, ranking), bm25)
+    top = DEPTH if top is None else top
+    if not 1 <= top <= DEPTH:
+        raise ConfigError(f"top is {top}; give 1 to {DEPTH} documents")
+    first = words = rank_by_bm25(collection)
+    if retriever is not None:
+        encoder = load(retriever, device=device).vectors_by(size=vector_size)
+        first = rank_by_vectors(encoder, collection)
+    elif vector_size is not None:
+        raise ConfigError("vector_size is of vectors, and a reranker has none; leave it out")
+    ranking = rerank(opened, collection, [places[:top] for places in first])
     return RetrievalScores(
-        collection.split,
-        len(collection.documents),
-        len(collection.queries),
+        *facts,
         _score(collection, ranking),
-        _score(collection, rank_by_bm25(collection)),
+        _score(collection, words),
+        None if retriever is None else _score(collection, first),
     )
+
+
+def _is_reranker(model: Model) -> bool:
+    """Return whether a model answers a pair of texts with a number."""
+    if model.task_record.get("kind") != "sequence":
+        return False
+    task = model.predictor.task
+    return task.output.ranks and task.pair is not False
+
+
+def rerank(model: Model, collection: Collection, ranking: Ranking) -> Ranking:
+    """Rank the documents of each query by the number that a model answers to the query and the
+    document.
+    """
+    texts = list(collection.documents.values())
+    pairs = [
+        (query, texts[place])
+        for query, places in zip(collection.queries.values(), ranking, strict=True)
+        for place in places
+    ]
+    numbers = iter([answer["prediction"] for answer in model.predict(pairs)])
+    ranked = []
+    for places in ranking:
+        scored = [(-next(numbers), int(place)) for place in places]
+        ranked.append(np.array([place for _, place in sorted(scored)], np.int64))
+    return ranked
 
 
 def rank_by_vectors(encoder: SentenceEncoder, collection: Collection) -> Ranking:
@@ -99,7 +155,7 @@ def rank_by_vectors(encoder: SentenceEncoder, collection: Collection) -> Ranking
     are not kept, so that memory stays constant.
     """
     queries = scale_to_unit(encoder.encode(collection.queries.values()))
-    best, start = _begin(collection), 0
+    best, start = BestDocuments.of(collection), 0
     coverage = Coverage(encoder.tokenizer)
     for vectors in _encode_documents(encoder, collection, coverage):
         best.add(queries @ scale_to_unit(vectors).T, start)
@@ -114,27 +170,6 @@ def _encode_documents(
     rows = map(Row, collection.documents.values())
     for _, vectors in encoder.encode_rows(rows, ahead=True, coverage=coverage):
         yield vectors
-
-
-def rank_by_bm25(collection: Collection) -> Ranking:
-    """Rank the documents of each query by BM25; those that share no word with it are left out."""
-    names, texts = list(collection.queries), list(collection.queries.values())
-    with progress.task("ranking by BM25", len(names), "queries") as bar:
-        scorer, ranking = Bm25(list(collection.documents.values())), Ranking()
-        for first in range(0, len(names), QUERIES):
-            part = slice(first, first + QUERIES)
-            counts, best = scorer.count(texts[part]), _begin(collection, names[part])
-            for start in range(0, len(collection.documents), BLOCK):
-                scores = scorer.compute_scores(counts, slice(start, start + BLOCK))
-                best.add(np.where(scores > 0, scores, -np.inf).astype(np.float32), start)
-            ranking += best.rank()
-            bar.advance(len(texts[part]))
-    return ranking
-
-
-def _begin(collection: Collection, queries: list[str] | None = None) -> BestDocuments:
-    places = {name: place for place, name in enumerate(collection.documents)}
-    return BestDocuments(list(collection.queries) if queries is None else queries, places)
 
 
 def _score(collection: Collection, ranking: Ranking) -> dict[str, float]:

@@ -43,6 +43,11 @@ class EvaluateArguments(LabeledFiles):
     """File of judgments of --retrieval, such as dev; by default test, or the only one."""
     vector_size: int | None = None
     """Numbers to leave of each vector for --retrieval, the first ones; all by default."""
+    top: int | None = None
+    """Documents of each query of --retrieval that a reranker ranks; 100 by default."""
+    retriever: str | None = None
+    """Model of sentence vectors that finds the documents that a reranker ranks; by default BM25
+    does."""
     max_pairs: int | None = None
     """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
     paradigm."""
@@ -126,6 +131,8 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
         folder,
         split=arguments.qrels,
         vector_size=arguments.vector_size,
+        top=arguments.top,
+        retriever=arguments.retriever,
         engine=arguments.engine,
         device=arguments.device,
     )
@@ -139,12 +146,14 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
 def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
     """Print the scores of a model and of BM25, and say which is better."""
     name = Path(arguments.model).name
-    console.table(("score", name, "BM25"), scored.rows())
+    console.table(("score", name, *scored.list_columns()), scored.rows())
     console.say(
         f"{scored.queries:,} queries of qrels/{scored.split}.tsv, {scored.documents:,} documents"
     )
-    if scored.bm25["ndcg_at_10"] > scored.scores["ndcg_at_10"]:
-        console.say(f"BM25, which counts words, is better than {name}")
+    for other, scores in scored.list_columns().items():
+        if scores["ndcg_at_10"] > scored.scores["ndcg_at_10"]:
+            counts = ", which counts words," if other == "BM25" else ""
+            console.say(f"{other}{counts} is better than {name}")
 
 
 def _check_options(arguments: EvaluateArguments) -> None:
@@ -193,7 +202,7 @@ def _check_retrieval(arguments: EvaluateArguments) -> None:
         ConfigError: an option would have no effect.
     """
     if arguments.retrieval is None:
-        for option in ("qrels", "vector_size"):
+        for option in ("qrels", "vector_size", "top", "retriever"):
             require(
                 getattr(arguments, option) is None,
                 f"--{option.replace('_', '-')} is of --retrieval; give --retrieval too, or leave "

@@ -51,8 +51,8 @@ class FinetuneArguments:
 
     model: ModelPath
     task: str
-    """table for your own data, a GLUE task (sst2, mnli, ...), squad, race, choices, tagging or
-    pairs."""
+    """table for your own data, a GLUE task (sst2, mnli, ...), squad, race, choices, tagging, pairs
+    or rerank."""
     data: tuple[str, ...]
     """Training files, a folder of them or a quoted pattern; for a benchmark its folder."""
     out: Path

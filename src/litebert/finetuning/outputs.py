@@ -102,6 +102,8 @@ class Output(ABC):
         """Return whether the answers have probabilities that a temperature calibrates."""
         return False
 
+    ranks: ClassVar[bool] = False
+    """True if its answer to a pair is a number that ranks second texts."""
     least_claim: ClassVar[float] = 0.0
     """The probability above which a decision is an answer."""
     exclusive: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -293,7 +293,8 @@ class Number(Output):
     problem_type = "regression"
     classes, targets = 1, np.float32
     linear = True
-    scores = ("r2", "pearson", "spearman", "rmse")
+    ranks = True
+    scores: ClassVar[tuple[str, ...]] = ("r2", "pearson", "spearman", "rmse")
     exits = True
 
     def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:

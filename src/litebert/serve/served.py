@@ -89,7 +89,7 @@ class Served:
         """True if it scores pairs of texts."""
         return (
             self.predictor is not None
-            and self.predictor.task.output.name == "number"
+            and self.predictor.task.output.ranks
             and self.predictor.task.pair is not False
         )
 
@@ -105,7 +105,7 @@ class Served:
             "tokenize",
         ]
         return {
-            "kind": task.output.name
+            "kind": ("number" if task.output.ranks else task.output.name)
             if task is not None
             else "similarity"
             if self.compares

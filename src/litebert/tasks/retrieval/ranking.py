@@ -11,10 +11,18 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert import progress
+from litebert.finetuning.baselines.bm25 import Bm25
+from litebert.tasks.retrieval.files import Collection
+
 Ranking = list[NDArray[np.int64]]
 """The places of the documents of each query, the best first, (k,) or fewer."""
 DEPTH = 100
 """Documents that a ranking keeps, at most."""
+BLOCK = 4096
+"""Documents that BM25 scores at once."""
+QUERIES = 1024
+"""Queries that BM25 scores at once."""
 
 
 class BestDocuments:
@@ -39,6 +47,14 @@ class BestDocuments:
         self._scores = np.zeros((len(queries), 0), np.float32)
         self._places = np.zeros((len(queries), 0), np.int64)
 
+    @classmethod
+    def of(
+        cls, collection: Collection, queries: Sequence[str] | None = None, depth: int = DEPTH
+    ) -> BestDocuments:
+        """Begin for the documents of a collection and some of its queries, all by default."""
+        places = {name: place for place, name in enumerate(collection.documents)}
+        return cls(list(collection.queries) if queries is None else queries, places, depth)
+
     def add(self, scores: NDArray[np.float32], start: int) -> None:
         """Add the scores (Q, n) of the documents from a place on; minus infinity is no match."""
         end = start + scores.shape[1]
@@ -58,6 +74,27 @@ class BestDocuments:
             places[scores > -np.inf]
             for scores, places in zip(self._scores, self._places, strict=True)
         ]
+
+
+def rank_by_bm25(collection: Collection, depth: int = DEPTH) -> Ranking:
+    """Rank the documents of each query by BM25; those that share no word with it are left out.
+
+    Args:
+        depth: documents to keep of a query.
+    """
+    names, texts = list(collection.queries), list(collection.queries.values())
+    with progress.task("ranking by BM25", len(names), "queries") as bar:
+        scorer, ranking = Bm25(list(collection.documents.values())), Ranking()
+        for first in range(0, len(names), QUERIES):
+            part = slice(first, first + QUERIES)
+            counts = scorer.count(texts[part])
+            best = BestDocuments.of(collection, names[part], depth)
+            for start in range(0, len(collection.documents), BLOCK):
+                scores = scorer.compute_scores(counts, slice(start, start + BLOCK))
+                best.add(np.where(scores > 0, scores, -np.inf).astype(np.float32), start)
+            ranking += best.rank()
+            bar.advance(len(texts[part]))
+    return ranking
 
 
 def compute_ndcg(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:

@@ -18,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.finetuning.baselines.features import UNSPACED, Sparse
+from litebert.finetuning.baselines.models import Baseline
+from litebert.finetuning.items import PlainItem
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import CountVectorizer
+
+    from litebert.finetuning.scoring import Logits
 
 K1, B = 0.9, 0.4
 """Those of Anserini, with which BEIR reports BM25."""
@@ -32,14 +36,24 @@ class Bm25:
     def __init__(self, documents: Sequence[str], k1: float = K1, b: float = B) -> None:
         """Count the words of N documents, at least one."""
         self._counter, counts = _count_words(documents)
-        lengths = np.asarray(counts.sum(1), np.float64).ravel()
         documents_of = np.bincount(counts.indices, minlength=counts.shape[1])
-        idf = np.log(1 + (len(documents) - documents_of + 0.5) / (documents_of + 0.5))
-        norms = k1 * (1 - b + b * lengths / max(float(lengths.mean()), 1e-12))
+        self._idf = np.log(1 + (len(documents) - documents_of + 0.5) / (documents_of + 0.5))
+        self._mean, self._k1, self._b = max(float(counts.sum(1).mean()), 1e-12), k1, b
+        self._weights = self._weigh(counts)
+
+    def _weigh(self, counts: Sparse) -> Sparse:
+        """Compute the weight of each word in documents from their counts, (N, V)."""
+        lengths = np.asarray(counts.sum(1), np.float64).ravel()
+        norms = self._k1 * (1 - self._b + self._b * lengths / self._mean)
         weights = counts.tocsr().astype(np.float64)
-        rows = np.repeat(np.arange(len(documents)), np.diff(weights.indptr))
-        weights.data = idf[weights.indices] * weights.data / (weights.data + norms[rows])
-        self._weights = weights.astype(np.float32)
+        rows = np.repeat(np.arange(len(lengths)), np.diff(weights.indptr))
+        weights.data = self._idf[weights.indices] * weights.data / (weights.data + norms[rows])
+        return weights.astype(np.float32)
+
+    def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> NDArray[np.float32]:
+        """Compute the score of each query for its document, which may be new, (N,)."""
+        weights = self._weigh(self._counter.transform(documents))
+        return np.asarray(self.count(queries).multiply(weights).sum(1), np.float32).ravel()
 
     def count(self, queries: Sequence[str]) -> Sparse:
         """Count the words of queries, (Q, V)."""
@@ -62,3 +76,18 @@ def _count_words(documents: Sequence[str]) -> tuple[CountVectorizer, Any]:
         counter = CountVectorizer(analyzer="char", ngram_range=(1, 2))
         counts = counter.fit_transform([*documents, "a"])[:-1]
     return counter, counts
+
+
+class Bm25Order(Baseline):
+    """The BM25 of a query and a document, from the words of the documents that it learned from."""
+
+    name = "BM25"
+    supervised = False
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        self._scorer = Bm25(list(dict.fromkeys(item.texts[1] for item in items)))
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """Compute the score of each pair, (1,)."""
+        queries, documents = ([item.texts[side] for item in items] for side in (0, 1))
+        return list(self._scorer.score_pairs(queries, documents)[:, None])

@@ -1,0 +1,258 @@
+"""Rerankers: a query and a document are read as one row, and answered with one number.
+
+Training rows come from the judgments of a folder in the layout of BEIR. Beside each relevant
+document of a query stand documents that BM25 ranks high and nobody judged relevant, as hard
+negatives. The number is a logit: the higher, the more relevant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from litebert.data.random_keys import derive, permute
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.relevance import Relevance
+from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
+from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
+from litebert.tasks.splits import HeldoutOptions, Source, select_split
+from litebert.tasks.texts import Example, TextTask, stream_texts
+from litebert.text.records import Notes, RowSource
+
+NEGATIVES = 4
+"""Hard negatives of each relevant document."""
+DEPTH = 50
+"""Documents that BM25 ranks highest, among which hard negatives are drawn."""
+CANDIDATES = 20
+"""Documents of BM25 that are ranked for a query of the development part."""
+_SCORES = ("ndcg_at_10", "mrr_at_10")
+_NEGATIVES = 61
+"""The purpose of the random key, which no other random choice has."""
+_SEPARATOR = "\t"
+"""Stands between the ids of the query and the document in the name of an example."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankOptions(HeldoutOptions):
+    """The options of a reranker."""
+
+    negatives: int = NEGATIVES
+    """Hard negatives of BM25 for each relevant document."""
+
+
+class RerankFiles(TaskFiles[Example]):
+    """A folder in the layout of BEIR. The judgments `train` are learned from, and `dev`, or a share
+    of the queries of `train`, chooses the best weights.
+    """
+
+    task: Rerank
+
+    def __init__(
+        self, task: Rerank, folder: Path, negatives: int, heldout: float, seed: int
+    ) -> None:
+        """Find the judgments of the splits.
+
+        Raises:
+            ConfigError: a number cannot be.
+            DataError: the folder is not in this layout, or has no judgments to learn from.
+        """
+        if negatives < 1:
+            raise ConfigError(f"negatives is {negatives}; give 1 or more")
+        if not 0 < heldout < 1:
+            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
+        self._splits = list_splits(folder)
+        if "train" not in self._splits:
+            raise DataError(
+                f"{folder / 'qrels'} has {', '.join(self._splits)}, and a reranker learns from "
+                "train.tsv; add one"
+            )
+        self._folder, self._negatives, self._heldout = folder, negatives, heldout
+        self._seed = seed
+        self._collections: dict[str, Collection] = {}
+        self._examples: dict[str, list[Example]] = {}
+        self.task = replace(task, dev=("dev",), sources=(folder.name,))
+
+    @classmethod
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> RerankFiles:
+        """Open a folder in the layout of BEIR."""
+        if not isinstance(data, (str, Path)):
+            raise ConfigError(
+                f"{len(data)} paths are named, and a reranker reads one folder in the layout of "
+                "BEIR; name it"
+            )
+        assert issubclass(task_class, Rerank)
+        if "heldout" in options and "dev" in list_splits(Path(data)):
+            raise ConfigError(
+                f"heldout is a share of the queries of train to use as dev, and {data} has a "
+                "qrels/dev.tsv; leave --heldout out"
+            )
+        return cls(
+            task_class(Relevance()),
+            Path(data),
+            options.get("negatives", NEGATIVES),
+            options.get("heldout", 0.1),
+            options.get("seed", 0),
+        )
+
+    @classmethod
+    def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> NoReturn:
+        """Refuse labeled files.
+
+        Raises:
+            ConfigError: always; it names the option that scores a reranker.
+        """
+        raise ConfigError(
+            "a reranker is scored on a folder in the layout of BEIR; give it to --retrieval "
+            "instead of --data"
+        )
+
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The names of the judgments of each split."""
+        return {
+            name: [self._splits[name].name] for name in ("train", "dev") if name in self._splits
+        }
+
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
+        """Read the rows of a split: of train the relevant documents and hard negatives, of dev the
+        documents to rank. They are made once.
+        """
+        notes = Notes() if notes is None else notes
+        if split not in self._examples:
+            collection = self._select_queries(split, notes)
+            rows = self._make_train(collection) if split == "train" else _make_dev(collection)
+            self._examples[split] = [
+                Example(
+                    collection.queries[query],
+                    collection.documents[document],
+                    float(grade),
+                    f"{query}{_SEPARATOR}{document}",
+                )
+                for query, document, grade in rows
+            ]
+        examples = self._examples[split]
+        if split == "train":
+            count = sum(not example.label for example in examples)
+            notes[f"hard negatives of BM25 beside {len(examples) - count:,} relevant"] = count
+        return list(examples)
+
+    def _select_queries(self, split: str, notes: Notes) -> Collection:
+        """Return the collection with the queries of a split."""
+        name = split if "dev" in self._splits else "train"
+        if name not in self._collections:
+            self._collections[name] = read_collection(self._folder, name)
+        collection = self._collections[name]
+        if name != "dev" and "dev" not in self._splits:
+            names = list(collection.queries)
+            chosen = select_split(
+                split,
+                names,
+                names,
+                share=self._heldout,
+                seed=self._seed,
+                groups_name=f"queries of {self._splits['train']}",
+                notes=notes,
+            )
+            collection = replace(
+                collection,
+                queries={name: collection.queries[name] for name in chosen},
+                grades={name: collection.grades[name] for name in chosen},
+            )
+        return collection
+
+    def _make_train(self, collection: Collection) -> Iterator[tuple[str, str, int]]:
+        """Yield each relevant document of each query, with hard negatives."""
+        names = list(collection.documents)
+        rankings = rank_by_bm25(collection, DEPTH)
+        for number, (query, places) in enumerate(zip(collection.queries, rankings, strict=True)):
+            relevant = [name for name in collection.grades[query] if name in collection.documents]
+            others = [names[place] for place in places if names[place] not in set(relevant)]
+            order = permute(
+                np.arange(len(others)),
+                len(others),
+                np.repeat(derive(self._seed, _NEGATIVES, number), len(others)),
+            )
+            drawn = iter([others[place] for place in np.argsort(order)])
+            for document in relevant:
+                yield query, document, 1
+                for _ in range(self._negatives):
+                    if (negative := next(drawn, None)) is not None:
+                        yield query, negative, 0
+
+    @classmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "query", pair: str | None = None
+    ) -> Iterator[Row[Example]]:
+        """Yield the queries and documents of a file."""
+        return stream_texts(source, notes, text=text, pair=pair)
+
+
+def _make_dev(collection: Collection) -> Iterator[tuple[str, str, int]]:
+    """Yield the documents to rank for each query: those of BM25, and relevant documents that it
+    missed.
+    """
+    names = list(collection.documents)
+    rankings = rank_by_bm25(collection, CANDIDATES)
+    for (query, grades), places in zip(collection.grades.items(), rankings, strict=True):
+        candidates = [names[place] for place in places]
+        missed = [name for name in grades if name in collection.documents]
+        for document in dict.fromkeys([*candidates, *missed]):
+            yield query, document, grades.get(document, 0)
+
+
+@dataclass(frozen=True)
+class Rerank(TextTask):
+    """How relevant a document is to a query, in one number."""
+
+    name: ClassVar[str] = "rerank"
+    files: ClassVar[type[TaskFiles[Any]]] = RerankFiles
+    options: ClassVar[type[TaskOptions]] = RerankOptions
+
+    pair: bool | None = True
+    score_names: tuple[str, ...] = _SCORES
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Rerank:
+        """Return the task with the model's output."""
+        return cls(restore_output(settings))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns that `predict` reads."""
+        columns = {"text": "query", "pair": "document", "label": None}
+        return {**super().settings(), "columns": columns}
+
+    @property
+    def inputs(self) -> str:
+        return "the model ranks documents, give (query, document)"
+
+    def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
+        """Score the ranking of the documents of each query."""
+        rows: dict[str, list[tuple[float, str, int]]] = {}
+        for example, answer in zip(examples, answers, strict=True):
+            query, _, document = example.name.partition(_SEPARATOR)
+            number = float(answer.value)
+            value = number if np.isfinite(number) else -np.inf
+            assert isinstance(example.label, float)
+            rows.setdefault(query, []).append((value, document, int(example.label)))
+        rankings = [
+            [grade for *_, grade in sorted(row, reverse=True)]
+            for row in rows.values()
+            if any(grade for *_, grade in row)
+        ]
+        relevant = [[grade for grade in row if grade] for row in rankings]
+        if not relevant:
+            raise DataError("no query has a relevant document among those to rank; give judgments")
+        return score_rankings(rankings, relevant, self.score_names)
+
+    def _make_record(self, example: Example, answer: Answer) -> dict[str, Any]:
+        query, _, document = example.name.partition(_SEPARATOR)
+        number = float(f"{answer.value:.7g}")
+        return {"query": query, "document": document, "prediction": number}
