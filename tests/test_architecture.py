@@ -43,7 +43,7 @@ LEVELS = (
     ("tasks",),
     ("answer",),
     ("analysis",),
-    ("studies", "serve", "sklearn", "demo"),
+    ("studies", "serve", "sklearn", "demo", "mteb"),
     ("commands",),
     ("cli",),
     ("__init__",),
