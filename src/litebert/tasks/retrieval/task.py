@@ -141,7 +141,9 @@ class RerankFiles(TaskFiles[Example]):
         examples = self._examples[split]
         if split == "train":
             count = sum(not example.label for example in examples)
-            notes[f"hard negatives of BM25 beside {len(examples) - count:,} relevant"] = count
+            notes[f"hard negatives of BM25 for {len(examples) - count:,} relevant documents"] = (
+                count
+            )
         return list(examples)
 
     def _select_queries(self, split: str, notes: Notes) -> Collection:
