@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.model import load as load
     from litebert.answer.retrieval import evaluate_retrieval as evaluate_retrieval
+    from litebert.answer.static import load_static as load_static
     from litebert.change.conversion import convert as convert
     from litebert.change.conversion import push as push
     from litebert.change.conversion import resize as resize
@@ -53,6 +54,7 @@ _HOME = {
     "export": "answer.export",
     "finetune": "finetuning.run",
     "load": "answer.model",
+    "load_static": "answer.static",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
     "push": "change.conversion",

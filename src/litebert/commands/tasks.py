@@ -418,6 +418,9 @@ class ExportArguments(LabeledFiles):
     head: HeadName | None = None
     """The head to export: by default the model's own, or mlm of a pretrained one; backbone gives
     states."""
+    static: bool = False
+    """Write a table of token vectors instead, which gives sentence vectors with NumPy alone; 256
+    numbers unless --vector-size says otherwise."""
     int8: bool = False
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
@@ -430,9 +433,36 @@ class ExportArguments(LabeledFiles):
     json: Json = False
 
 
+def _export_static(arguments: ExportArguments) -> int:
+    """Write a static model, and return the exit status.
+
+    Raises:
+        ConfigError: an option is of a graph.
+    """
+    options = {
+        "--head": arguments.head,
+        "--int8": arguments.int8,
+        "--data": arguments.data,
+        "--max-drop": arguments.max_drop is not None,
+    }
+    for option in (*(name for name in options if options[name]), *arguments.list_reading_options()):
+        raise ConfigError(f"--static writes token vectors, which take no {option}; leave one out")
+    with console.loading():
+        from litebert.answer.static import export_static
+
+    out = export_static(arguments.model, arguments.out, size=arguments.vector_size)
+    if arguments.json:
+        console.print_json({"path": str(out), "static": True})
+        return 0
+    console.ending(out, f"in Python, litebert.load_static({str(Path(out).resolve())!r})")
+    return 0
+
+
 def export(words: list[str]) -> int:
-    """litebert export MODEL --out DIR [--int8 --data FILE]"""
+    """litebert export MODEL --out DIR [--int8 --data FILE | --static]"""
     arguments = console.parse(ExportArguments, words, "export")
+    if arguments.static:
+        return _export_static(arguments)
     with console.loading():
         from litebert.answer.export import export as run
 

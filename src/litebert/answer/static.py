@@ -1,0 +1,186 @@
+"""A static model: a vector for each token, and the vector of a text is the mean of its token
+vectors. It answers with NumPy alone, without a network.
+
+As in model2vec, a token's vector is the model's vector for the token as a text. It is reduced by
+principal components, and common tokens weigh less, as in SIF (Arora et al. 2017). The folder opens
+in sentence-transformers (`StaticEmbedding`) and in model2vec too.
+
+Shapes: N texts, V vocabulary, D numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer as FastTokenizer
+
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.text.records import format_value
+
+if TYPE_CHECKING:
+    from litebert.answer.model import Model
+
+SIZE = 256
+"""Numbers of a vector by default, as in model2vec."""
+SMOOTHING = 1e-4
+"""The share of all tokens at which a token weighs a half."""
+CHUNK = 1024
+"""Texts that are encoded at once."""
+_WEIGHTS, _TABLE, _TOKENIZER = "model.safetensors", "embeddings", "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class StaticEncoder:
+    """Vectors of texts from a table of token vectors."""
+
+    table: NDArray[np.float32]
+    """(V, D)"""
+    tokenizer: FastTokenizer
+
+    def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Compute the vectors of texts, (N, D), of unit length; an empty text has the vector 0.
+
+        Raises:
+            DataError: a value is no text.
+        """
+        if isinstance(texts, str):
+            raise DataError(f"the texts are {format_value(texts)}; give a list, even for one text")
+        source, blocks = iter(texts), [np.zeros((0, self.table.shape[1]), np.float32)]
+        while chunk := list(islice(source, CHUNK)):
+            for text in chunk:
+                if not isinstance(text, str):
+                    raise DataError(f"{format_value(text)} is no text; give texts")
+            blocks.append(self._encode_chunk(chunk))
+        return np.concatenate(blocks)
+
+    def _encode_chunk(self, texts: list[str]) -> NDArray[np.float32]:
+        rows = [
+            row.ids for row in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
+        vectors = np.zeros((len(rows), self.table.shape[1]), np.float32)
+        lengths = np.array(list(map(len, rows)))
+        present = np.flatnonzero(lengths)
+        if len(present):
+            ids = np.concatenate([rows[place] for place in present]).astype(np.int64)
+            starts = np.cumsum(lengths[present]) - lengths[present]
+            vectors[present] = np.add.reduceat(self.table[ids], starts, axis=0)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+        return unit
+
+
+def load_static(folder: str | Path) -> StaticEncoder:
+    """Open a folder that `litebert export --static` or model2vec wrote. It needs no torch.
+
+    Raises:
+        ModelError: a file is missing or damaged.
+    """
+    place = Path(folder)
+    try:
+        table = load_file(place / _WEIGHTS)[_TABLE].astype(np.float32)
+        tokenizer = FastTokenizer.from_file(str(place / _TOKENIZER))
+    except Exception as error:  # tokenizers raises nothing narrower
+        reason = f"no {_TABLE}" if isinstance(error, KeyError) else error
+        raise ModelError(
+            f"{place} is no static model ({reason}); give a folder of litebert export --static"
+        ) from None
+    if table.ndim != 2 or tokenizer.get_vocab_size() > len(table) or not np.isfinite(table).all():
+        raise ModelError(f"{place / _WEIGHTS} does not fit its tokenizer; export the model again")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return StaticEncoder(table, tokenizer)
+
+
+def export_static(model: str | Path, out: str | Path, *, size: int | None = None) -> Path:
+    """Write a static model of a model of sentence vectors.
+
+    Args:
+        model: as `load` takes it.
+        out: the folder to write.
+        size: the numbers of a vector; 256 by default, or those of the model where they are fewer.
+
+    Raises:
+        ConfigError: the model has no vectors of such a size.
+        ModelError: the model cannot be opened, gives no vectors, or has a tokenizer without a
+            tokenizer.json; or `out` is taken or cannot be written.
+    """
+    from litebert.answer.model import load
+    from litebert.interop.files import new_folder, require_new
+
+    require_new(Path(out), model)
+    opened = load(model)
+    vectors = _compute_token_vectors(opened)
+    width = min(SIZE, vectors.shape[1]) if size is None else size
+    if not 1 <= width <= min(vectors.shape):
+        raise ConfigError(
+            f"vector_size is {width}, and the vectors of {opened.path} have {vectors.shape[1]} "
+            f"numbers; give 1 to {min(vectors.shape)}"
+        )
+    table = _weigh(_reduce(vectors, width))
+    with new_folder(Path(out)) as partial:
+        opened.require_tokenizer().save(partial)
+        if not (partial / _TOKENIZER).is_file():
+            raise ModelError(f"the tokenizer of {opened.path} has no {_TOKENIZER}")
+        save_file({_TABLE: np.ascontiguousarray(table)}, partial / _WEIGHTS)
+        for name, content in _describe(width).items():
+            (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (partial / "1_Normalize").mkdir()
+    return Path(out)
+
+
+def _compute_token_vectors(opened: Model) -> NDArray[np.float32]:
+    """Compute the model's vector of each token alone, (V, D)."""
+    from litebert.finetuning.items import EncodedRow
+
+    tokenizer = opened.require_tokenizer()
+    types = np.zeros(3, np.int32)
+    rows = [
+        EncodedRow(np.array([tokenizer.cls_id, token, tokenizer.sep_id], np.int32), types)
+        for token in range(tokenizer.vocab_size)
+    ]
+    return opened.sentence_encoder.of_rows(rows)
+
+
+def _reduce(vectors: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Reduce vectors (V, D) to their first principal components, (V, size)."""
+    exact = vectors.astype(np.float64)
+    centered = exact - exact.mean(0)
+    _, directions = np.linalg.eigh(centered.T @ centered)
+    reduced: NDArray[np.float32] = (centered @ directions[:, ::-1][:, :size]).astype(np.float32)
+    return reduced
+
+
+def _weigh(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Weigh tokens by how rare they are. Tokenizers list common tokens first, so the frequency of a
+    token is taken from its place by Zipf's law.
+    """
+    shares = 1 / np.arange(1, len(table) + 1)
+    weights = SMOOTHING / (SMOOTHING + shares / shares.sum())
+    weighed: NDArray[np.float32] = (table * weights[:, None]).astype(np.float32)
+    return weighed
+
+
+def _describe(width: int) -> dict[str, Any]:
+    """Return the files that model2vec and sentence-transformers read beside the table."""
+    kinds = ("StaticEmbedding", "Normalize")
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": "" if i == 0 else f"{i}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(kinds)
+    ]
+    return {
+        "config.json": {"model_type": "model2vec", "hidden_dim": width, "normalize": True},
+        "modules.json": modules,
+    }
