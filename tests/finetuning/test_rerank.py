@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys.collections import make_collection, write_collection
 
 import litebert
 from litebert.tasks.registry import open_task
 from litebert.tasks.retrieval.files import read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25
+from toys.beir import make_collection, write_collection
 from toys.finetuning import recipe_file
 from toys.refusals import names
 
