@@ -211,7 +211,7 @@ def test_an_encoder_is_fine_tuned_before_it_teaches(
         (("--vocab-size", "300"), ("--vocab-size 200", "--vocab-size 300")),
         (("--train.seed", "3"), ("--train.seed 3",)),
         (("--max-drop", "1"), ("--max-drop 100", "--max-drop 1")),
-        (("--phrases", "0"), ("--phrases 40", "--phrases 0")),
+        (("--phrases", "0"), ("--phrases 40", "not with --phrases 0")),
     ],
 )
 def test_another_command_on_the_folder_is_refused(
@@ -242,6 +242,7 @@ def test_another_command_on_the_folder_is_refused(
             {"--pair-column": "pair", "--data": "pairs.csv", "--unlabeled": "pairs.csv"},
             ("--phrases 40",),
         ),
+        ({"--data": "words.csv", "--unlabeled": "words.csv"}, ("--phrases 40", "one word")),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
         (
@@ -257,6 +258,7 @@ def test_wrong_words_are_refused_before_any_work(
     run: Run, place: Path, tmp_path: Path, changes: dict[str, str], places: tuple[str, ...]
 ) -> None:
     (tmp_path / "tags.conll").write_text("bado B-PER\ntoto O\n\n" * 12)
+    (tmp_path / "words.csv").write_text("text,label\nbado,yes\ntoto,no\n" * 12)
     (tmp_path / "pairs.csv").write_text("text,pair,label\nbado,mimi,yes\ntoto,mimi,no\n" * 12)
     words = list_words(place, tmp_path / "run")
     for option, value in changes.items():
@@ -321,6 +323,15 @@ def test_a_teacher_of_other_labels_is_refused_before_any_work(
 
 
 # ------------------------------------------------------------------------------------- its choices
+
+
+def test_texts_of_one_word_have_no_step_of_phrases(run: Run, place: Path, tmp_path: Path) -> None:
+    table = tmp_path / "words.csv"
+    table.write_text("text,label\nbado,yes\ntoto,no\n" * 12)
+    words = ("distill", "baseline", "--data", table, "--size", "120k", "--vocab-size", 200)
+    status, _, err = run(*words, "--out", tmp_path / "run", "--dry-run")
+    assert status == 0, err
+    assert "phrases" not in err
 
 
 def test_sizes_are_numbers_of_parameters() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.text.phrases import LONGEST, make_phrases
+from litebert.text.phrases import LONGEST, LONGEST_TEXT, make_phrases
 
 TEXT = st.text(alphabet="ab cdé 猫", max_size=40).map(lambda text: " ".join(text.split()))
 
@@ -45,3 +45,9 @@ def test_a_text_without_spaces_is_cut_between_its_characters() -> None:
 def test_one_word_has_no_phrases() -> None:
     assert make_phrases(["good"], 10) == []
     assert make_phrases([""], 10) == []
+
+
+def test_short_texts_end_early_and_long_texts_are_cut() -> None:
+    assert 1 <= len(make_phrases(["a b"], 10_000_000)) <= 8
+    long = " ".join(f"w{i}" for i in range(100_000))
+    assert max(len(phrase.split()) for phrase in make_phrases([long], 50)) <= LONGEST_TEXT

@@ -79,4 +79,4 @@ def _format_option(name: str, value: Any) -> str:
     text = " ".join(value) if isinstance(value, list) else value
     text = f"{text:g}" if isinstance(text, float) else text
     option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
-    return f"{option} {text}" if text else f"no {option}"
+    return f"{option} {text}" if text not in (None, "", []) else f"no {option}"

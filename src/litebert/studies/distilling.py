@@ -32,7 +32,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from litebert import cost
+from litebert import cost, progress
 from litebert.config import Config
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
@@ -45,6 +45,7 @@ from litebert.interop import read_folder
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.storage import atomic_text
+from litebert.tasks.retrieval.task import Rerank
 from litebert.tasks.table import TableFiles
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
@@ -134,6 +135,11 @@ class DistillInputs:
         lines = (" ".join(" ".join(item.texts).split()) for item in items)
         return list(dict.fromkeys(filter(None, lines)))
 
+    @cached_property
+    def has_phrases(self) -> bool:
+        """True if the texts have phrases that are no texts themselves; single words have none."""
+        return bool(make_phrases(self.lines, 1))
+
 
 def read_inputs(
     request: DistillRequest, files: TaskFiles[Any], unlabeled: list[Any]
@@ -150,6 +156,11 @@ def read_inputs(
         task.output.head == "sequence" and task.output.width > 0,
         f"litebert distill is for tasks that answer with a class, labels or a number, and the "
         f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
+    )
+    require(
+        not isinstance(task, Rerank),
+        f"litebert distill does not take the {task.name} task, whose folder holds no labeled rows; "
+        "use finetune --teacher",
     )
     require(
         not (request.phrases and getattr(task, "pair", False)),
@@ -253,8 +264,11 @@ def _list_text_steps(request: DistillRequest, inputs: DistillInputs, out: Path) 
 
 def _make_phrase_step(inputs: DistillInputs, path: Path, count: int) -> Step:
     def write() -> None:
+        with progress.task("making phrases"):
+            phrases = make_phrases(inputs.lines, count)
         with atomic_text(path) as file:
-            file.writelines(f"{phrase}\n" for phrase in make_phrases(inputs.lines, count))
+            file.writelines(f"{phrase}\n" for phrase in phrases)
+        log.info(f"     {path} has {len(phrases):,} phrases")
 
     about = f"up to {count:,} random phrases of the texts go to {path}, for the teacher to answer"
     return Step("phrases", about, path, prepare=write)
@@ -348,6 +362,15 @@ def choose_student(parameters: int, vocab_size: int) -> Config:
 def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
     """Choose how many phrases the teacher answers; none where an example is two texts."""
     if getattr(inputs.files.task, "pair", False):
+        return 0
+    if request.phrases == 0:
+        return 0
+    if not inputs.has_phrases:
+        require(
+            request.phrases is None,
+            f"--phrases {request.phrases} has no effect, because every text is one word; leave it "
+            "out",
+        )
         return 0
     if request.phrases is not None:
         return request.phrases

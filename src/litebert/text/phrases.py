@@ -9,12 +9,14 @@ from itertools import accumulate
 
 SHORTEST, LONGEST = 3, 16
 """Words of a span, at least and at most."""
-SPANS = 0.5
-"""Share of the phrases that are a span of a text; the others come from all of it."""
+SPANS, LONGEST_TEXT = 0.5, 128
+"""Share of the phrases that are a span of a text. The others come from all of it, or from so many
+words in a row where it has more."""
 DROPPED, REPLACED = 0.3, 0.4
 """Shares of the words that are left out, and that are replaced by random ones, at most."""
-TRIES = 20
-"""Draws for each phrase wanted, at most: short texts have few different phrases."""
+TRIES = 1000
+"""Draws in a row that give no new phrase, after which there are taken to be no more: short texts
+have few different phrases."""
 
 
 def make_phrases(texts: Sequence[str], count: int, seed: int = 0) -> list[str]:
@@ -41,22 +43,24 @@ def make_phrases(texts: Sequence[str], count: int, seed: int = 0) -> list[str]:
     weights = list(accumulate(count**0.5 for count in counts.values()))
     draw, present = random.Random(seed), set(texts)
     phrases: dict[str, None] = {}
-    for _ in range(TRIES * count):
-        if len(phrases) == count:
-            break
+    repeats = 0
+    while len(phrases) < count and repeats < TRIES:
         words, space = draw.choice(split_texts)
+        size = min(LONGEST_TEXT, len(words))
         if len(words) > SHORTEST and draw.random() < SPANS:
             size = draw.randint(SHORTEST, min(LONGEST, len(words)))
-            start = draw.randint(0, len(words) - size)
-            words = words[start : start + size]
+        start = draw.randint(0, len(words) - size)
+        words = words[start : start + size]
         dropped, replaced = draw.random() * DROPPED, draw.random() * REPLACED
         words = [word for word in words if draw.random() >= dropped] or words
         others = draw.choices(vocabulary, cum_weights=weights, k=len(words))
         pairs = zip(words, others, strict=True)
         words = [other if draw.random() < replaced else word for word, other in pairs]
         phrase = space.join(words)
+        repeats += 1
         if phrase not in present:
-            phrases[phrase] = None
+            present.add(phrase)
+            phrases[phrase], repeats = None, 0
     return list(phrases)
 
 
