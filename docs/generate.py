@@ -2,7 +2,7 @@
 every verb.
 
 What a field means is written once, below the field. The tables of docs/reports/projection.md
-and docs/reference/features.md are made here too. `--check` writes nothing and fails where a page is
+and docs/reference/features.md are made here too, and the notebooks of docs/tutorials. `--check` writes nothing and fails where a page is
 stale.
 """
 
@@ -26,6 +26,7 @@ from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
+from notebooks import TUTORIALS, write_notebook
 from overview import ROOT, format_citation, format_overview
 from projection import Cluster, project_step
 from python_page import format_python_page
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str]) -> int:
     projection = _replace_tables(PROJECTION, _projection(), _supply())
     features = _replace_tables(FEATURES_PAGE, _features())
     status = 0
+    notebooks = [
+        (page.with_suffix(".ipynb"), write_notebook(page.read_text(encoding="utf-8")))
+        for page in sorted(TUTORIALS.glob("*.md"))
+    ]
     for page, text in (
         (PAGE, reference),
         (PROJECTION, projection),
@@ -55,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
         (ROOT / "CITATION.cff", format_citation()),
+        *notebooks,
     ):
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")

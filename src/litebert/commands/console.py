@@ -329,18 +329,12 @@ def show(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Numbers to the right, words to the left."""
+    """Print a table under its title, numbers to the right and words to the left."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(
-        title=title,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
         whole = i == 0 and all(len(row[0]) <= 40 for row in rows)  # sentences may wrap, names not
@@ -349,6 +343,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         )
     for row in rows:
         grid.add_row(*map(Text, row))  # texts may hold [brackets], which are no markup
+    if title:  # a title of the grid would wrap at the grid's width
+        output().print(Text(title, style="italic"))
     output().print(grid, "")
 
 

@@ -506,6 +506,7 @@ def export(words: list[str]) -> int:
     path = str(Path(arguments.out).resolve())
     console.ending(
         arguments.out,
+        ("serve", arguments.out),
         f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({path!r})",
     )
     return 0

@@ -58,12 +58,13 @@ def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Fine
     return run, len(files.task.output.labels)
 
 
-def write_table(folder: Path) -> tuple[Path, Path]:
+def write_table(folder: str | Path) -> tuple[Path, Path]:
     """Write train.csv and dev.csv unless they exist, and return their paths.
 
     Raises:
         DataError: fewer than two packages have enough docstrings.
     """
+    folder = Path(folder)
     files = folder / "train.csv", folder / "dev.csv"
     if all(file.exists() for file in files):
         return files
