@@ -2,8 +2,8 @@
 every verb.
 
 What a field means is written once, below the field. The tables of docs/reports/projection.md
-and docs/reference/features.md are made here too, and the notebooks of docs/tutorials. `--check` writes nothing and fails where a page is
-stale.
+and docs/reference/features.md are made here too, and the notebooks of docs/tutorials. `--check`
+writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
