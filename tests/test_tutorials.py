@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,8 +56,9 @@ def run_block(shell: Shell, block: Block, folder: Path, environment: dict[str, s
         return done.stdout.splitlines()
     status, lines = shell.run(block.text)
     assert status == 0, "\n".join([block.text, *lines])
-    # the warm program names itself by its Python where its server's PATH has no litebert
-    return [line.replace(f"{sys.executable} -m litebert", "litebert") for line in lines]
+    # The program names itself by its path or its Python where its PATH has no litebert.
+    names = rf"(?:{re.escape(sys.executable)} -m |\S+/)litebert"
+    return [re.sub(rf"^next: {names} ", "next: litebert ", line) for line in lines]
 
 
 @pytest.mark.thorough
