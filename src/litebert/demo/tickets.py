@@ -63,7 +63,7 @@ THINGS = {
         "die Lieferanschrift"
     ),
 }
-"""What each team looks after."""
+"""Things that each team looks after."""
 
 DETAILS = {
     "Konto": (
@@ -83,7 +83,8 @@ DETAILS = {
     "Rückgabe": (
         "Ich möchte vom Kauf zurücktreten.|Wohin schicke ich die falsche Größe?|"
         "Das Modell gefällt mir nicht.|Wann bekomme ich mein Geld zurück?|"
-        "Ich habe zwei bekommen und brauche nur eins.|Die Ware ist unbenutzt und original verpackt.|"
+        "Ich habe zwei bekommen und brauche nur eins.|"
+        "Die Ware ist unbenutzt und original verpackt.|"
         "Bis wann darf ich den Artikel zurückgeben?|Muss ich das Porto selbst zahlen?|"
         "Ich will lieber ein anderes Modell.|Die Retoure liegt schon fertig hier."
     ),
@@ -102,7 +103,7 @@ DETAILS = {
         "Im Briefkasten lag nur eine Karte.|Können Sie es noch einmal zustellen?"
     ),
 }
-"""What people of each team hear."""
+"""Sentences that people of each team hear."""
 
 WRONG = (
     "fehlt {when}|ist {when} nicht in Ordnung|klappt {when} nicht|stimmt {when} nicht|"
@@ -112,7 +113,7 @@ RIGHT = (
     "ist da|ist in Ordnung|klappt inzwischen|stimmt jetzt|macht keinen Ärger mehr|"
     "ist kein Problem|ist so, wie es sein soll"
 )
-"""What may be wrong and right with anything."""
+"""Faults and merits of anything."""
 WHEN = "|leider|seit gestern|immer noch|schon wieder|seit dem Wochenende|nach wie vor|auch heute"
 JOINED = (
     "{right}, aber {wrong}.|{right}. Nur {wrong}.|{wrong}, doch {right}.|{wrong}. Dagegen: {right}."
