@@ -249,7 +249,24 @@ def test_a_row_has_the_same_logits_in_any_company(
     together = packed.logits(*batch)
     for i, length in enumerate(lengths):
         alone = packed.logits(*(array[i : i + 1, :length] for array in batch))
-        np.testing.assert_allclose(alone[0], together[i], rtol=1e-4, atol=2e-5)
+        # In 8 bits the last bit of a state may round to the next whole number, a step of its scale.
+        step = 2e-5 if products is None else 0.1
+        np.testing.assert_allclose(alone[0], together[i], rtol=1e-4, atol=step)
+
+
+@in_bytes
+def test_in_8_bits_nearly_all_rows_have_the_same_logits_in_any_company() -> None:
+    packed = PackedNetwork.of(network("shared"), torch.int8)
+    assert packed is not None
+    lengths = [1 + 7 * i % 40 for i in range(100)]
+    batch = rows(lengths)
+    together = packed.logits(*batch)
+    alone = [
+        packed.logits(*(array[i : i + 1, :length] for array in batch))[0]
+        for i, length in enumerate(lengths)
+    ]
+    same = np.isclose(np.stack(alone), together, rtol=1e-4, atol=2e-5).all(axis=1)
+    assert same.sum() >= 97
 
 
 class Own(nn.Linear):
