@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 import litebert
 from litebert.answer import vectors
+from litebert.errors import DataError
 from litebert.finetuning.baselines.bm25 import Bm25
 from litebert.model.task_model import TaskModel
 from litebert.tasks.retrieval import ranking
+from litebert.tasks.retrieval.files import list_splits, read_collection
 from litebert.tasks.retrieval.ranking import BestDocuments, score_rankings
 from litebert.tokenizer import Tokenizer
 from toys.beir import make_collection, write_collection
 from toys.folders import save_litebert
 from toys.points import randomize, shape
-from toys.refusals import names
+from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
 TREC = {
@@ -217,3 +219,33 @@ def test_mistakes_get_a_sentence(model: Path, tmp_path: Path, run: Run) -> None:
     refuse("--retrieval", folder, places=(f"{folder / 'corpus.jsonl'}:3", "d1"))
     (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": 3}\n')
     refuse("--retrieval", folder, places=(f"{folder / 'corpus.jsonl'}:1", 3))
+
+
+@pytest.mark.parametrize(
+    ("judgments", "places"),
+    [
+        ("q1\td1\t1e300\n", ("test.tsv:2", "1e300")),
+        ("q1\td1\t100000000000000000000\n", ("test.tsv:2", "three digits")),
+        ("q1\td1\t1_0\n", ("test.tsv:2", "1_0")),
+        ("q1\td1\t0\nq1\td1\t1\n", ("test.tsv:3", "'d1'", "another score")),
+    ],
+)
+def test_judgments_that_cannot_be_get_a_sentence(
+    tmp_path: Path, judgments: str, places: tuple[str, ...]
+) -> None:
+    folder = write_collection(tmp_path / "a", DOCUMENTS, QUERIES, {})
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judgments)
+    with refused(DataError, *places):
+        read_collection(folder)
+
+
+def test_files_of_judgments_are_named_by_all_before_the_suffix(tmp_path: Path) -> None:
+    grades = {"q1": {"d1": 1}}
+    folder = write_collection(
+        tmp_path / "a", DOCUMENTS, QUERIES, {"test": grades, "v2.dev": grades}
+    )
+    (folder / "qrels" / "._test.tsv").write_bytes(b"\x00\x05")
+    assert list(list_splits(folder)) == ["test", "v2.dev"]
+    (folder / "qrels" / "test.tsv.gz").write_bytes(b"")
+    with refused(DataError, "test.tsv.gz", "leave one"):
+        list_splits(folder)

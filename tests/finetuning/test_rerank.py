@@ -42,6 +42,17 @@ def test_training_rows_are_the_judgments_with_hard_negatives(tmp_path: Path) -> 
     assert {row.name.split("\t")[0] for row in dev} == set(read_collection(folder, "dev").queries)
 
 
+def test_a_query_that_shares_no_word_with_a_document_has_no_negatives(tmp_path: Path) -> None:
+    documents = {"d1": "red house", "d2": "green tree"}
+    queries = {"q1": "red", "q2": "zzzz"}
+    grades = {"q1": {"d1": 1}, "q2": {"d2": 1}}
+    folder = write_collection(
+        tmp_path / "data", documents, queries, {"train": grades, "dev": grades}
+    )
+    rows = open_task("rerank", folder).read("train")
+    assert {row.name for row in rows if row.label} == {"q1\td1", "q2\td2"}
+
+
 @pytest.mark.thorough
 def test_a_reranker_from_training_to_sentence_transformers(
     tiny_tokenizer: Path, tmp_path: Path, run: Run

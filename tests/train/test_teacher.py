@@ -184,7 +184,7 @@ def test_kept_guesses_are_those_of_the_teacher(
     teach(place, tiny_data, tmp_path / "first", point, teacher_answers=answers_folder)
     files = files_of(answers_folder)
     assert files
-    assert f"0 batches of guesses were in {answers_folder}" in caplog.text
+    assert f"0 batches of predictions were in {answers_folder}" in caplog.text
     teach(place, tiny_data, tmp_path / "second", point, teacher_answers=answers_folder)
     assert "the teacher made 0" in caplog.text
     assert result(direct.folder) == result(tmp_path / "first") == result(tmp_path / "second")

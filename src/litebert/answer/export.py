@@ -90,15 +90,8 @@ def export(
         DataError: a labeled file is missing or malformed.
         MissingExtraError: onnx or onnxruntime is not installed.
     """
-    if data is not None and not int8:
-        raise ConfigError(
-            "data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out"
-        )
-    if data is not None and head == "backbone":
-        raise ConfigError(
-            "a backbone has no score to lose; leave data (--data) out, or export the "
-            "model's own head"
-        )
+    if data is not None:
+        _refuse_scoring(head, int8, vector_size)
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
@@ -118,6 +111,27 @@ def export(
     return Export(written, drops[0] if drops else None)
 
 
+def _refuse_scoring(head: HeadName | None, int8: bool, vector_size: int | None) -> None:
+    """Refuse labeled files where nothing of an export can be scored on them.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if not int8:
+        raise ConfigError(
+            "data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out"
+        )
+    if head == "backbone":
+        raise ConfigError(
+            "a backbone has no score to lose; leave data (--data) out, or export the "
+            "model's own head"
+        )
+    if vector_size is not None:
+        raise ConfigError(
+            "data and vector_size are given, and only whole vectors are scored here; leave one out"
+        )
+
+
 def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
     """Score a model and a file of it on the same labeled files."""
     plain = model.predictor
@@ -127,6 +141,8 @@ def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any
     )
     assert before.examples is not None
     metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
+    if metric not in before.scores:  # of pairs without scores, which have others
+        metric = next(iter(before.scores))
     return Drop(
         metric, points * before.scores[metric], points * after.scores[metric], before.examples
     )

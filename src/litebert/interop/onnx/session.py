@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from litebert.errors import MissingExtraError
+from litebert.machine import count_cores
 
 
 def session(file: Path, threads: int | None = None) -> Any:
@@ -30,10 +32,16 @@ def session(file: Path, threads: int | None = None) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors alone
     if threads is None:
-        import torch
-
-        threads = torch.get_num_threads()
+        threads = _count_threads()
     else:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.intra_op_num_threads = threads
     return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def _count_threads() -> int:
+    """Count the threads that torch would take; torch is asked only where it is loaded."""
+    if (torch := sys.modules.get("torch")) is not None:
+        return int(torch.get_num_threads())
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdigit() and int(threads) else count_cores()

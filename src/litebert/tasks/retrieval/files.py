@@ -10,6 +10,7 @@ A grade of 1 or more means that the document is relevant to the query.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection as Container
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ log = logging.getLogger("litebert")
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 _COLUMNS = ("query-id", "corpus-id", "score")
+_GRADE = re.compile(r"([+-]?[0-9]{1,3})(?:\.0+)?")
 _USUAL = "test"
 """The file of judgments that is read where a folder has several."""
 
@@ -54,7 +56,14 @@ def list_splits(folder: Path) -> dict[str, Path]:
         _find_file(folder, name)
     qrels = folder / JUDGMENTS
     files = sorted(qrels.iterdir()) if qrels.is_dir() else []
-    splits = {file.name.split(".")[0]: file for file in files if find_suffix(file) == ".tsv"}
+    splits: dict[str, Path] = {}
+    for file in files:
+        if find_suffix(file) != ".tsv" or file.name.startswith("."):
+            continue
+        name = file.name[: file.name.rindex(".tsv")]
+        if name in splits:
+            raise DataError(f"{qrels} holds {splits[name].name} and {file.name}; leave one of them")
+        splits[name] = file
     if not splits:
         raise DataError(f"{qrels} holds no .tsv file of judgments, as BEIR lays it out; add one")
     return splits
@@ -131,20 +140,23 @@ def _read_grades(
 ) -> dict[str, dict[str, int]]:
     """Read the grades of the relevant documents of each query, in the order of the file."""
     grades: dict[str, dict[str, int]] = {}
+    judged: dict[tuple[str, str], int] = {}
     for location, query, document, grade in _read_judgments(file, notes):
         if query not in queries:
             notes["judgments of queries that queries.jsonl lacks were left out"] += 1
             continue
-        if grade < 1:
-            continue
-        if document not in documents:
-            notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
-        row = grades.setdefault(query, {})
-        if row.setdefault(document, grade) != grade:
+        if judged.setdefault((query, document), grade) != grade:
             raise DataError(
                 f"{location} repeats the document '{document}' of the query '{query}' with another "
                 "score; give one score"
             )
+        if grade < 1:
+            continue
+        if document not in documents:
+            notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
+        if document == query:
+            notes["queries name a document of their own id, which is never ranked"] += 1
+        grades.setdefault(query, {})[document] = grade
     if not any(document in documents for row in grades.values() for document in row):
         raise DataError(
             f"{file} has no relevant document that is in {CORPUS} for a query of {QUERIES}; give "
@@ -157,15 +169,13 @@ def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, i
     """Yield the location, the query, the document and the grade of each judgment."""
     for line, (query, document, score), _ in read_records(file, _COLUMNS, notes, form="tsv"):
         location = f"{file}:{line}"
-        try:
-            number = float(score)
-            grade = int(number)
-            if grade != number:
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
+        match = _GRADE.fullmatch(str(score).strip())
+        if match is None:
             raise DataError(
-                f"{location}: 'score' is {format_value(score)}, not a whole number; correct it"
-            ) from None
+                f"{location}: 'score' is {format_value(score)}, not a whole number of at most "
+                "three digits; correct it"
+            )
+        grade = int(match[1])
         ids = (
             _format_id(query, _COLUMNS[0], location),
             _format_id(document, _COLUMNS[1], location),

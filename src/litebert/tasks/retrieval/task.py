@@ -177,17 +177,20 @@ class RerankFiles(TaskFiles[Example]):
         for number, (query, places) in enumerate(zip(collection.queries, rankings, strict=True)):
             relevant = [name for name in collection.grades[query] if name in collection.documents]
             others = [names[place] for place in places if names[place] not in set(relevant)]
-            order = permute(
-                np.arange(len(others)),
-                len(others),
-                np.repeat(derive(self._seed, _NEGATIVES, number), len(others)),
-            )
-            drawn = iter([others[place] for place in np.argsort(order)])
+            drawn = iter(self._shuffle(others, number))
             for document in relevant:
                 yield query, document, 1
                 for _ in range(self._negatives):
                     if (negative := next(drawn, None)) is not None:
                         yield query, negative, 0
+
+    def _shuffle(self, names: list[str], number: int) -> list[str]:
+        """Return names in an order drawn by the seed and the number of the query."""
+        if not names:  # of a query that shares no word with another document
+            return []
+        keys = np.repeat(derive(self._seed, _NEGATIVES, number), len(names))
+        order = permute(np.arange(len(names)), len(names), keys)
+        return [names[place] for place in np.argsort(order)]
 
     @classmethod
     def stream(
