@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from onnx import TensorProto, helper, save_model
+
+import litebert
+from litebert.demo import unpack
 
 _RUN = """
 import sys
@@ -18,16 +23,39 @@ print(session(Path(sys.argv[1]), threads=1).run(None, {"x": [2.0]}))
 """
 
 
-def test_a_session_writes_nothing_into_the_home_of_its_user(tmp_path: Path) -> None:
-    """ONNX Runtime's telemetry would write a device id and a database of events there."""
+_WITHOUT_TORCH = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Refuse())
+import litebert
+from litebert.cli import main
+
+(answer,) = litebert.load(sys.argv[1]).predict(["a wonderful film"])
+assert answer["prediction"] == "positive", answer
+sys.exit(main(["predict", sys.argv[1], "--input", sys.argv[2]]))
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A graph that negates a number."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:]
-    )
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    negative = helper.make_graph(nodes, "negative", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17)]
     save_model(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-        tmp_path / "one.onnx",
+        helper.make_model(negative, opset_imports=opsets, ir_version=8), tmp_path / "one.onnx"
     )
+    return tmp_path / "one.onnx"
+
+
+def test_a_session_writes_nothing_into_the_home_of_its_user(graph: Path, tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry would write a device id and a database of events there."""
     home = tmp_path / "home"
     home.mkdir()
     unset = {
@@ -35,7 +63,7 @@ def test_a_session_writes_nothing_into_the_home_of_its_user(tmp_path: Path) -> N
         for name, value in os.environ.items()
         if name not in {"ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
     }
-    words = [sys.executable, "-c", _RUN, str(tmp_path / "one.onnx")]
+    words = [sys.executable, "-c", _RUN, str(graph)]
     done = subprocess.run(
         words, env={**unset, "HOME": str(home)}, capture_output=True, text=True, check=True
     )
@@ -43,16 +71,20 @@ def test_a_session_writes_nothing_into_the_home_of_its_user(tmp_path: Path) -> N
     assert not list(home.iterdir())
 
 
-def test_a_session_with_no_number_of_threads_loads_no_torch(tmp_path: Path) -> None:
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:]
-    )
-    save_model(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-        tmp_path / "one.onnx",
-    )
+def test_a_session_with_no_number_of_threads_loads_no_torch(graph: Path) -> None:
     program = _RUN.replace(", threads=1", "") + "\nassert 'torch' not in sys.modules\n"
-    words = [sys.executable, "-c", program, str(tmp_path / "one.onnx")]
+    words = [sys.executable, "-c", program, str(graph)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "-2." in done.stdout
+
+
+@pytest.mark.thorough
+def test_an_export_answers_where_there_is_no_torch(tmp_path: Path) -> None:
+    litebert.export(unpack(tmp_path / "models")["sentiment"], tmp_path / "exported", int8=True)
+    (tmp_path / "texts.txt").write_text("a dull story\na wonderful film\n")
+    paths = [str(tmp_path / name) for name in ("exported", "texts.txt")]
+    words = [sys.executable, "-c", _WITHOUT_TORCH, *paths]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = csv.DictReader(done.stdout.splitlines())
+    assert [row["prediction"] for row in rows] == ["negative", "positive"]
