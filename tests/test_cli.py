@@ -168,8 +168,9 @@ def test_a_service_that_does_not_start_leaves_the_log_as_it_was(
 @pytest.mark.parametrize(("word", "verb"), sorted(SYNONYMS.items()))
 def test_a_verb_of_another_program(word: str, verb: str, run: Callable[..., Output]) -> None:
     assert verb in VERBS
-    status, _, error = run(word)
-    assert (status, error) == (2, f"litebert: no verb '{word}'; did you mean '{verb}'?\n")
+    for typed in (word, word.title()):
+        status, _, error = run(typed)
+        assert (status, error) == (2, f"litebert: no verb '{typed}'; did you mean '{verb}'?\n")
 
 
 def test_a_misspelt_verb(run: Callable[..., Output]) -> None:

@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(words[0], str(error))
     verbs = (*VERBS, *own_verbs)
     if words[0] not in (*verbs, *about):
-        meant = SYNONYMS.get(words[0])
+        meant = SYNONYMS.get(words[0].lower())
         hint = f"did you mean '{meant}'?" if meant else nearest(words[0], verbs)
         _complain(f"litebert: no verb '{words[0]}'; {hint}\n")
         return 2
