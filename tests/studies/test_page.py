@@ -98,7 +98,7 @@ def test_a_figure_has_the_name_of_its_score(study: Study, tmp_path: Path) -> Non
 
 
 def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: Path) -> None:
-    losses = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1, 1.2]}
+    losses = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.11, 1.2]}
     judged = make_findings(study, tmp_path / "judged", losses)
     assert any("*" in cell for row in judged.make_table().rows for cell in row)
     shown = make_findings(replace(study, unjudged=SCORES), tmp_path / "shown", losses)

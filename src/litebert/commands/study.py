@@ -31,20 +31,26 @@ class StudyArguments:
     budget: str = "30m"
     """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each
     run."""
-    seeds: int = 3
-    """Runs of each variant. With one, no verdict is given."""
-    scale: Literal["toy", "micro", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder: toy and micro for checks in seconds; tiny, mini or base as their
-    recipes."""
+    seeds: int = 5
+    """Most runs of each variant; it needs fewer if its verdicts stand early. With one, no verdict
+    is given."""
+    scale: Literal["toy", "micro", "claim", "tiny", "mini", "base"] = "tiny"
+    """Size of the encoder: toy and micro for checks in seconds; claim to decide a claim in minutes
+    or hours; tiny, mini or base as their recipes."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None
     """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp
     does."""
+    pilot: Path | None = None
+    """The folder of an earlier study: its spread of seeds tells which difference this one sees."""
     jobs: int = 0
     """Runs at a time; 0 chooses one for each GPU or core, as far as memory allows."""
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
+    forecast: bool = False
+    """Only write the plan, and say what the study costs and which difference it sees. The same
+    command without this option continues."""
     json: Json = False
 
 
@@ -68,10 +74,19 @@ def study(words: list[str]) -> int:
         scale=arguments.scale,
         tasks=dict(map(_task, arguments.tasks)),
         blimp=arguments.blimp,
+        pilot=arguments.pilot,
         jobs=arguments.jobs,
         device=arguments.device,
-        command=("study", *words),
+        forecast=arguments.forecast,
+        command=("study", *(word for word in words if word != "--forecast")),
     )
+    if arguments.forecast:
+        if arguments.json:
+            forecast = {"hours": outcome.plan.hours, "power": outcome.plan.power}
+            console.print_json({"study": arguments.name, **forecast})
+        else:
+            console.show(f"{outcome.plan.describe_cost()} {outcome.plan.power}".strip())
+        return 0
     page, failed = (
         outcome.plan.folder / "report.html",
         {cell.run.name: cell.fault for cell in outcome.cells if cell.fault},

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,18 @@ from litebert.json_reader import read_json
 from litebert.registry import TASKS
 from litebert.storage import lock_folder, write_json
 from litebert.studies.plan import DECIDING, Extras, Plan, make_environment
+from litebert.studies.statistics import FIRST_LOOK
 from litebert.studies.study import Study
 from litebert.train import metrics
 
 log = logging.getLogger("litebert")
 
 PROGRAM = (sys.executable, "-m", "litebert")
+Decide = Callable[[Sequence["Cell"]], Collection[str]]
+"""A function from the cells of a study to the variants whose verdicts stand."""
+
+TIMES = "times.csv"
+"""The processor seconds of every command that ended: variant, seed, command, seconds."""
 POLL_SECONDS = 0.2
 STOP_SECONDS = 120.0
 """Seconds that runs have to save their state after a signal to stop."""
@@ -63,6 +69,8 @@ class Cell:
     """The variant whose weights it starts from."""
     fault: str = ""
     """The reason why it has no scores, in a sentence."""
+    is_needless: bool = False
+    """True if it was never started, because the verdicts on its variant stood before."""
 
     @property
     def done(self) -> bool:
@@ -100,6 +108,15 @@ class _Job(NamedTuple):
     """The index of the command in its cell."""
     process: subprocess.Popen[bytes]
     log: IO[bytes]
+
+
+class _Grid(NamedTuple):
+    """The cells of a study, and what decides which of them start."""
+
+    cells: Sequence[Cell]
+    plan: Plan
+    logs: Path
+    decide: Decide
 
 
 def make_cells(study: Study, plan: Plan, extras: Extras, device: str) -> list[Cell]:
@@ -164,11 +181,17 @@ def read_scores(cell: Cell) -> dict[str, float]:
     return scores
 
 
-def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
+def _decide_nothing(_: Sequence[Cell]) -> Collection[str]:
+    return ()
+
+
+def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = _decide_nothing) -> int | None:
     """Run the cells that are not done, `plan.jobs` at a time.
 
-    A cell that starts from another cell waits for it, and fails if that failed. The caller holds
-    the lock of the study's folder.
+    A cell that starts from another cell waits for it, and fails if that failed. After the first
+    looks, a seed starts when the seeds before it have ended, and without the variants whose
+    verdicts stand. So the cells that run are the same however often the study was stopped. The
+    caller holds the lock of the study's folder.
 
     Returns:
         The signal that stopped the study; None if all cells have ended.
@@ -178,11 +201,13 @@ def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
             path.unlink()
     logs = plan.folder / "logs"
     logs.mkdir(exist_ok=True)
-    total, done = sum(cell.steps for cell in cells), sum(cell.count_steps() for cell in cells)
+    grid = _Grid(cells, plan, logs, decide)
+    _drop_needless(grid)
+    total, done = _count_all_steps(cells), sum(cell.count_steps() for cell in cells)
     with progress.task("study", total, "steps", done, tenths=True) as bar, _Stop() as stop:
         jobs: dict[int, _Job] = {}
         try:
-            _run_jobs(cells, plan, logs, bar, stop, jobs)
+            _run_jobs(grid, bar, stop, jobs)
         finally:  # no process goes on after a signal or an error
             _end([job.process for job in jobs.values()])
             for job in jobs.values():
@@ -190,23 +215,22 @@ def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
     return stop.signal
 
 
-def _run_jobs(
-    cells: Sequence[Cell],
-    plan: Plan,
-    logs: Path,
-    bar: progress.Task,
-    stop: _Stop,
-    jobs: dict[int, _Job],
-) -> None:
+def _count_all_steps(cells: Sequence[Cell]) -> int:
+    return sum(cell.count_steps() if cell.is_needless else cell.steps for cell in cells)
+
+
+def _run_jobs(grid: _Grid, bar: progress.Task, stop: _Stop, jobs: dict[int, _Job]) -> None:
     """Start the commands of cells and wait for them, until all have ended or a signal comes.
 
     Args:
         jobs: by slot, of which there are `plan.jobs`; the caller ends what is left in it.
     """
+    cells, plan, logs = grid.cells, grid.plan, grid.logs
     cell_of = {(cell.variant, cell.seed): cell for cell in cells}
     waiting = [cell for cell in cells if not cell.done]
     free_slots = list(range(plan.jobs))
     while (waiting or jobs) and stop.signal is None:
+        waiting = [cell for cell in waiting if not cell.is_needless]
         while waiting and free_slots:
             cell = next((cell for cell in waiting if _may_start(cell, cell_of)), None)
             if cell is None:
@@ -218,23 +242,68 @@ def _run_jobs(
             jobs[slot] = _start_next(cell, slot, plan, logs)
         time.sleep(POLL_SECONDS)
         for slot, job in list(jobs.items()):
+            seconds = -_count_processor_seconds()
             if job.process.poll() is None:
                 continue
+            seconds += _count_processor_seconds()
             job.log.close()
             del jobs[slot]
             _finish(job, logs)
             if job.cell.fault or job.cell.done:
                 free_slots.append(slot)
+                _drop_needless(grid)
+                bar.total = _count_all_steps(cells)
             else:
                 jobs[slot] = _start_next(job.cell, slot, plan, logs)
+            _note_time(plan, job, seconds)
         _show_progress(cells, bar)
+
+
+def _count_processor_seconds() -> float:
+    """Count the processor seconds of all processes that were started here and have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _note_time(plan: Plan, job: _Job, seconds: float) -> None:
+    if not job.cell.fault:
+        words = (job.cell.run.name, job.cell.commands[job.command].output.stem, f"{seconds:.1f}")
+        with (plan.folder / TIMES).open("a", encoding="utf-8") as file:
+            file.write(",".join(words) + "\n")
+
+
+def _drop_needless(grid: _Grid) -> None:
+    """Drop the cells that no open verdict needs, once all cells of a seed have ended."""
+    seeds = {cell.seed for cell in grid.cells}
+    ended = [
+        seed for seed in seeds if all(_has_ended(cell) for cell in grid.cells if cell.seed <= seed)
+    ]
+    if not ended or max(ended) + 1 < FIRST_LOOK:
+        return
+    decided = {*grid.decide(grid.cells)}
+    variants = {cell.variant: cell.after for cell in grid.cells}
+    needed = {variant for variant in variants if variant not in decided}
+    if needed <= {grid.plan.baseline}:  # nothing is left to compare it with
+        needed = set()
+    for variant in reversed(list(variants)):  # what a variant starts from comes before it
+        source = variants[variant]
+        if variant in needed and source is not None:
+            needed.add(source)
+    for cell in grid.cells:
+        if cell.variant not in needed and cell.seed > max(ended) and not cell.done:
+            cell.is_needless = True
+
+
+def _has_ended(cell: Cell) -> bool:
+    return cell.done or bool(cell.fault) or cell.is_needless
 
 
 def _show_progress(cells: Sequence[Cell], bar: progress.Task) -> None:
     bar.done = sum(cell.count_steps() for cell in cells)
     ended = sum(cell.done for cell in cells)
     failed = sum(bool(cell.fault) for cell in cells)
-    bar.text = f"{ended} of {len(cells)} runs" + (f", {failed} failed" if failed else "")
+    needed = sum(not cell.is_needless for cell in cells)
+    bar.text = f"{ended} of {needed} runs" + (f", {failed} failed" if failed else "")
 
 
 def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
@@ -243,6 +312,10 @@ def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
     A cell cannot start before the cell it starts from is trained. Nor can it while a run that a
     killed study left behind still writes its folders.
     """
+    if cell.seed >= FIRST_LOOK and not all(
+        _has_ended(earlier) for earlier in cell_of.values() if earlier.seed < cell.seed
+    ):
+        return False
     if cell.after is not None:
         source = cell_of[cell.after, cell.seed]
         if source.fault:

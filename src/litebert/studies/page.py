@@ -20,6 +20,7 @@ from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, read_scores
 from litebert.studies.plan import Plan, set_vocabulary
+from litebert.studies.power import Power, make_power, measure_spread
 from litebert.studies.statistics import compare_with_baseline, compute_mean
 from litebert.studies.study import Study
 from litebert.studies.verdicts import (
@@ -32,7 +33,45 @@ from litebert.studies.verdicts import (
 )
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""A value for each seed, by variant and name of score."""
+"""A value for each seed that has ended, by variant and name of score."""
+
+
+def read_cells(
+    study: Study, cells: Sequence[Cell]
+) -> dict[str, dict[str, dict[int, float | None]]]:
+    """Read the scores of the cells that have ended, by variant, name and seed.
+
+    A cell that failed has None, in every score that its variant has.
+    """
+    scores: dict[str, dict[str, dict[int, float | None]]] = {name: {} for name in study.variants}
+    for cell in cells:
+        if cell.done and not cell.fault:
+            for name, value in read_scores(cell).items():
+                scores[cell.variant].setdefault(name, {})[cell.seed] = value
+    for cell in cells:
+        if cell.fault:
+            for by_seed in scores[cell.variant].values():
+                by_seed[cell.seed] = None
+    return scores
+
+
+def find_decided(
+    study: Study, plan: Plan, extras: Sequence[str], cells: Sequence[Cell]
+) -> set[str]:
+    """Find the variants whose verdicts all stand, so that further seeds are not needed."""
+    differences = compare_with_baseline(
+        read_cells(study, cells), study.baseline, study.list_judged(extras), plan.planned
+    )
+    return {
+        variant
+        for variant in study.variants
+        if any(difference.variant == variant for difference in differences)
+        and all(
+            difference.is_beyond_noise
+            for difference in differences
+            if difference.variant == variant
+        )
+    }
 
 
 class Findings:
@@ -54,14 +93,24 @@ class Findings:
         """
         self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
-        self.judged = tuple(name for name in self.names if name not in study.unjudged)
-        scores: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
+        self.judged = study.list_judged(extras)
         self.ended = [cell for cell in cells if cell.done and not cell.fault]
-        for cell in self.ended:
-            for name, value in read_scores(cell).items():
-                scores[cell.variant].setdefault(name, []).append(value)
-        self.scores: Scores = scores
-        self.differences = compare_with_baseline(scores, study.baseline, self.judged)
+        by_seed = read_cells(study, cells)
+        self.scores: Scores = {
+            variant: {
+                name: [value for value in values.values() if value is not None]
+                for name, values in by_name.items()
+            }
+            for variant, by_name in by_seed.items()
+        }
+        self.differences = compare_with_baseline(by_seed, study.baseline, self.judged, plan.planned)
+
+    def find_power(self) -> Power | None:
+        """Find which difference the study sees by the spread of its own seeds."""
+        if not self.judged:
+            return None
+        spread = measure_spread(self.differences, self.judged[0], "the seeds of this study")
+        return make_power(self.plan.planned, len(self.differences), spread) if spread else None
 
     def verdicts(self) -> list[str]:
         """Return a sentence on each difference from the baseline, by score."""
@@ -118,8 +167,9 @@ class Findings:
             note += f" Differences are from '{self.study.baseline}' in {title}; "
             if tested:
                 note += (
-                    "* marks those beyond the noise (Welch's t test, p < 0.05 after Holm's "
-                    f"correction for {tested} comparison{'s' * (tested > 1)})."
+                    "* marks those beyond the noise (paired t test, p < 0.05 after Holm's "
+                    f"correction for {tested} comparison{'s' * (tested > 1)} and that for the "
+                    "looks)."
                 )
             else:
                 note += "none could be tested."
@@ -181,7 +231,7 @@ class Findings:
         rows = [
             (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
             for cell in self.cells
-            if cell.fault or not cell.done
+            if cell.fault or not (cell.done or cell.is_needless)
         ]
         if not rows:
             return None

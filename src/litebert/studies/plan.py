@@ -44,6 +44,8 @@ START_SECONDS = 12.0
 
 They load libraries, read data and write checkpoints.
 """
+UNMEASURED = ("toy",)
+"""Scales that check in seconds whether a study runs, so that they say no cost."""
 MEASURE_SECONDS = 3.0
 """The seconds for which the speed of each variant is measured."""
 DECIDING = 4
@@ -90,6 +92,30 @@ class Plan:
     """Tokens in the vocabulary of the data."""
     text: str
     """A sentence on the size of the data, for the report."""
+    baseline: str = ""
+    """The variant that all are compared with."""
+    first_seeds: int | None = None
+    """The seeds when the study was planned; None if they are `seeds`."""
+    step_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The seconds of a step by variant, as measured on this machine; empty if not measured."""
+    hours: float | None = None
+    """What all runs take on this machine without fine-tuning; None if not measured."""
+    power: str = ""
+    """What the study said before its first run about the differences that it sees."""
+
+    @property
+    def planned(self) -> int:
+        """The seeds of the last planned look."""
+        return self.first_seeds or self.seeds
+
+    def describe_cost(self) -> str:
+        """Say in a sentence what the runs take on this machine; "" if it was not measured."""
+        if self.hours is None:
+            return ""
+        return (
+            f"At scale {self.scale} the study takes about {self.hours:.1f} hours on this machine "
+            "without fine-tuning, or less if verdicts stand early."
+        )
 
     def data_folder(self, variant: str) -> Path:
         """Return the folder of the data of a variant."""
@@ -117,10 +143,14 @@ def make_plan(
     seeds: int,
     jobs: int,
     device: str,
+    power: str = "",
 ) -> Plan:
     """Make the plan of a study, or read the plan in its folder, and write the inputs of its runs.
 
     The caller holds the lock of the folder.
+
+    Args:
+        power: which difference the study sees, as it says before its first run.
 
     Raises:
         ConfigError: the budget is too small for the grid.
@@ -138,13 +168,16 @@ def make_plan(
         **make_identity(study),
     }
     if (folder / PLAN).exists():
-        plan = _continue_plan(identity, folder, data, extras, seeds, jobs, shards)
+        plan = _continue_plan(identity, folder, data, extras, seeds, jobs, shards, study.baseline)
         _write_inputs(study, plan)
         return plan
     _require_empty(folder)
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
     vocabulary = shards.tokenizer.vocab_size
     grid = _make_grid(study, vocabulary, seeds, jobs, machine, device)
+    is_time = amount.unit == "time" or study.equal == "time"
+    rates = _measure_rates(grid) if is_time or scale not in UNMEASURED else {}
+    steps = _plan_steps(grid, amount.value, amount.unit, rates)
     plan = Plan(
         name=name,
         folder=folder,
@@ -154,11 +187,16 @@ def make_plan(
         seeds=seeds,
         jobs=grid.jobs,
         threads=grid.threads,
-        steps=_plan_steps(grid, amount.value, amount.unit),
+        steps=steps,
         machine=machine.describe(),
         shares=study.data,
         vocabulary=vocabulary,
         text=_describe_text(shards),
+        baseline=study.baseline,
+        first_seeds=seeds,
+        step_seconds={name: rate.mean_step_seconds for name, rate in rates.items()},
+        hours=_estimate_hours(grid, steps, rates) if rates else None,
+        power=power,
     )
     _write_plan(plan, identity, extras)
     _write_inputs(study, plan)
@@ -191,6 +229,9 @@ def _write_plan(plan: Plan, identity: Mapping[str, Any], extras: Extras) -> None
             "threads": plan.threads,
             "steps": dict(plan.steps),
             "machine": plan.machine,
+            "step_seconds": dict(plan.step_seconds),
+            "hours": plan.hours,
+            "power": plan.power,
             "scored_on": extras.list_folders(),
         },
     )
@@ -215,6 +256,7 @@ def _continue_plan(
     seeds: int,
     jobs: int,
     shards: Shards,
+    baseline: str,
 ) -> Plan:
     """Read the plan in a folder, and add the folders to score on that are new.
 
@@ -247,6 +289,11 @@ def _continue_plan(
         shares=saved["data_shares"],
         vocabulary=shards.tokenizer.vocab_size,
         text=_describe_text(shards),
+        baseline=baseline,
+        first_seeds=saved["seeds"],
+        step_seconds=saved.get("step_seconds", {}),
+        hours=saved.get("hours"),
+        power=saved.get("power", ""),
     )
 
 
@@ -333,10 +380,13 @@ def _make_grid(
     return _Grid(study, configs, seeds, jobs, threads, device)
 
 
-def _plan_steps(grid: _Grid, value: float, unit: str) -> dict[str, int]:
+def _plan_steps(grid: _Grid, value: float, unit: str, rates: Mapping[str, Rate]) -> dict[str, int]:
     """Plan the steps of each variant from a budget.
 
     A budget in time is for the whole grid. A budget in steps or tokens is for each run.
+
+    Args:
+        rates: the speed of each variant, which budgets in time need.
     """
     study, configs = grid.study, grid.configs
     step_tokens = {
@@ -347,8 +397,12 @@ def _plan_steps(grid: _Grid, value: float, unit: str) -> dict[str, int]:
         return {name: max(1, round(tokens / count)) for name, count in step_tokens.items()}
     if unit == "steps" and study.equal == "steps":
         return dict.fromkeys(configs, int(value))
-    with task("measuring the variants"):
-        rates = _measure_rates(grid)
+    if unit == "steps" and study.equal == "operations":
+        operations = _count_step_operations(configs)
+        return {
+            name: max(1, round(value * operations[study.baseline] / count))
+            for name, count in operations.items()
+        }
     step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
     if unit == "steps":
         # The baseline takes this many steps, and every other variant as much time.
@@ -367,19 +421,22 @@ def _plan_time(
     """
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
     step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
+    operations = _count_step_operations(configs)
     fixed = sum(START_SECONDS + _evaluation_seconds(rate) for rate in rates.values()) * seeds / jobs
     left = seconds - fixed - len(configs) * MEASURE_SECONDS / jobs
-    # Every run gets the same number of units: of steps, of tokens or of seconds.
+    # Every run gets the same number of units: of steps, tokens, seconds or operations.
     unit_seconds = {
         "steps": step_seconds,
         "tokens": {name: step_seconds[name] / step_tokens[name] for name in configs},
         "time": dict.fromkeys(configs, 1.0),
+        "operations": {name: step_seconds[name] / operations[name] for name in configs},
     }[grid.study.equal]
     units = left * jobs / (seeds * sum(unit_seconds.values()))
     run_steps = {
         "steps": dict.fromkeys(configs, units),
         "tokens": {name: units / step_tokens[name] for name in configs},
         "time": {name: units / step_seconds[name] for name in configs},
+        "operations": {name: units / operations[name] for name in configs},
     }[grid.study.equal]
     steps = {name: int(count) for name, count in run_steps.items()}
     least = min(steps, key=lambda name: steps[name])
@@ -399,6 +456,21 @@ def _evaluation_seconds(rate: Rate) -> float:
     return rate.evaluation_seconds * (10 + DECIDING)
 
 
+def _count_step_operations(configs: Mapping[str, Config]) -> dict[str, float]:
+    """Count the floating point operations of a step of each variant."""
+    return {name: cost.training_flops(config, 1)(1) for name, config in configs.items()}
+
+
+def _estimate_hours(grid: _Grid, steps: Mapping[str, int], rates: Mapping[str, Rate]) -> float:
+    """Estimate the hours of all runs, without their fine-tuning and sentence pairs."""
+    seconds = sum(
+        START_SECONDS + steps[name] * rate.mean_step_seconds + _evaluation_seconds(rate)
+        for name, rate in rates.items()
+    )
+    return seconds * grid.seeds / grid.jobs / 3600
+
+
+@task("measuring the variants")
 def _measure_rates(grid: _Grid) -> dict[str, Rate]:
     """Measure the speed of each variant beside as many others as will run in the study."""
     free_slots: SimpleQueue[int] = SimpleQueue()

@@ -11,8 +11,10 @@ from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
 from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
-from litebert.studies.page import Findings, write_reports
+from litebert.studies.page import Findings, find_decided, write_reports
 from litebert.studies.plan import Extras, Plan, make_plan
+from litebert.studies.power import make_power, measure_spread, read_seed_scores
+from litebert.studies.statistics import compare_with_baseline
 from litebert.studies.study import Scale, Study, make_slug, make_study
 
 log = logging.getLogger("litebert")
@@ -24,12 +26,14 @@ def study(
     out: str | Path | None = None,
     *,
     budget: str = "30m",
-    seeds: int = 3,
+    seeds: int = 5,
     scale: Scale = "tiny",
     tasks: Mapping[str, str | Path] | None = None,
     blimp: str | Path | None = None,
+    pilot: str | Path | None = None,
     jobs: int = 0,
     device: str = "auto",
+    forecast: bool = False,
     command: Sequence[str] = (),
 ) -> Findings:
     """Run a study, or the rest of it, and write its reports.
@@ -43,8 +47,11 @@ def study(
         scale: size of the encoder that is varied.
         tasks: folders of tasks to fine-tune each run on, by their names.
         blimp: sentence pairs to score each run on.
+        pilot: the folder of an earlier study, whose seeds tell the spread before this one starts.
         jobs: runs at a time; 0 chooses by the machine.
         device: auto, cpu, cuda, or mps on a Mac.
+        forecast: whether to end before the first run, with the plan written. The log says what the
+            study costs and which difference it sees.
         command: the words that the report shows as the command.
 
     Returns:
@@ -71,13 +78,14 @@ def study(
             seeds=seeds,
             jobs=jobs,
             device=device,
+            power=_describe_power(grid, seeds, extras, pilot),
         )
-        findings = _run_plan(grid, plan, extras, device)
+        findings = _run_plan(grid, plan, extras, device, forecast)
         write_reports(findings, command or ("study", name))
     return findings
 
 
-def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str) -> Findings:
+def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bool) -> Findings:
     """Run the cells of a plan, and return their scores."""
     cells = make_cells(grid, plan, extras, device)
     steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
@@ -85,9 +93,43 @@ def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str) -> Findings:
         f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
         f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
     )
-    stopped = run_cells(cells, plan)
-    extra_scores = (*(["blimp"] if extras.blimp else []), *extras.tasks)
-    return Findings(grid, plan, cells, extra_scores, stopped)
+    for sentence in (plan.describe_cost(), plan.power):
+        if sentence:
+            log.info(sentence)
+    names = _list_extra_scores(extras)
+    if forecast:
+        return Findings(grid, plan, cells, names)
+    stopped = run_cells(cells, plan, lambda cells: find_decided(grid, plan, names, cells))
+    findings = Findings(grid, plan, cells, names, stopped)
+    if power := findings.find_power():
+        log.info(power.describe())
+    return findings
+
+
+def _list_extra_scores(extras: Extras) -> tuple[str, ...]:
+    return (*(["blimp"] if extras.blimp else []), *extras.tasks)
+
+
+def _describe_power(grid: Study, seeds: int, extras: Extras, pilot: str | Path | None) -> str:
+    """Describe which difference a study sees before its first run; "" if it can test nothing.
+
+    Raises:
+        DataError: the folder of the earlier study cannot be read.
+    """
+    judged = grid.list_judged(_list_extra_scores(extras))
+    spread = None
+    if pilot is not None and judged:
+        scores = read_seed_scores(Path(pilot))
+        baseline = grid.baseline if grid.baseline in scores else next(iter(scores), "")
+        differences = compare_with_baseline(scores, baseline, judged[:1], seeds)
+        spread = measure_spread(differences, judged[0], f"the study in {pilot}")
+        if spread is None:
+            raise DataError(
+                f"{pilot} has no two seeds of two variants with the score {judged[0]}; give "
+                "--pilot the folder of a study that has, or leave it out"
+            )
+    power = make_power(seeds, (len(grid.variants) - 1) * len(judged), spread)
+    return power.describe() if power else ""
 
 
 def _make_extras(tasks: Mapping[str, str | Path], blimp: str | Path | None) -> Extras:

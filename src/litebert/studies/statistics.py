@@ -1,20 +1,35 @@
-"""Intervals of means over seeds, and tests of differences between variants.
+"""Paired comparisons of variants over seeds, judged seed after seed at a bounded error rate.
 
 The seed is the unit: a score of a run is a single number, however many tokens it was counted on.
-Intervals are Student's t at 95 %. Differences are tested by Welch's t test (unequal variances).
-Holm's method (Holm 1979) corrects the p values of several comparisons, which bounds the chance of
-any false claim.
+Two runs of one seed read the same sequences in the same order and answer the same held-out
+questions. So a comparison is about their difference: Student's paired t test, with its interval.
+
+Comparisons are looked at after several seeds, and a verdict that stands ends a variant's runs. Each
+look may spend a part of the 5 % chance of a false verdict, and the parts sum to 5 % (alpha
+spending, Lan and DeMets 1983). At each look, Holm's method (1979) corrects for the number of
+comparisons. By the union bound the chance of any false verdict in a study is at most 5 %, however
+looks and comparisons depend on one another.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 LEVEL = 0.05
+"""The chance that a study gives any verdict where there is no difference."""
+FIRST_LOOK = 3
+"""Seeds before the first look: the spread of two pairs is known too badly."""
+SHARE_BEFORE, SHARE_LAST = 0.2, 0.75
+"""Shares of the chance that the looks before the last planned seed and the look at it may spend.
+
+The rest is for seeds that are added later.
+"""
+
+SeedScores = Mapping[str, Mapping[str, Mapping[int, float | None]]]
+"""A value by variant, name of score and seed; None for a run that failed."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +44,25 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A variant's mean minus the baseline's."""
+    """The mean over seeds of a variant's score minus the baseline's."""
 
     variant: str
     score: str
     value: float
     halfwidth: float | None
-    """Half of its 95 % interval, not corrected; None if a side has one seed."""
+    """Half of its 95 % interval, not corrected; None with one pair."""
     p: float | None
-    """The p value after Holm's correction over all comparisons. It is None if there is no test: a
-    side has one seed, or the seeds of each side agree exactly."""
+    """The p value after the corrections for comparisons and looks.
+
+    A verdict stands if it is below 0.05. It is None if there is no test: there is one pair, all
+    pairs have the same difference, or no look was due yet.
+    """
+    pairs: int = 0
+    """Seeds that both have."""
+    spread: float | None = None
+    """The standard deviation of the difference over seeds; None with one pair."""
+    is_open: bool = False
+    """True if no verdict stands yet and planned seeds have not ended."""
 
     @property
     def is_beyond_noise(self) -> bool:
@@ -57,51 +81,118 @@ def compute_mean(values: Sequence[float]) -> Mean:
     return Mean(statistics.fmean(values), float(t.ppf(1 - LEVEL / 2, count - 1)) * error, count)
 
 
+def compute_look_level(seeds: int, planned: int) -> float:
+    """Compute the chance of a false verdict that the look after this many seeds may spend.
+
+    Args:
+        planned: the seeds of the study as it was planned. Seeds beyond it were added later, and
+            each look at them may spend half as much as the look before.
+    """
+    first = min(FIRST_LOOK, planned)
+    if seeds < first or seeds < 2:
+        return 0.0
+    if seeds < planned:
+        return LEVEL * SHARE_BEFORE / (planned - first)
+    if seeds == planned:
+        return LEVEL * SHARE_LAST
+    added = seeds - planned
+    return LEVEL * (1 - SHARE_BEFORE - SHARE_LAST) * 0.5**added
+
+
 def compare_with_baseline(
-    scores: Mapping[str, Mapping[str, Sequence[float]]], baseline: str, names: Sequence[str]
+    scores: SeedScores, baseline: str, names: Sequence[str], planned: int
 ) -> list[Difference]:
     """Compare every variant with the baseline, in every score that both have.
 
+    The looks are taken one after the other, as they were while the study ran. So the verdicts are
+    those that ended its variants.
+
     Args:
-        scores: by variant and name, a value for each seed.
         names: the scores to compare.
+        planned: the seeds of the study as it was planned.
     """
-    differences = []
+    pairs = _pair_scores(scores, baseline, names)
+    results: dict[tuple[str, str], Difference] = {}
+    for seeds in range(1, max(map(len, pairs.values()), default=0) + 1):
+        standing = {key for key, result in results.items() if result.is_beyond_noise}
+        due = {
+            key: _test_pairs(*key, values[:seeds])
+            for key, values in pairs.items()
+            if key not in standing and len(values) >= seeds
+        }
+        level = compute_look_level(seeds, planned)
+        results |= _correct(due, len(standing), len(pairs), level)
+    return [_complete(results[key], values, planned) for key, values in pairs.items()]
+
+
+def _pair_scores(
+    scores: SeedScores, baseline: str, names: Sequence[str]
+) -> dict[tuple[str, str], list[float | None]]:
+    """List the differences from the baseline by seed, up to the first seed that has not ended.
+
+    A pair with a run that failed is None.
+    """
+    pairs = {}
     baseline_scores = scores.get(baseline, {})
     for variant, variant_scores in scores.items():
-        if variant == baseline:
-            continue
-        for name in names:
-            values, baseline_values = variant_scores.get(name, ()), baseline_scores.get(name, ())
-            if not values or not baseline_values:
-                continue
-            value = statistics.fmean(values) - statistics.fmean(baseline_values)
-            halfwidth, p = _test_welch(values, baseline_values)
-            differences.append(Difference(variant, name, value, halfwidth, p))
-    tested = [difference.p for difference in differences if difference.p is not None]
-    corrected = iter(correct_holm(tested))
-    return [
-        difference if difference.p is None else replace(difference, p=next(corrected))
-        for difference in differences
-    ]
+        for name in names if variant != baseline else ():
+            ours, theirs = variant_scores.get(name, {}), baseline_scores.get(name, {})
+            differences: list[float | None] = []
+            while len(differences) in ours and len(differences) in theirs:
+                value, other = ours[len(differences)], theirs[len(differences)]
+                differences.append(None if value is None or other is None else value - other)
+            if any(difference is not None for difference in differences):
+                pairs[variant, name] = differences
+    return pairs
 
 
-def _test_welch(
-    first: Sequence[float], second: Sequence[float]
-) -> tuple[float | None, float | None]:
-    """Return half of the 95 % interval of the difference of means, and the p value."""
-    if min(len(first), len(second)) < 2:
-        return None, None
-    if len({*first}) == len({*second}) == 1:  # seeds that change nothing leave no noise
-        return 0.0, 1.0 if first[0] == second[0] else None
-    from scipy.stats import ttest_ind
+def _test_pairs(variant: str, score: str, pairs: Sequence[float | None]) -> Difference:
+    """Test the differences of pairs of runs against zero, without corrections."""
+    values = [pair for pair in pairs if pair is not None]
+    count = len(values)
+    mean = statistics.fmean(values) if values else math.nan
+    if count < 2:
+        return Difference(variant, score, mean, None, None, count)
+    spread = statistics.stdev(values)
+    if len({*values}) == 1:  # seeds that change nothing leave no noise
+        p = None if values[0] else 1.0
+        return Difference(variant, score, mean, 0.0, p, count, spread)
+    from scipy.stats import t
 
-    with warnings.catch_warnings():
-        # scipy warns if the seeds agree to many digits.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        test = ttest_ind(first, second, equal_var=False)
-    interval = test.confidence_interval(1 - LEVEL)
-    return float(interval.high - interval.low) / 2, float(test.pvalue)
+    error = spread / math.sqrt(count)
+    halfwidth = float(t.ppf(1 - LEVEL / 2, count - 1)) * error
+    p = float(2 * t.sf(abs(mean) / error, count - 1))
+    return Difference(variant, score, mean, halfwidth, p, count, spread)
+
+
+def _correct(
+    due: Mapping[tuple[str, str], Difference], standing: int, comparisons: int, level: float
+) -> dict[tuple[str, str], Difference]:
+    """Correct the p values of a look, so that a verdict stands where one is below `LEVEL`.
+
+    Args:
+        standing: verdicts of earlier looks, which count as the smallest p values of Holm's method.
+        comparisons: those of the study; what cannot be tested at this look counts as no evidence.
+        level: what the look may spend; 0 if no look is due.
+    """
+    tested = {key: difference.p for key, difference in due.items() if difference.p is not None}
+    untested = comparisons - standing - len(tested)
+    corrected = correct_holm([0.0] * standing + [*tested.values()] + [1.0] * untested)
+    p_of = dict(zip(tested, corrected[standing:], strict=False))
+    return {
+        key: replace(
+            difference,
+            p=min(1.0, p_of[key] * LEVEL / level) if key in p_of and level else None,
+        )
+        for key, difference in due.items()
+    }
+
+
+def _complete(result: Difference, pairs: Sequence[float | None], planned: int) -> Difference:
+    """Return a result of the looks with the mean and the interval of all pairs that have ended."""
+    is_open = not result.is_beyond_noise and len(pairs) < planned
+    whole = _test_pairs(result.variant, result.score, pairs)
+    return replace(whole, p=result.p, is_open=is_open)
 
 
 def correct_holm(ps: Sequence[float]) -> list[float]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,8 +32,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Scale = Literal["toy", "micro", "tiny", "mini", "base"]
-Equal = Literal["steps", "tokens", "time"]
+Scale = Literal["toy", "micro", "claim", "tiny", "mini", "base"]
+Equal = Literal["steps", "tokens", "time", "operations"]
 
 PRIMARY = "mlm_loss"
 """The deciding score by default: held-out loss in nats per masked token."""
@@ -72,6 +72,10 @@ class Study:
     data: Mapping[str, float] = field(default_factory=dict)
     """Variants that learn from a share of the training documents, in (0, 1)."""
     paper: Published | None = None
+    finding: str = ""
+    """What the paper found, in a sentence."""
+    expected: Mapping[str, Literal["better", "worse"]] = field(default_factory=dict)
+    """What the paper found of a variant against the baseline, where it prints no figure of both."""
     remarks: tuple[str, ...] = ()
     """Sentences that a reader of the table should know."""
 
@@ -103,12 +107,21 @@ class Study:
             f"names of variants are too alike for folders: {', '.join(slugs)}",
         )
         require(len(self.scores) > 0, "a study names at least one score to compare")
+        for variant in self.expected:
+            require(
+                variant in names,
+                f"expected names '{variant}', which is no variant; {nearest(variant, names)}",
+            )
         for name in self.unjudged:
             require(
                 name in self.scores,
                 f"unjudged names '{name}', which is none of the scores; "
                 f"{nearest(name, self.scores)}",
             )
+
+    def list_judged(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the scores that have verdicts, of the study and of `extras`."""
+        return tuple(name for name in (*self.scores, *extras) if name not in self.unjudged)
 
 
 def make_slug(name: str) -> str:
@@ -131,7 +144,8 @@ def make_base_config(scale: Scale) -> Config:
     the small recipes, which learns within minutes; base is the paper's. Depth does not grow, so
     that every variant trains each layer for as long. The token table is drawn at random, as in the
     papers. micro is trained on single masked tokens alone, because a few seconds of training can
-    learn no more.
+    learn no more. claim has the same network, and reads twice as much text in each step. It is
+    scored on four times as many sequences, so that runs of minutes differ by more than their noise.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
     config = replace(config, table=TableConfig(), train=replace(config.train, depth_schedule=()))
@@ -145,7 +159,7 @@ def make_base_config(scale: Scale) -> Config:
         }
         train = {"batch": "16 sequences", "evaluate_sequences": 32}
         return vary(config, encoder=shape, sequences={"length": 32}, train=train)
-    if scale == "micro":
+    if scale in ("micro", "claim"):
         shape = {
             "hidden_size": 64,
             "embedding_size": 32,
@@ -153,14 +167,13 @@ def make_base_config(scale: Scale) -> Config:
             "heads": 2,
             "intermediate_size": 128,
         }
-        train = {"batch": "32 sequences", "evaluate_sequences": 128}
-        tokens = {"unit": "token", "span": "single"}
+        length, evaluated = (32, 128) if scale == "micro" else (64, 512)
         return vary(
             config,
             encoder=shape,
-            sequences={"length": 32},
-            train=train,
-            masking=tokens,
+            sequences={"length": length},
+            train={"batch": "32 sequences", "evaluate_sequences": evaluated},
+            masking={"unit": "token", "span": "single"},
             objectives=["mlm"],
         )
     return config

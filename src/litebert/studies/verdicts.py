@@ -11,6 +11,8 @@ from litebert.studies.study import Published, Study
 from litebert.tasks.scores import score_title
 
 NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
+OPEN = "open"
+"""The verdict where seeds are still to come."""
 
 LOWER = ("perplexity",)
 """Columns of papers that are better lower."""
@@ -32,6 +34,7 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
         "better": "better beyond the noise of the seeds",
         "worse": "worse beyond the noise of the seeds",
         NOISE: NOISE,
+        OPEN: OPEN,
     }
     by_verdict = [
         (words, [difference.variant for difference in deciding if _judge(difference) == verdict])
@@ -41,7 +44,7 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
     fit_of = {difference.variant: _compare_with_paper(difference, study) for difference in deciding}
     by_fit = [
         (fit, [variant for variant in fit_of if fit_of[variant] == fit])
-        for fit in (AGREES, DISAGREES, NOISE)
+        for fit in (AGREES, DISAGREES, NOISE, OPEN)
     ]
     if fits := _join_groups(by_fit):
         text += f" The sign of the paper's differences compared with ours: {fits}."
@@ -69,9 +72,9 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
     rows: list[tuple[str, ...]] = []
     for difference in ordered:
         score, value, halfwidth = difference.score, difference.value, difference.halfwidth
-        size = f"{_format_sign(value)}{_format_amount(score, abs(value))}"
+        size = f"{_format_sign(value)}{format_amount(score, abs(value))}"
         if halfwidth is not None:
-            size += f" ± {_format_amount(score, halfwidth)}"
+            size += f" ± {format_amount(score, halfwidth)}"
         p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
         row: tuple[str, ...]
         row = (format_title(score), difference.variant, size, p, _judge(difference))
@@ -80,8 +83,8 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
             row += (_format_published(difference, study), fit)
         rows.append(row)
     note = (
-        f"Differences are from '{study.baseline}', with 95 % intervals that are not corrected; "
-        "p values are."
+        f"Differences are from '{study.baseline}', seed by seed, with 95 % intervals that are not "
+        "corrected. The p values are corrected for the comparisons and the looks."
     )
     if study.paper:
         columns += ("paper's difference", "sign of both")
@@ -92,9 +95,11 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
 def _judge(difference: Difference) -> str:
     """Return the verdict on a difference, in words."""
     if difference.p is None:
+        if difference.is_open:
+            return OPEN
         return "one seed" if difference.halfwidth is None else "cannot be tested"
     if not difference.is_beyond_noise:
-        return NOISE
+        return OPEN if difference.is_open else NOISE
     lower_is_better = difference.score.endswith("loss")
     return "better" if (difference.value < 0) == lower_is_better else "worse"
 
@@ -139,16 +144,25 @@ def _format_published(difference: Difference, study: Study) -> str:
 
 def _compare_with_paper(difference: Difference, study: Study) -> str | None:
     """Say if the paper's difference has the same sign; None if there is nothing to compare."""
+    expected = find_expected(difference, study)
+    if expected is None or difference.p is None:
+        return None
+    if not difference.is_beyond_noise:
+        return OPEN if difference.is_open else NOISE
+    return AGREES if _judge(difference) == expected else DISAGREES
+
+
+def find_expected(difference: Difference, study: Study) -> str | None:
+    """Return `better` or `worse` as the paper found the variant; None if it says neither."""
+    if difference.variant in study.expected:
+        return study.expected[difference.variant]
     figures = _find_published(difference, study)
-    if figures is None or difference.p is None:
+    if figures is None:
         return None
     variant, baseline = float(figures.variant), float(figures.baseline)
     if variant == baseline:
         return None
-    if not difference.is_beyond_noise:
-        return NOISE
-    better_in_paper = (variant < baseline) == (figures.column in LOWER)
-    return AGREES if (_judge(difference) == "better") == better_in_paper else DISAGREES
+    return "better" if (variant < baseline) == (figures.column in LOWER) else "worse"
 
 
 def _format_sign(value: float) -> str:
@@ -162,19 +176,21 @@ def format_verdict(difference: Difference, baseline: str) -> str:
         comparison = "equal to"
     else:
         is_better = (value < 0) == score.endswith("loss")
-        amount = _format_amount(score, abs(value))
+        amount = format_amount(score, abs(value))
         comparison = f"{amount} {'better than' if is_better else 'worse than'}"
     start = f"{format_title(score)}: '{difference.variant}' is {comparison} '{baseline}'"
     if halfwidth is None:
         return f"{start} with one seed, which cannot tell a difference from noise."
+    if difference.is_open:
+        return f"{start}, ± {format_amount(score, halfwidth)}: no verdict stands yet."
     if difference.p is None:
         return f"{start}; the seeds of each agree exactly, so it cannot be tested."
     verdict = "beyond the noise of the seeds" if difference.is_beyond_noise else NOISE
     p = _format_p(difference.p)
-    return f"{start}, ± {_format_amount(score, halfwidth)}: {verdict} (p {p})."
+    return f"{start}, ± {format_amount(score, halfwidth)}: {verdict} (p {p})."
 
 
-def _format_amount(score: str, difference: float) -> str:
+def format_amount(score: str, difference: float) -> str:
     """Return a difference with its unit; shares differ by points."""
     if score.endswith("loss"):
         return f"{difference:.3f} nats"
