@@ -246,7 +246,7 @@ STUDIES = Registry(
             "formats",
             "batch",
             "generator",
-            "replaced",
+            "replacement",
             "boundary",
             "systems",
             "optimizers",

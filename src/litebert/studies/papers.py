@@ -363,7 +363,7 @@ def generator(base: Config) -> Study:
     )
 
 
-def replaced(base: Config) -> Study:
+def replacement(base: Config) -> Study:
     """Compare replaced tokens with masked tokens at equal operations (ELECTRA, table 2)."""
     rtd = _make_rtd_config(base)
     return Study(

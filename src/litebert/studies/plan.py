@@ -22,7 +22,7 @@ import torch
 
 from litebert import cost
 from litebert.config import Config, replace
-from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.config.amounts import BUDGET_UNITS, Amount, parse_amount
 from litebert.config.serialization import to_dict
 from litebert.data.portions import write_portion
 from litebert.data.shards import Shards
@@ -99,9 +99,9 @@ class Plan:
     step_seconds: Mapping[str, float] = field(default_factory=dict)
     """The seconds of a step by variant, as measured on this machine; empty if not measured."""
     hours: float | None = None
-    """What all runs take on this machine without fine-tuning; None if not measured."""
+    """The time of all runs on this machine without fine-tuning; None if not measured."""
     power: str = ""
-    """What the study said before its first run about the differences that it sees."""
+    """A statement, made before the first run, of the differences that the study sees."""
 
     @property
     def planned(self) -> int:
@@ -173,11 +173,7 @@ def make_plan(
         return plan
     _require_empty(folder)
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
-    vocabulary = shards.tokenizer.vocab_size
-    grid = _make_grid(study, vocabulary, seeds, jobs, machine, device)
-    is_time = amount.unit == "time" or study.equal == "time"
-    rates = _measure_rates(grid) if is_time or scale not in UNMEASURED else {}
-    steps = _plan_steps(grid, amount.value, amount.unit, rates)
+    grid = _make_grid(study, shards.tokenizer.vocab_size, seeds, jobs, machine, device)
     plan = Plan(
         name=name,
         folder=folder,
@@ -185,18 +181,12 @@ def make_plan(
         scale=scale,
         budget=budget,
         seeds=seeds,
-        jobs=grid.jobs,
-        threads=grid.threads,
-        steps=steps,
         machine=machine.describe(),
-        shares=study.data,
-        vocabulary=vocabulary,
+        vocabulary=shards.tokenizer.vocab_size,
         text=_describe_text(shards),
-        baseline=study.baseline,
         first_seeds=seeds,
-        step_seconds={name: rate.mean_step_seconds for name, rate in rates.items()},
-        hours=_estimate_hours(grid, steps, rates) if rates else None,
         power=power,
+        **_plan_grid(grid, amount, scale not in UNMEASURED),
     )
     _write_plan(plan, identity, extras)
     _write_inputs(study, plan)
@@ -378,6 +368,26 @@ def _make_grid(
     if machine.device.type == "cpu":
         threads = max(1, torch.get_num_threads() // jobs)  # heeds OMP_NUM_THREADS
     return _Grid(study, configs, seeds, jobs, threads, device)
+
+
+def _plan_grid(grid: _Grid, amount: Amount, measured: bool) -> dict[str, Any]:
+    """Plan the steps of a grid and what they cost, as fields of its plan.
+
+    Args:
+        measured: whether the speed of each variant is measured even if the budget needs no speed.
+    """
+    is_time = amount.unit == "time" or grid.study.equal == "time"
+    rates = _measure_rates(grid) if is_time or measured else {}
+    steps = _plan_steps(grid, amount.value, amount.unit, rates)
+    return {
+        "baseline": grid.study.baseline,
+        "shares": grid.study.data,
+        "jobs": grid.jobs,
+        "threads": grid.threads,
+        "steps": steps,
+        "step_seconds": {name: rate.mean_step_seconds for name, rate in rates.items()},
+        "hours": _estimate_hours(grid, steps, rates) if rates else None,
+    }
 
 
 def _plan_steps(grid: _Grid, value: float, unit: str, rates: Mapping[str, Rate]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Which difference a study can see, before its runs start and as soon as its spread is known.
+"""Compute the difference that a study sees, before its runs start or by the spread of its seeds.
 
 The spread is the standard deviation, over seeds, of the difference of two runs with one seed. It is
 measured in the first seeds of the study itself, or in the folder of an earlier study. Power is that
@@ -31,7 +31,7 @@ class Spread:
     pairs: int
     """Pairs of runs that it is measured on."""
     source: str
-    """Where it is from, in words."""
+    """The seeds that it is measured on, in words."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ def measure_spread(differences: Sequence[Difference], score: str, source: str) -
 
     Their squares are averaged, each weighted by its pairs less one.
     """
-    known = [
+    spreads = [
         (difference.spread, difference.pairs - 1)
         for difference in differences
         if difference.score == score and difference.spread
     ]
-    degrees = sum(degree for _, degree in known)
+    degrees = sum(degree for _, degree in spreads)
     if not degrees:
         return None
-    variance = sum(spread**2 * degree for spread, degree in known) / degrees
-    return Spread(score, math.sqrt(variance), degrees + len(known), source)
+    variance = sum(spread**2 * degree for spread, degree in spreads) / degrees
+    return Spread(score, math.sqrt(variance), degrees + len(spreads), source)
 
 
 def read_seed_scores(folder: Path) -> dict[str, dict[str, dict[int, float | None]]]:

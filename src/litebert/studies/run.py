@@ -41,30 +41,27 @@ def study(
     Args:
         name: a name in `STUDIES`, a TOML file, or `file.py:function`.
         shards: a folder written by `prepare`.
-        out: the folder of the study; by default `study-NAME`.
+        out: by default `study-NAME`.
         budget: a time for the whole grid, or steps or tokens for each run.
-        seeds: runs of each variant.
+        seeds: most runs of each variant.
         scale: size of the encoder that is varied.
-        tasks: folders of tasks to fine-tune each run on, by their names.
+        tasks: folders of tasks to fine-tune on, by name.
         blimp: sentence pairs to score each run on.
-        pilot: the folder of an earlier study, whose seeds tell the spread before this one starts.
-        jobs: runs at a time; 0 chooses by the machine.
-        device: auto, cpu, cuda, or mps on a Mac.
-        forecast: whether to end before the first run, with the plan written. The log says what the
-            study costs and which difference it sees.
+        pilot: an earlier study, whose seeds tell the spread before this study starts.
+        jobs: runs at a time; 0 chooses by the machine. device: auto, cpu, cuda, or mps.
+        forecast: whether to end before the first run, with the plan written.
         command: the words that the report shows as the command.
 
     Returns:
-        The scores of the runs. `stopped` is the signal that ended the study early, if there was
-        one.
+        The scores, and the signal that ended the study early, if any.
 
     Raises:
         ConfigError: the study, a task or the budget is wrong.
-        DataError: the data, a task's folder or the sentence pairs cannot be used.
+        DataError: the data, a task's folder or the pairs cannot be used.
         RunError: the folder is in use, or holds another study or something else.
     """
     grid = make_study(name, scale)
-    folder = Path(out) if out is not None else Path(f"study-{make_slug(Path(name).stem)}")
+    folder = Path(out or f"study-{make_slug(Path(name).stem)}")
     extras = _make_extras(tasks or {}, blimp)
     with lock_folder(folder, RunError):
         plan = make_plan(
@@ -82,7 +79,7 @@ def study(
         )
         findings = _run_plan(grid, plan, extras, device, forecast)
         write_reports(findings, command or ("study", name))
-    return findings
+        return findings
 
 
 def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bool) -> Findings:

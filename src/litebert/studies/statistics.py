@@ -136,10 +136,10 @@ def _pair_scores(
     baseline_scores = scores.get(baseline, {})
     for variant, variant_scores in scores.items():
         for name in names if variant != baseline else ():
-            ours, theirs = variant_scores.get(name, {}), baseline_scores.get(name, {})
+            values, baseline_values = variant_scores.get(name, {}), baseline_scores.get(name, {})
             differences: list[float | None] = []
-            while len(differences) in ours and len(differences) in theirs:
-                value, other = ours[len(differences)], theirs[len(differences)]
+            while len(differences) in values and len(differences) in baseline_values:
+                value, other = values[len(differences)], baseline_values[len(differences)]
                 differences.append(None if value is None or other is None else value - other)
             if any(difference is not None for difference in differences):
                 pairs[variant, name] = differences

@@ -73,9 +73,9 @@ class Study:
     """Variants that learn from a share of the training documents, in (0, 1)."""
     paper: Published | None = None
     finding: str = ""
-    """What the paper found, in a sentence."""
+    """The result of the paper, in a sentence."""
     expected: Mapping[str, Literal["better", "worse"]] = field(default_factory=dict)
-    """What the paper found of a variant against the baseline, where it prints no figure of both."""
+    """The result of the paper for a variant without figures, against the baseline."""
     remarks: tuple[str, ...] = ()
     """Sentences that a reader of the table should know."""
 
