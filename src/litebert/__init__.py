@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from litebert.analysis.layers import analyze as analyze
     from litebert.answer.evaluation import evaluate as evaluate
     from litebert.answer.export import export as export
+    from litebert.answer.merging import merge as merge
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.model import load as load
     from litebert.answer.retrieval import evaluate_retrieval as evaluate_retrieval
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from litebert.config import replace as replace
     from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
     from litebert.data.prepare import prepare as prepare
+    from litebert.data.prepare import prepare_part as prepare_part
     from litebert.data.shards import Shards as Shards
     from litebert.errors import LitebertError as LitebertError
     from litebert.finetuning.run import finetune as finetune
@@ -56,12 +58,14 @@ _HOME = {
     "load": "answer.model",
     "load_static": "answer.static",
     "prepare": "data.prepare",
+    "prepare_part": "data.prepare",
     "pretrain": "train.pretrain",
     "push": "change.conversion",
     "recipe": "recipes.files",
     "replace": "config",
     "resize": "change.conversion",
     "study": "studies.run",
+    "merge": "answer.merging",
     "open_task": "tasks.registry",
     "train_tokenizer": "tokenizer",
 }

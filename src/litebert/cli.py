@@ -39,6 +39,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     ),
     "tokenizer": ("tokenizer", "train or inspect a tokenizer"),
     "prepare": ("text", "turn text into token shards"),
+    "merge": ("merge", "make one result of parts that several machines made with --part"),
     "pretrain": ("models", "train a recipe; the same command again continues"),
     "evaluate": ("evaluate", "score a model on held-out text or labeled files"),
     "compare": ("models", "show runs side by side in one table"),
@@ -68,7 +69,7 @@ extensions stand in `registry.OWN_VERBS`.
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Start": ("demo", "quickstart"),
-    "Prepare data": ("tokenizer", "prepare"),
+    "Prepare data": ("tokenizer", "prepare", "merge"),
     "Pretrain": ("recipes", "plan", "pretrain"),
     "Learn a task": ("finetune", "distill"),
     "Score and study": ("evaluate", "compare", "analyze", "study", "studies"),

@@ -383,8 +383,9 @@ def test_words_are_counted_over_all_documents_kept(tmp_path: Path) -> None:
     texts = [
         f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)
     ]  # more than one block
-    dealer = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
-    for _ in dealer.make_chunks(Document(text.strip(), "") for text in [*texts, *texts[:50]]):
+    dealer: dealing.Dealer[str] = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
+    documents = (Document(text.strip(), "") for text in [*texts, *texts[:50]])
+    for _ in dealer.make_chunks(dealing.hash_documents(documents)):
         pass
     assert (dealer.words, dealer.duplicates) == (sum(len(text.split()) for text in texts), 50)
     assert dealer.words == sum(len(text.split()) for text in texts), "asked twice"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -84,21 +84,28 @@ class PrepareArguments(Text):
     """Share of the documents kept for evaluation; a small corpus keeps up to 5 %."""
     processes: int = 0
     """Number of processes that encode; 0 for one per core."""
+    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
     json: Json = False
 
 
 def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
     arguments = parse(PrepareArguments, words, "prepare")
+    reading = arguments.reading()
+    options = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("json", "encoding", "part")
+    }
+    options |= {"encoding": reading.encoding, "encodings": reading.encodings}
+    if arguments.part is not None:
+        return _prepare_part(arguments, arguments.part, options)
     from litebert.data.prepare import prepare as run
     from litebert.data.summary import list_rows
     from litebert.text.tally import format_count
 
-    reading = arguments.reading()
-    options = {
-        name: value for name, value in vars(arguments).items() if name not in ("json", "encoding")
-    }
-    shards = run(**options, encoding=reading.encoding, encodings=reading.encodings)
+    shards = run(**options)
     counts = {
         name: {"documents": split.documents, "sentences": split.sentences, "tokens": split.tokens}
         for name, split in (("train", shards.train), ("heldout", shards.heldout))
@@ -133,4 +140,25 @@ def prepare(words: list[str]) -> int:
     ending(
         arguments.out, ("pretrain", "albert-next-tiny", "--shards", arguments.out, "--out", "RUN")
     )
+    return 0
+
+
+def _prepare_part(arguments: PrepareArguments, part: str, options: dict[str, Any]) -> int:
+    """Prepare a part, and report what it has."""
+    from litebert.data.prepare import prepare_part as run
+    from litebert.parts import read_marker
+
+    folder = run(part, **options)
+    marker = read_marker(folder)
+    counts = {
+        "documents": marker["documents"]["kept"],
+        "duplicates": marker["documents"]["duplicates"],
+        "tokens": sum(entry["tokens"] for entry in marker["shards"]),
+    }
+    if arguments.json:
+        print_json({"part": part, "folder": str(folder), **counts})
+    else:
+        rows = [(name, f"{count:,}") for name, count in counts.items()]
+        table((f"part {part}", str(folder)), rows)
+    ending(folder, ("merge", arguments.out))
     return 0

@@ -1,8 +1,9 @@
-"""Documents split into the chunks of text that shards are made of.
+"""Documents split into the chunks that shards are made of.
 
-Duplicates are dropped, documents are dealt to the splits, and shards are cut. All that decides the
-bytes on disk happens here, in a single process and in order. So the bytes do not depend on the
-number of processes that encode.
+A document is a text, or a row of a part that is encoded already (part_shards.py). Duplicates are
+dropped, documents are dealt to the splits, and shards are cut. All that decides the bytes on disk
+happens here, in a single process and in order. So the bytes do not depend on the number of
+processes that encode.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from litebert.data.shards import ShardInfo
+from litebert.data.encoding import count_words, hash_text
+from litebert.data.shards import UNDEALT, ShardInfo
 from litebert.errors import DataError
 from litebert.text.sources import Document
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 """Bytes of text that are encoded in one call."""
@@ -31,6 +36,26 @@ has a standard error of one point.
 
 Key = tuple[str, str, str]
 """Split, file of the shard, and for its last chunk the checksum of its text, else ""."""
+
+
+class Hashed(NamedTuple, Generic[T]):
+    """A document to deal."""
+
+    content: T
+    """Its text, or where it is encoded."""
+    size: int
+    """Bytes of its text."""
+    digest: bytes
+    """The hash of its text, 16 bytes."""
+    data: bytes | int
+    """Its text in UTF-8, or the number of its words."""
+
+
+def hash_documents(documents: Iterable[Document]) -> Iterator[Hashed[str]]:
+    """Yield each document with its hash."""
+    for document in documents:
+        data = document.text.encode()
+        yield Hashed(document.text, len(data), hash_text(data), data)
 
 
 class DocumentHashes:
@@ -57,7 +82,7 @@ class DocumentHashes:
         return offset < 0
 
 
-class _ShardCutter:
+class _ShardCutter(Generic[T]):
     """Cuts the documents of one split into shards, and a shard into chunks to encode."""
 
     def __init__(
@@ -72,40 +97,44 @@ class _ShardCutter:
         self._number += 1
         self._file = f"{self._split}-{self._number:05d}.arrow"
         self._digest = hashlib.blake2b(digest_size=16)
-        self._texts: list[str] = []
+        self._contents: list[T] = []
         self._chunk = self._size = 0
 
-    def add(self, text: str, size: int, digest: bytes) -> Iterator[tuple[Key, list[str]]]:
-        """Take a document of `size` bytes, and yield the chunks that it completes."""
-        self._digest.update(digest)
-        self._size += size
-        self._chunk += size
+    def add(self, document: Hashed[T]) -> Iterator[tuple[Key, list[T]]]:
+        """Take a document, and yield the chunks that it completes."""
+        self._digest.update(document.digest)
+        self._size += document.size
+        self._chunk += document.size
         if self._file not in self._finished:
-            self._texts.append(text)
+            self._contents.append(document.content)
         if self._size >= self._shard_bytes:
             yield from self.end()
-        elif self._chunk >= CHUNK_BYTES and self._texts:
-            yield (self._split, self._file, ""), self._texts
-            self._texts, self._chunk = [], 0
+        elif self._chunk >= CHUNK_BYTES and self._contents:
+            yield (self._split, self._file, ""), self._contents
+            self._contents, self._chunk = [], 0
 
-    def end(self) -> Iterator[tuple[Key, list[str]]]:
+    def end(self) -> Iterator[tuple[Key, list[T]]]:
         """Close the shard. The key of its last chunk has the checksum of its text."""
         digest = self._digest.hexdigest()
         finished = self._finished.get(self._file)
         if finished is not None and finished.text != digest:
             raise make_other_text_error(self._folder)
         if finished is None and self._size:
-            yield (self._split, self._file, digest), self._texts
+            yield (self._split, self._file, digest), self._contents
         self._next_shard()
 
 
-class Dealer:
+class Dealer(Generic[T]):
     """Turns documents into chunks: drops duplicates, deals the splits, cuts the shards."""
 
     def __init__(
-        self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
+        self, heldout: float | None, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
-        self._heldout = int(heldout * 2**64)
+        """Args:
+        heldout: the share to hold out; None for a part, whose documents `merge` deals.
+        finished: the finished shards of `folder`, by file name.
+        """
+        self._heldout = None if heldout is None else int(heldout * 2**64)
         self._seen = DocumentHashes()
         self.distinct = self.duplicates = 0
         """Documents without duplicates, and the duplicates."""
@@ -113,34 +142,36 @@ class Dealer:
         self._uncounted = bytearray()
         self.added = 0
         """Documents held out beyond the share."""
-        self._cutters = {
-            name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")
+        names = (UNDEALT,) if heldout is None else ("train", "heldout")
+        self._cutters: dict[str, _ShardCutter[T]] = {
+            name: _ShardCutter(name, shard_bytes, finished, folder) for name in names
         }
 
-    def make_chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
+    def make_chunks(self, documents: Iterable[Hashed[T]]) -> Iterator[tuple[Key, list[T]]]:
         """Yield the chunks to encode with their keys, in an order that only the texts decide."""
-        for split, text, size, digest in self._deal(texts):
-            yield from self._cutters[split].add(text, size, digest)
+        for split, document in self._deal(documents):
+            yield from self._cutters[split].add(document)
         for cutter in self._cutters.values():
             yield from cutter.end()
 
-    def _deal(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
-        """Yield (split, text, bytes, hash) of each distinct document."""
-        unique = self._drop_duplicates(texts)
+    def _deal(self, documents: Iterable[Hashed[T]]) -> Iterator[tuple[str, Hashed[T]]]:
+        """Yield each distinct document with its split."""
+        unique = self._drop_duplicates(documents)
+        if self._heldout is None:
+            yield from ((UNDEALT, document) for document in unique)
+            return
         yield from self._deal_first(unique)
-        for text, size, digest in unique:
-            yield self._choose_split(digest), text, size, digest
+        for document in unique:
+            yield self._choose_split(document.digest), document
 
-    def _deal_first(
-        self, unique: Iterator[tuple[str, int, bytes]]
-    ) -> Iterator[tuple[str, str, int, bytes]]:
+    def _deal_first(self, unique: Iterator[Hashed[T]]) -> Iterator[tuple[str, Hashed[T]]]:
         """Deal the first documents, so that both splits get some of a small corpus."""
-        ahead: list[tuple[str, int, bytes]] = []
+        ahead: list[Hashed[T]] = []
         ahead_bytes = 0
         while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
             ahead.append(document)
-            ahead_bytes += document[1]
-        digests = [digest for _, _, digest in ahead]
+            ahead_bytes += document.size
+        digests = [document.digest for document in ahead]
         splits = [self._choose_split(digest) for digest in digests]
         # A split without documents gets one, which the hash alone decides.
         if len(ahead) == 1:
@@ -151,24 +182,23 @@ class Dealer:
             splits[digests.index(max(digests))] = "train"
         if self._heldout and ahead_bytes < LOOKAHEAD_BYTES:
             self._hold_out_more(splits, ahead)
-        for split, document in zip(splits, ahead, strict=True):
-            yield split, *document
+        yield from zip(splits, ahead, strict=True)
 
-    def _hold_out_more(self, splits: list[str], documents: list[tuple[str, int, bytes]]) -> None:
+    def _hold_out_more(self, splits: list[str], documents: list[Hashed[T]]) -> None:
         """Hold out more documents, up to the floor, in the order in which a larger share would take
         them.
 
         A document that goes far beyond the floor is not taken.
         """
-        floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(size for _, size, _ in documents))
+        floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(document.size for document in documents))
         held_out_bytes = sum(
-            size
-            for split, (_, size, _) in zip(splits, documents, strict=True)
+            document.size
+            for split, document in zip(splits, documents, strict=True)
             if split == "heldout"
         )
-        order = sorted(range(len(documents)), key=lambda i: _read_position(documents[i][2]))
+        order = sorted(range(len(documents)), key=lambda i: _read_position(documents[i].digest))
         for index in order:
-            size = documents[index][1]
+            size = documents[index].size
             if held_out_bytes >= floor or len(splits) - splits.count("heldout") < 2:
                 return
             if splits[index] == "train" and held_out_bytes + size <= 2 * floor:
@@ -176,38 +206,38 @@ class Dealer:
                 held_out_bytes += size
                 self.added += 1
 
-    def _drop_duplicates(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield (text, bytes, hash) of each distinct document, and count words."""
+    def _drop_duplicates(self, documents: Iterable[Hashed[T]]) -> Iterator[Hashed[T]]:
+        """Yield each distinct document, and count words."""
         is_new = self._seen.is_new
-        for document in texts:
-            data = document.text.encode()
-            digest = hashlib.blake2b(data, digest_size=16).digest()
-            if is_new(digest):
-                self.distinct += 1
-                self._uncounted += data
+        for document in documents:
+            if not is_new(document.digest):
+                self.duplicates += 1
+                continue
+            self.distinct += 1
+            if isinstance(document.data, int):
+                self._words += document.data
+            else:
+                self._uncounted += document.data
                 self._uncounted += b"\n"
                 if len(self._uncounted) >= CHUNK_BYTES:
                     self._count_words()
-                yield document.text, len(data), digest
-            else:
-                self.duplicates += 1
+            yield document
 
     @property
     def words(self) -> int:
-        """Number of words in distinct documents.
-
-        A word ends at a space or a line end, so several spaces in a row count as several words.
-        """
+        """Number of words in distinct documents."""
         self._count_words()
         return self._words
 
     def _count_words(self) -> None:
-        # Counting in numpy is four times as fast as bytes.count.
-        text = np.frombuffer(self._uncounted, np.uint8)
-        self._words += int(np.count_nonzero(text == ord(" ")) + np.count_nonzero(text == ord("\n")))
-        self._uncounted = bytearray()
+        # Counting many texts at once in numpy is four times as fast as bytes.count.
+        if self._uncounted:
+            text = np.frombuffer(self._uncounted, np.uint8)
+            self._words += int(count_words(text, np.zeros(1, np.int64))[0])
+            self._uncounted = bytearray()
 
     def _choose_split(self, digest: bytes) -> str:
+        assert self._heldout is not None
         return "heldout" if _read_position(digest) < self._heldout else "train"
 
 

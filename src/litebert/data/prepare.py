@@ -13,35 +13,31 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import logging
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from litebert import progress, storage
+from litebert import storage
 from litebert.data import shards as disk
-from litebert.data.dealing import Dealer, make_other_text_error
-from litebert.data.encoding import Encoded
-from litebert.data.journal import Journal, check_folder, check_same
-from litebert.data.shards import Ids, Offsets, ShardInfo, Shards
-from litebert.data.summary import summarize, warn
+from litebert.data.building import finish_set, reporting_writes, write_shards
+from litebert.data.dealing import Dealer, Hashed, Key, hash_documents, make_other_text_error
+from litebert.data.encoding import Encode, Encoded, encode, encode_with_texts
+from litebert.data.journal import Journal
+from litebert.data.shards import ShardInfo, Shards
 from litebert.data.workers import encode_all
 from litebert.errors import DataError
 from litebert.machine import count_cores
+from litebert.parts import Part, finish_part, is_finished, lock_part, make_identity, read_marker
 from litebert.registry import SOURCES
 from litebert.text.files import expand
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
 from litebert.text.sources import DocumentSplit, Markup, Reading, read_documents
+from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
-
-log = logging.getLogger("litebert")
 
 MOST_PROCESSES = 8
 """Largest number of processes by default. With more, the one reader is the limit, and only memory
@@ -88,25 +84,129 @@ def prepare(
             Finished shards stay.
     """
     _check_numbers(heldout, processes, shard_bytes)
-    if not processes:
-        processes = min(count_cores(), MOST_PROCESSES)
     check_language(language)
     folder = Path(out)
     loaded = Tokenizer.load(tokenizer)
     reading = Reading(text_column, split, encoding, encodings or {}, unwrap, markup)
     header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
-    try:
-        if not (folder / disk.INDEX).exists():
-            check_folder(folder)
-            with storage.lock_folder(folder, DataError):
-                journal = Journal(folder, header)
-                _save_tokenizer(loaded, folder)
-                _build(folder, journal, header, sources, reading, processes)
-        _delete_leftovers(folder)
-    except OSError as error:
-        raise _make_write_error(folder, error) from error
-    warn(_check_sources(folder, header, sources, reading))
-    return Shards.open(folder)
+    corpus = _TextCorpus(sources, reading, language, processes)
+    return finish_set(folder, header, corpus, lambda: _save_tokenizer(loaded, folder))
+
+
+def prepare_part(
+    part: str | Part,
+    sources: Sequence[str],
+    out: str | Path,
+    *,
+    tokenizer: str | Path,
+    text_column: str = "text",
+    split: DocumentSplit = "blank-line",
+    language: str = "en",
+    encoding: str = "utf-8",
+    encodings: Mapping[str, str] | None = None,
+    unwrap: bool = False,
+    markup: Markup = "keep",
+    heldout: float = 0.01,
+    processes: int = 0,
+    shard_bytes: int = 32 << 20,
+) -> Path:
+    """Prepare one part of `sources`, `i/n`, on any machine, for `merge` to make the set `out` of.
+
+    The other arguments are those of `prepare`, and the same for all parts. The same call again
+    continues an unfinished part, or returns at once.
+
+    Returns:
+        The folder of the part, in `out`.parts.
+
+    Raises:
+        ConfigError: the part is none, a source can be read only once, or the folder holds the same
+            part of other work.
+        DataError: as in `prepare`.
+    """
+    _check_numbers(heldout, processes, shard_bytes)
+    check_language(language)
+    chosen = Part.parse(part) if isinstance(part, str) else part
+    loaded = Tokenizer.load(tokenizer)
+    reading = Reading(text_column, split, encoding, encodings or {}, unwrap, markup)
+    names = expand(sources, html=markup == "strip")
+    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
+    settings = {name: value for name, value in header["settings"].items() if name != "files"}
+    identity = make_identity("prepare", settings, loaded.fingerprint, names)
+    corpus = _TextCorpus(sources, reading, language, processes, chosen, encode_with_texts)
+    with lock_part(out, chosen, identity) as folder, reporting_writes(folder):
+        if is_finished(folder):
+            _check_part(folder, header, corpus)
+        else:
+            _save_tokenizer(loaded, folder)
+            _write_part(folder, chosen, identity, header, corpus)
+        storage.remove(folder / Journal.NAME)
+    return folder
+
+
+def _write_part(
+    folder: Path, part: Part, identity: dict[str, Any], header: dict[str, Any], corpus: _TextCorpus
+) -> None:
+    """Write the files of a part that are missing, and then its marker."""
+    journal = Journal(folder, header)
+    dealer: Dealer[str] = Dealer(None, header["settings"]["shard_bytes"], journal.finished, folder)
+    for _ in write_shards(folder, header, journal, dealer, corpus):
+        pass
+    infos = sorted(journal.finished.values(), key=lambda info: (len(info.file), info.file))
+    finish_part(
+        folder,
+        part,
+        identity,
+        files=[info.file for info in infos],
+        header=header,
+        shards=[asdict(info) for info in infos],
+        documents={"kept": dealer.distinct, "duplicates": dealer.duplicates},
+        tally=corpus.tally.to_state(),
+    )
+
+
+def _check_part(folder: Path, header: dict[str, Any], corpus: _TextCorpus) -> None:
+    """Check that the sources still hold the text of a finished part, where their times differ.
+
+    Raises:
+        DataError: they hold other text.
+    """
+    marker, settings = read_marker(folder), header["settings"]
+    if marker["header"]["settings"]["files"] == settings["files"]:
+        return
+    infos = [ShardInfo.from_json(entry) for entry in marker["shards"]]
+    finished = {info.file: info for info in infos}
+    dealer: Dealer[str] = Dealer(None, settings["shard_bytes"], finished, folder)
+    has_more = any(True for _ in dealer.make_chunks(corpus.read()))
+    if has_more or dealer.distinct != marker["documents"]["kept"]:
+        raise make_other_text_error(folder)
+
+
+@dataclass(frozen=True)
+class _TextCorpus:
+    """The documents of text sources, or of one part of them."""
+
+    sources: Sequence[str]
+    reading: Reading
+    language: str
+    processes: int
+    part: Part | None = None
+    encode_chunk: Encode = encode
+    duplicates: int = 0
+
+    @property
+    def tally(self) -> Tally:
+        return self.reading.tally
+
+    def read(self) -> Iterator[Hashed[str]]:
+        """Yield the documents in order."""
+        return hash_documents(read_documents(self.sources, self.reading, self.part))
+
+    def encode(
+        self, chunks: Iterable[tuple[Key, list[str]]], tokenizer: Path
+    ) -> Iterator[tuple[Key, Encoded]]:
+        """Encode every chunk, over several processes."""
+        processes = self.processes or min(count_cores(), MOST_PROCESSES)
+        return encode_all(chunks, tokenizer, self.language, processes, self.encode_chunk)
 
 
 def _check_numbers(heldout: float, processes: int, shard_bytes: int) -> None:
@@ -157,43 +257,6 @@ def _make_header(
     }
 
 
-def _make_write_error(folder: Path, error: OSError) -> DataError:
-    """Return the error for a folder that cannot be written."""
-    reason = f"cannot be written ({error.strerror or error})"
-    if error.errno in storage.FULL:
-        reason = "is on a full disk; free some space and run the same command again to continue"
-    return DataError(f"{folder} {reason}")
-
-
-def _delete_leftovers(folder: Path) -> None:
-    """Delete the files that a process leaves if it is killed after it wrote the index."""
-    for leftover in (storage.LOCK, Journal.NAME):
-        # A finished folder may be read-only, so nothing is deleted that does not exist.
-        if (folder / leftover).exists():
-            (folder / leftover).unlink()
-
-
-def _check_sources(
-    folder: Path, header: dict[str, Any], sources: Sequence[str], reading: Reading
-) -> dict[str, Any]:
-    """Return the index of a finished folder, after a check that its sources hold the same text.
-
-    Raises:
-        DataError: the settings or the text differ.
-    """
-    index, shards = disk.read_index(folder)
-    check_same(folder, index, header)
-    settings = header["settings"]
-    # Files that were copied, touched or spelled another way may still hold the same text.
-    if index["settings"].get("files") != settings["files"]:
-        finished = {info.file: info for info in shards}
-        reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
-        has_more = any(True for _ in reader.make_chunks(read_documents(sources, reading)))
-        if has_more or reader.distinct != index["documents"]["kept"]:
-            raise make_other_text_error(folder)
-    return index
-
-
 def _digest_files(names: Sequence[str]) -> str:
     """Return a digest of names, sizes and times. While it is the same, so is the text.
 
@@ -231,105 +294,3 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     if not target.exists():
         with storage.write_whole(target) as unfinished:
             tokenizer.save(unfinished)
-
-
-# --------------------------------------------------------------------------------------- the writer
-
-
-@dataclass
-class _Counts:
-    """Counts of the tokens and documents in all shards."""
-
-    tokens: dict[str, Offsets]
-    """Occurrences of each token, int64 (V,), by split."""
-    pairs: int = 0
-    """Held-out documents of two sentences or more."""
-
-    def add(self, split: str, ids: Ids, document_sentences: npt.NDArray[np.int32]) -> None:
-        """Add documents, by their ids and their numbers of sentences."""
-        self.tokens[split] += np.bincount(ids, minlength=len(self.tokens[split]))
-        if split == "heldout":
-            self.pairs += int((document_sentences > 1).sum())
-
-
-def _build(
-    folder: Path,
-    journal: Journal,
-    header: dict[str, Any],
-    sources: Sequence[str],
-    reading: Reading,
-    processes: int,
-) -> None:
-    """Write the shards that are missing, and then the index."""
-    settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
-    tokenizer = folder / disk.TOKENIZER
-    counts = _Counts({split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS})
-    finished = dict(journal.finished)
-    with progress.track(
-        finished.values(), "reading finished shards", len(finished), "shards"
-    ) as infos:
-        for info in infos:
-            for block in disk.read_blocks(folder / info.file):
-                counts.add(info.split, block.ids, np.diff(block.document_offsets))
-    reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
-    open_shards: dict[str, list[Encoded]] = {}
-    texts = reader.make_chunks(read_documents(sources, reading))
-    chunks = encode_all(texts, tokenizer, settings["language"], processes)
-    with progress.task("encoding", unit="documents") as bar:
-        for (split, file, text), encoded in chunks:
-            open_shards.setdefault(file, []).append(encoded)
-            counts.add(split, encoded.ids, encoded.document_sentences)
-            bar.advance(len(encoded.document_sentences))
-            # Only the last chunk of a shard has the checksum of its text.
-            if text:
-                parts = open_shards.pop(file)
-                journal.add(_write_shard(folder / file, split, text, parts, vocab_size))
-    if not counts.tokens["train"].any():
-        raise DataError(
-            f"the tokenizer leaves nothing of {', '.join(sources)}; give text that it covers"
-        )
-    shards = sorted(journal.finished.values(), key=lambda info: (info.split != "train", info.file))
-    unk_id = Tokenizer.load(tokenizer).unk_id
-    content = _describe_content(counts, reader, shards, reading, unk_id)
-    disk.write_index(folder, {**header, **content}, shards)
-    if reader.added:
-        log.info(
-            f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for are "
-            "held out, so that scores on this small corpus mean something"
-        )
-
-
-def _describe_content(
-    counts: _Counts, reader: Dealer, shards: Sequence[ShardInfo], reading: Reading, unk_id: int
-) -> dict[str, Any]:
-    """Return the counts of the index."""
-    train = counts.tokens["train"]
-    shares = train[train > 0] / int(train.sum())
-    unknown = sum(int(tokens[unk_id]) for tokens in counts.tokens.values())
-    return {
-        "documents": {
-            "kept": reader.distinct,
-            "duplicates": reader.duplicates,
-            "empty": reader.distinct - sum(info.documents for info in shards),
-        },
-        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
-        "top_piece_share": float(shares.max()),
-        "summary": summarize(reading.tally, shards, reader.words, unknown, counts.pairs),
-    }
-
-
-def _write_shard(
-    path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int
-) -> ShardInfo:
-    """Write a shard, and return its entry of the index."""
-    disk.write_shard(path, chunks, vocab_size)
-    return ShardInfo(
-        file=path.name,
-        split=split,
-        documents=sum(len(chunk.document_sentences) for chunk in chunks),
-        sentences=sum(len(chunk.sentence_tokens) for chunk in chunks),
-        tokens=sum(len(chunk.ids) for chunk in chunks),
-        bytes=path.stat().st_size,
-        sha256=storage.sha256_of(path),
-        text=text,
-    )

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from litebert.data.encoding import Encoded, choose_id_type
+from litebert.data.encoding import Encoded, Texts, choose_id_type
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, read_json
+from litebert.parts import MARKER
 from litebert.progress import track
 from litebert.storage import atomic_write, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
@@ -40,10 +41,14 @@ _BATCH_TOKENS = 1 << 24
 Ids = npt.NDArray[Any]
 """uint16 or uint32."""
 Offsets = npt.NDArray[np.int64]
+_TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.int32())]
+"""The further columns of a file of a part: facts of the text of each document."""
 
 
 SPLITS = ("train", "heldout")
 """The splits of a set."""
+UNDEALT = "documents"
+"""Stands in place of a split in the files of a part, whose documents `merge` deals."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class ShardInfo:
             raise ValueError(
                 f"file is {info.file!r}, which is not the name of a file in this folder"
             )
-        if info.split not in SPLITS:
+        if info.split not in (*SPLITS, UNDEALT):
             raise ValueError(f"split is {info.split!r}; {nearest(info.split, SPLITS)}")
         return info
 
@@ -87,9 +92,12 @@ class ShardInfo:
 
 
 def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
-    """Write chunks of documents as one shard."""
+    """Write chunks of documents as one shard; a file of a part where they have their texts."""
     dtype = choose_id_type(vocab_size)
-    schema = pa.schema([("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))])
+    fields = [("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))]
+    if any(chunk.texts for chunk in chunks):
+        fields += _TEXT_FIELDS
+    schema = pa.schema(fields)
     with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
         waiting: list[Encoded] = []
         for number, chunk in enumerate(chunks, 1):
@@ -108,7 +116,16 @@ def _make_record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> An
     outer = pa.ListArray.from_arrays(
         _make_offsets([chunk.document_sentences for chunk in chunks]), inner
     )
-    return pa.record_batch([outer], schema=schema)
+    texts = [chunk.texts for chunk in chunks if chunk.texts]
+    if not texts:
+        return pa.record_batch([outer], schema=schema)
+    digests = pa.py_buffer(np.concatenate([text.digests for text in texts]))
+    columns = [
+        pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(outer), [None, digests]),
+        pa.array(np.concatenate([text.sizes for text in texts])),
+        pa.array(np.concatenate([text.words for text in texts])),
+    ]
+    return pa.record_batch([outer, *columns], schema=schema)
 
 
 def _make_offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
@@ -132,6 +149,8 @@ class Block:
     ids: Ids
     sentence_offsets: npt.NDArray[np.int32]
     document_offsets: npt.NDArray[np.int32]
+    texts: Texts | None = None
+    """Facts of the texts, in the files of a part."""
 
     @property
     def documents(self) -> int:
@@ -155,7 +174,10 @@ def read_blocks(path: Path) -> list[Block]:
             f"{path} is not a readable Arrow file ({reason}); prepare the data again"
         ) from error
     types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
-    if schema.names != ["sentences"] or schema.types[0] not in types:
+    if (
+        schema.names not in (["sentences"], ["sentences", *dict(_TEXT_FIELDS)])
+        or schema.types[0] not in types
+    ):
         raise DataError(
             f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again"
         )
@@ -168,8 +190,18 @@ def read_blocks(path: Path) -> list[Block]:
         # `offsets` and `values` are views that respect slices: offsets count from the start of the
         # whole child array.
         ids = sentences.values.to_numpy(zero_copy_only=True)
-        blocks.append(Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
+        offsets = sentences.offsets.to_numpy(), documents.offsets.to_numpy()
+        blocks.append(Block(ids, *offsets, _read_texts(batch)))
     return blocks
+
+
+def _read_texts(batch: Any) -> Texts | None:
+    """Return the facts of the texts of a record batch, where it has them."""
+    if batch.num_columns == 1:
+        return None
+    digests, sizes, words = (batch.column(name) for name, _ in _TEXT_FIELDS)
+    data = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, 16)
+    return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy())
 
 
 class Split:
@@ -378,6 +410,10 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
             raise DataError(
                 f"{folder} is a run or a model, not data; give the folder that litebert "
                 "prepare wrote"
+            )
+        if (folder / MARKER).exists():
+            raise DataError(
+                f"{folder} is a part of a set; make the set of all parts with litebert merge"
             )
         raise DataError(
             f"{folder} holds no {INDEX}, so it is not finished; run litebert prepare to its end"

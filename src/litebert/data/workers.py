@@ -19,7 +19,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
-from litebert.data.encoding import Encoded, encode
+from litebert.data.encoding import Encode, Encoded, encode
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer
 
@@ -27,11 +27,18 @@ T = TypeVar("T")
 
 
 def encode_all(
-    chunks: Iterable[tuple[T, list[str]]], tokenizer_folder: Path, language: str, processes: int
+    chunks: Iterable[tuple[T, list[str]]],
+    tokenizer_folder: Path,
+    language: str,
+    processes: int,
+    encode_chunk: Encode = encode,
 ) -> Iterator[tuple[T, Encoded]]:
     """Encode every chunk, and yield the results with their keys, in order.
 
     A single process encodes in the caller. Otherwise at most three chunks per process wait.
+
+    Args:
+        encode_chunk: a function of a module, because it goes to other processes.
 
     Raises:
         DataError: a worker process died.
@@ -39,10 +46,13 @@ def encode_all(
     if processes == 1:
         tokenizer = Tokenizer.load(tokenizer_folder)
         for key, texts in chunks:
-            yield key, encode(texts, tokenizer, language)
+            yield key, encode_chunk(texts, tokenizer, language)
         return
     pool = ProcessPoolExecutor(
-        processes, get_context("spawn"), _start_worker, (str(tokenizer_folder), language)
+        processes,
+        get_context("spawn"),
+        _start_worker,
+        (str(tokenizer_folder), language, encode_chunk),
     )
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
     try:
@@ -60,15 +70,15 @@ def encode_all(
         pool.shutdown(cancel_futures=True)
 
 
-_worker: tuple[Tokenizer, str]
+_worker: tuple[Encode, Tokenizer, str]
 
 
-def _start_worker(tokenizer_folder: str, language: str) -> None:
+def _start_worker(tokenizer_folder: str, language: str, encode_chunk: Encode) -> None:
     global _worker
     # Ctrl-C reaches the whole group. The main process decides, and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _worker = Tokenizer.load(tokenizer_folder), language
+    _worker = encode_chunk, Tokenizer.load(tokenizer_folder), language
 
 
 def _leave_with_parent() -> None:
@@ -80,4 +90,5 @@ def _leave_with_parent() -> None:
 
 
 def _encode_in_worker(texts: list[str]) -> Encoded:
-    return encode(texts, *_worker)
+    encode_chunk, tokenizer, language = _worker
+    return encode_chunk(texts, tokenizer, language)

@@ -26,12 +26,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from litebert import progress
 from litebert.errors import DataError, MissingExtraError, nearest
+from litebert.parts import Part
 from litebert.registry import SOURCES
 from litebert.text import encodings, markup
 from litebert.text.files import HTML_SUFFIXES, TABLES, expand
@@ -45,6 +47,7 @@ from litebert.text.lines import (
     split_text,
 )
 from litebert.text.records import read_rows, replace_surrogates
+from litebert.text.stretches import Stretch, list_stretches
 from litebert.text.tally import Tally, escape_name, format_counts
 from litebert.text.wrapping import WrapDetector, unwrap_lines
 
@@ -114,8 +117,13 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 """Texts, and where in its source each starts."""
 
 
-def read_documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
+def read_documents(
+    sources: Sequence[str], reading: Reading | None = None, part: Part | None = None
+) -> Iterator[Document]:
     """Yield the documents of `sources`, stripped and never empty.
+
+    Args:
+        part: yield only the documents of this part (stretches.py), which may be none.
 
     Raises:
         DataError: a source cannot be read, or no source has text. The message names the file and
@@ -133,23 +141,24 @@ def read_documents(sources: Sequence[str], reading: Reading | None = None) -> It
                 f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern"
             )
     _check_options(names, reading)
-    paths = [Path(name) for name in names]
+    stretches = list_stretches(names, reading.markup, part)
+    paths = [Path(stretch.name) for stretch in stretches]
     if all(path.is_file() for path in paths):
         meter.total = sum(path.stat().st_size for path in paths)
     total = None if meter.total is None else meter.total / _MEGABYTE
     with progress.task("reading text", total, "MB") as bar:
-        for name in names:
-            label = escape_name(name)
-            for text, position in _read_source(name, reading):
+        for stretch in stretches:
+            label = escape_name(stretch.name)
+            for text, position in _read_stretch(stretch, reading):
                 text, replaced = replace_surrogates(text)
                 tally.replaced_characters += replaced
-                parts = split_text(text, MAX_DOCUMENT)
-                tally.cuts += len(parts) - 1
-                for part in filter(None, map(str.strip, parts)):
+                pieces = split_text(text, MAX_DOCUMENT)
+                tally.cuts += len(pieces) - 1
+                for piece in filter(None, map(str.strip, pieces)):
                     tally.documents += 1
-                    yield Document(part, f"{label}:{position}")
+                    yield Document(piece, f"{label}:{position}")
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
-    if not tally.documents:
+    if not tally.documents and part is None:
         labels = (
             "standard input" if source == STANDARD_INPUT else escape_name(source)
             for source in sources
@@ -157,6 +166,29 @@ def read_documents(sources: Sequence[str], reading: Reading | None = None) -> It
         raise DataError(f"there is no text in {', '.join(labels)}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {format_counts(tally.encodings)}")
+
+
+def _read_stretch(stretch: Stretch, reading: Reading) -> Texts:
+    """Yield the texts of a stretch of a source.
+
+    The file is read from its beginning, and the tally gets what was counted within the stretch.
+    Neighbors count up to the same text, so that the counts of all parts add up.
+    """
+    if stretch.is_whole:
+        yield from _read_source(stretch.name, reading)
+        return
+    counted = Tally()
+    before = Tally() if stretch.first == 0 else None
+    for text, position in _read_source(stretch.name, replace(reading, tally=counted)):
+        number = int(position)
+        if before is None and number > stretch.first:
+            before = deepcopy(counted)
+        if stretch.last is not None and number > stretch.last:
+            break
+        if number > stretch.first:
+            yield text, position
+    if before is not None:
+        reading.tally.add(counted, before)
 
 
 def _check_options(names: Sequence[str], reading: Reading) -> None:

@@ -17,6 +17,8 @@ log = logging.getLogger("litebert")
 
 HIDDEN = "hidden files and folders"
 """The only entry of `Tally.skipped` that nobody expects to be read."""
+COUNTERS = ("files", "skipped", "encodings", "notes")
+NUMBERS = ("rows", "empty_rows", "documents", "cuts", "replaced_characters")
 
 
 @dataclass
@@ -50,13 +52,46 @@ class Tally:
             name: dict(sorted(getattr(self, name).items()))
             for name in ("files", "skipped", "encodings")
         }
-        numbers = ("rows", "empty_rows", "documents", "cuts", "replaced_characters")
         return {
             **counters,
-            **{name: getattr(self, name) for name in numbers},
+            **{name: getattr(self, name) for name in NUMBERS},
             "hard_wrapped_files": len(self.hard_wrapped),
             "notes": self.notes.notes(),
         }
+
+    def add(self, end: Tally, start: Tally | None = None) -> None:
+        """Add the counts of `end`, less those of `start`, an earlier state of the same reading."""
+        start = start or Tally()
+        for name in COUNTERS:
+            counts: Counter[str] = getattr(self, name)
+            before = getattr(start, name)
+            for key, count in getattr(end, name).items():
+                if count > before[key]:
+                    counts[key] += count - before[key]
+        for name in NUMBERS:
+            change = getattr(end, name) - getattr(start, name)
+            setattr(self, name, getattr(self, name) + change)
+        self.hard_wrapped += end.hard_wrapped[len(start.hard_wrapped) :]
+
+    def to_state(self) -> dict[str, Any]:
+        """Return everything as a JSON object, for `from_state`."""
+        counters = {name: dict(getattr(self, name)) for name in COUNTERS}
+        return {
+            **counters,
+            **{name: getattr(self, name) for name in NUMBERS},
+            "hard_wrapped": self.hard_wrapped,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Tally:
+        """Read what `to_state` returned."""
+        tally = cls()
+        for name in COUNTERS:
+            getattr(tally, name).update(state[name])
+        for name in NUMBERS:
+            setattr(tally, name, int(state[name]))
+        tally.hard_wrapped = list(state["hard_wrapped"])
+        return tally
 
     def log_skips(self) -> None:
         """Log the files of the folders that are not read."""

@@ -1,0 +1,121 @@
+"""The parts of a set merged to the set that one machine would have written, bit for bit.
+
+    data.parts/1-of-2/documents-00000.arrow ...  the documents of part 1, in order: token ids, and
+                                                 the hash, the bytes and the words of each text
+    data.parts/1-of-2/tokenizer/, part.json
+
+A part drops the duplicates within itself, and keeps documents without tokens. Here the documents of
+all parts go through the same writer as texts do (building.py): it drops duplicates across parts,
+deals the splits and cuts the shards. Only the encoding is done. Memory is that of `prepare`: a few
+shards, and 15 bytes for each document.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from litebert import storage
+from litebert.data import shards as disk
+from litebert.data.building import finish_set
+from litebert.data.dealing import Hashed, Key
+from litebert.data.encoding import Encoded
+from litebert.data.shards import Block, ShardInfo, Shards
+from litebert.errors import DataError
+from litebert.parts import FinishedPart
+from litebert.text.tally import Tally
+
+Row = tuple[Block, int]
+"""A document of a part: its block, and its number in the block."""
+
+
+def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
+    """Write the set `out` of all its parts. The same call again continues.
+
+    Raises:
+        DataError: a part is damaged, the folder holds something else, or the disk is full.
+    """
+    folder, header = Path(out), parts[0].marker["header"]
+    tokenizer = folder / disk.TOKENIZER
+
+    def save_tokenizer() -> None:
+        if not tokenizer.exists():
+            with storage.write_whole(tokenizer) as unfinished:
+                shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
+
+    return finish_set(folder, header, _PartsCorpus(parts), save_tokenizer)
+
+
+class _PartsCorpus:
+    """The documents of all parts, in order."""
+
+    def __init__(self, parts: Sequence[FinishedPart]) -> None:
+        self._parts = parts
+        self.duplicates = 0
+        self.tally = Tally()
+        for number, part in enumerate(parts):
+            try:
+                tally = Tally.from_state(part.marker["tally"])
+                self.duplicates += part.marker["documents"]["duplicates"]
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise _make_damage_error(part) from None
+            if number:  # every part lists all files
+                tally.files.clear()
+                tally.skipped.clear()
+            self.tally.add(tally)
+
+    def read(self) -> Iterator[Hashed[Row]]:
+        """Yield the documents in order."""
+        for part in self._parts:
+            for info in _list_infos(part):
+                for block in disk.read_blocks(part.open_file(info.file)):
+                    if block.texts is None:
+                        raise _make_damage_error(part)
+                    digests = block.texts.digests.tobytes()
+                    sizes, words = block.texts.sizes.tolist(), block.texts.words.tolist()
+                    for row, (size, count) in enumerate(zip(sizes, words, strict=True)):
+                        digest = digests[16 * row : 16 * row + 16]
+                        yield Hashed((block, row), size, digest, count)
+
+    def encode(
+        self, chunks: Iterable[tuple[Key, list[Row]]], tokenizer: Path
+    ) -> Iterator[tuple[Key, Encoded]]:
+        """Yield the token ids of every chunk, which are known."""
+        for key, rows in chunks:
+            yield key, _gather(rows)
+
+
+def _list_infos(part: FinishedPart) -> list[ShardInfo]:
+    try:
+        return [ShardInfo.from_json(entry) for entry in part.marker["shards"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _make_damage_error(part) from None
+
+
+def _make_damage_error(part: FinishedPart) -> DataError:
+    return DataError(
+        f"part {part.part} ({part.folder}) is damaged; delete that folder and run its command again"
+    )
+
+
+def _gather(rows: Sequence[Row]) -> Encoded:
+    """Return rows as one chunk, without the documents that have no tokens."""
+    pieces: list[tuple[Any, Any, Any]] = []
+    for _, group in groupby(rows, key=lambda row: id(row[0])):
+        members = list(group)
+        block, numbers = members[0][0], np.array([number for _, number in members])
+        # Documents that lie next to each other are copied at once.
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+            documents = block.document_offsets[run[0] : run[-1] + 2]
+            sentences = block.sentence_offsets[documents[0] : documents[-1] + 1]
+            ids = block.ids[sentences[0] : sentences[-1]]
+            pieces.append((ids, np.diff(sentences), np.diff(documents)))
+    ids, sentence_tokens, document_sentences = (
+        np.concatenate(arrays) for arrays in zip(*pieces, strict=True)
+    )
+    return Encoded(ids, sentence_tokens, document_sentences).without_empty()

@@ -1,0 +1,357 @@
+"""Parts of a piece of work, `--part i/n`, which any machines do in any order.
+
+    OUT.parts/1-of-4/ ...        what part 1 has made
+    OUT.parts/1-of-4/part.json   its marker, written last: the part is finished
+
+A part is cut from the input alone, so nothing has to be agreed on between machines. The marker has
+the identity of the work: the verb, the version, the settings, the model or tokenizer and the input.
+`litebert merge OUT` takes parts of one identity, each once, and writes OUT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from litebert.errors import ConfigError, DataError
+from litebert.json_reader import read_json
+from litebert.storage import lock_folder, sha256_of, write_json
+
+FORMAT_VERSION = 1
+MARKER = "part.json"
+BEGUN = "identity.json"
+"""Holds the identity of a part until it is finished."""
+SUFFIX = ".parts"
+"""Follows the name of the output in the name of the folder of its parts."""
+
+_OPTION = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a piece of work."""
+
+    number: int
+    """1 to `count`."""
+    count: int
+    """The parts of the whole."""
+
+    @classmethod
+    def parse(cls, option: str) -> Part:
+        """Read `i/n`.
+
+        Raises:
+            ConfigError: it is no part.
+        """
+        match = _OPTION.fullmatch(option)
+        number, count = map(int, match.groups()) if match else (0, 0)
+        if not 1 <= number <= count:
+            raise ConfigError(
+                f"--part is '{option}'; give i/n, the number of the part and how many there are, "
+                "such as 1/4"
+            )
+        return cls(number, count)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.number}-of-{self.count}"
+
+    def has_turn(self, turn: int) -> bool:
+        """Return whether this part does piece `turn` of the work, from 0: every n-th is its own."""
+        return turn % self.count == self.number - 1
+
+    def cut(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return the stretch of bytes of this part in each file that it has some of, by the
+        number of the file.
+
+        The files lie end to end and are cut into stretches of equal length. A file without a size
+        counts as one byte.
+        """
+        lengths = [max(1, size) for size in sizes]
+        total, begin, stretches = sum(lengths), 0, {}
+        first = (self.number - 1) * total // self.count
+        last = self.number * total // self.count
+        for index, length in enumerate(lengths):
+            low, high = max(first, begin) - begin, min(last, begin + length) - begin
+            if low < high:
+                stretches[index] = (low, high)
+            begin += length
+        return stretches
+
+
+def find_parts(out: str | Path) -> Path:
+    """Return the folder of the parts of an output."""
+    path = Path(os.path.normpath(out))
+    return path.with_name(path.name + SUFFIX)
+
+
+def describe_input(names: Sequence[str]) -> dict[str, Any]:
+    """Return the identity of input files: how many, their bytes, and a digest of names and sizes.
+
+    Times do not count, for a copy on another machine has others.
+
+    Raises:
+        ConfigError: an input can be read only once, so that no other part could read it.
+    """
+    digest, total = hashlib.sha256(), 0
+    for name in names:
+        path, size = Path(name), 0
+        if name == "-" or (path.exists() and not path.is_file()):
+            label = "standard input" if name == "-" else name
+            raise ConfigError(
+                f"{label} cannot be divided into parts, for it is read only once; write it to a "
+                "file first"
+            )
+        if path.is_file():
+            size = path.stat().st_size
+        total += size
+        digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
+    return {"files": len(names), "bytes": total, "names_and_sizes": digest.hexdigest()}
+
+
+def make_identity(
+    verb: str, settings: Mapping[str, Any], fingerprint: str, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the parts of one piece of work have in common.
+
+    Args:
+        settings: the options that decide what is written.
+        fingerprint: of the tokenizer or the model.
+        names: the input files.
+    """
+    return {
+        "verb": verb,
+        "version": version("litebert"),
+        "fingerprint": fingerprint,
+        "input": describe_input(names),
+        "settings": json.loads(json.dumps(dict(settings))),  # as a marker gives them back
+    }
+
+
+# ------------------------------------------------------------------------------------- one part
+
+
+@contextmanager
+def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Iterator[Path]:
+    """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`).
+
+    Raises:
+        ConfigError: the folder holds the same part of other work.
+        DataError: another process works on the part.
+    """
+    folder = find_parts(out) / part.name
+    begun = folder / BEGUN
+    remedy = f"delete {folder}, or give --out another name"
+    with lock_folder(folder, DataError):
+        if is_finished(folder) or begun.exists():
+            finished = is_finished(folder)
+            existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
+            if fault := compare_identities(existing, identity):
+                raise ConfigError(f"{folder} was made {fault}; {remedy}")
+        if is_finished(folder):
+            begun.unlink(missing_ok=True)
+        else:
+            write_json(begun, identity)
+        yield folder
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether the part in a folder is finished."""
+    return (folder / MARKER).exists()
+
+
+def _read_begun(folder: Path) -> dict[str, Any]:
+    """Read the identity of an unfinished part."""
+    identity = read_json(folder / BEGUN, DataError, f"delete {folder}")
+    _check_identity(identity, folder / BEGUN, f"delete {folder} and run its command again")
+    return identity
+
+
+def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content: Any) -> None:
+    """Write the marker of a part. From then on the part is finished.
+
+    Args:
+        content: what else the marker holds. `files` has the names of the files of the part.
+    """
+    files = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in content.pop("files")
+    }
+    marker = {"format": FORMAT_VERSION, "part": part.number, "parts": part.count}
+    write_json(folder / MARKER, {**marker, "identity": identity, "files": files, **content})
+    (folder / BEGUN).unlink(missing_ok=True)
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """Read the marker of a finished part.
+
+    Raises:
+        DataError: it is damaged, or of another format.
+    """
+    path = folder / MARKER
+    remedy = f"delete {folder} and run its command again"
+    marker = read_json(path, DataError, remedy)
+    if marker.get("format") != FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format {marker.get('format')}, and this version of litebert reads "
+            f"{FORMAT_VERSION}; {remedy}"
+        )
+    _check_identity(marker.get("identity"), path, remedy)
+    try:
+        Part.parse(f"{marker['part']}/{marker['parts']}")
+        for name, record in marker["files"].items():
+            if Path(name).name != name or name == "..":
+                raise ValueError(name)
+            int(record["bytes"]), str(record["sha256"])
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError):
+        raise DataError(f"{path} is damaged; {remedy}") from None
+    return marker
+
+
+def _check_identity(identity: Any, path: Path, remedy: str) -> None:
+    """Refuse an identity that lacks a field.
+
+    Raises:
+        DataError: names the file.
+    """
+    try:
+        for field in ("verb", "version", "fingerprint"):
+            identity[field]
+        identity["settings"].items(), identity["input"].items()
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f"{path} is damaged; {remedy}") from None
+
+
+def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """Say how a piece of work was made where it is not the wanted one; None where it is."""
+    if existing["verb"] != wanted["verb"]:
+        return f"by litebert {existing['verb']}, not {wanted['verb']}"
+    if existing["version"] != wanted["version"]:
+        return f"by version {existing['version']} of litebert, not {wanted['version']}"
+    if existing["fingerprint"] != wanted["fingerprint"]:
+        return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
+    old, new = existing["settings"], wanted["settings"]
+    for key in (*new, *(key for key in old if key not in new)):
+        if old.get(key) != new.get(key):
+            return f"with {key}={old.get(key)!r}, not {new.get(key)!r}"
+    before, now = existing["input"], wanted["input"]
+    for key in ("files", "bytes"):
+        if before.get(key) != now.get(key):
+            return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
+    return None if before == now else "from another input (files of other names or sizes)"
+
+
+# ---------------------------------------------------------------------------------- all the parts
+
+
+@dataclass(frozen=True)
+class FinishedPart:
+    """A finished part, to be merged."""
+
+    part: Part
+    folder: Path
+    marker: Mapping[str, Any]
+
+    def open_file(self, name: str) -> Path:
+        """Return the path of a file of the part, after a check of its bytes.
+
+        Raises:
+            DataError: the file is missing or has changed.
+        """
+        path, record = self.folder / name, self.marker["files"].get(name)
+        if not path.is_file():
+            fault = "is missing"
+        elif (
+            record is None
+            or path.stat().st_size != record["bytes"]
+            or sha256_of(path) != record["sha256"]
+        ):
+            fault = "has changed since it was written"
+        else:
+            return path
+        raise DataError(
+            f"{path} of part {self.part} {fault}; delete {self.folder} and run its command again"
+        )
+
+
+def read_parts(out: str | Path) -> list[FinishedPart]:
+    """Return the finished parts of an output, in order: all of them, each once, of one identity.
+
+    Raises:
+        DataError: a part is missing, unfinished, doubled, or of other work; the message names the
+            part and the file.
+    """
+    parent = find_parts(out)
+    if not parent.is_dir():
+        raise DataError(
+            f"{parent} does not exist, so there are no parts of {out}; make them with --part, or "
+            "copy that folder here"
+        )
+    folders = sorted(path for path in parent.iterdir() if (path / MARKER).exists())
+    if not folders:
+        raise DataError(f"{parent} holds no finished part; run the commands with --part first")
+    markers = [read_marker(folder) for folder in folders]
+    everything = [
+        FinishedPart(Part(marker["part"], marker["parts"]), folder, marker)
+        for folder, marker in zip(folders, markers, strict=True)
+    ]
+    _require_fit(everything)
+    finished: dict[int, FinishedPart] = {}
+    for current in everything:
+        if before := finished.get(current.part.number):
+            raise DataError(
+                f"part {current.part} is there twice, in {before.folder} and {current.folder}; "
+                "delete one of them"
+            )
+        finished[current.part.number] = current
+    for number in range(1, everything[0].part.count + 1):
+        if number not in finished:
+            part = Part(number, everything[0].part.count)
+            folder = parent / part.name
+            state = "unfinished" if folder.exists() else "missing"
+            raise DataError(
+                f"part {part} of {out} is {state} ({folder / MARKER} does not exist); run its "
+                f"command again, with --part {part}"
+            )
+    return [finished[number] for number in sorted(finished)]
+
+
+def _require_fit(parts: Sequence[FinishedPart]) -> None:
+    """Refuse a part of another division, or of other work than most parts.
+
+    Raises:
+        DataError: names the part.
+    """
+    for other in parts:
+        if other.part.count != parts[0].part.count:
+            raise DataError(
+                f"{other.folder} is part {other.part}, and {parts[0].folder} is part "
+                f"{parts[0].part}; delete the parts of one of the two divisions"
+            )
+    texts = [json.dumps(part.marker["identity"], sort_keys=True) for part in parts]
+    usual = parts[texts.index(Counter(texts).most_common(1)[0][0])]
+    for other in parts:
+        if fault := compare_identities(other.marker["identity"], usual.marker["identity"]):
+            raise DataError(
+                f"part {other.part} was made {fault} as part {usual.part}; delete {other.folder} "
+                "and run its command again with the options of the other parts"
+            )
+    made, current = usual.marker["identity"]["version"], version("litebert")
+    if made != current:
+        raise DataError(
+            f"part {usual.part} ({usual.folder / MARKER}) was made by version {made} of litebert, "
+            f"and this is {current}; merge with {made}, or delete the parts and make them again"
+        )

@@ -1,0 +1,101 @@
+"""The stretches of files that a part of a corpus consists of.
+
+A part is a stretch of bytes of all files, laid end to end (parts.py). It begins and ends inside a
+file only where documents have the numbers of lines or rows:
+
+    file      |--document 1--|----document 2----|--3--|----document 4----|
+    lines      1              5                  9     12
+    bytes     |.......... part 1 .........|......... part 2 .............|
+                                          line ends before: 7, so part 2 begins with document 3
+
+A document belongs to the part in which it starts. The line ends before the cut are counted, and
+both neighbors count the same. Other files, such as compressed ones, belong to the part in which
+they begin. So the cut depends on the files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert.errors import DataError
+from litebert.parts import Part
+from litebert.registry import SOURCES
+from litebert.text.files import HTML_SUFFIXES
+from litebert.text.lines import BLOCK, COMPRESSIONS, find_suffix
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The documents of a source whose number is above `first`, up to `last`.
+
+    A number is that of a line or of a row, from 1. `last` is None for the end of the source.
+    """
+
+    name: str
+    first: int = 0
+    last: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.first == 0 and self.last is None
+
+
+def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list[Stretch]:
+    """Return what a part reads of the sources `names`, in order; everything without a part.
+
+    Raises:
+        DataError: a file that is cut cannot be read.
+    """
+    if part is None:
+        return [Stretch(name) for name in names]
+    sizes = [Path(name).stat().st_size if Path(name).is_file() else 0 for name in names]
+    stretches = []
+    for index, (low, high) in part.cut(sizes).items():
+        name, size = names[index], max(1, sizes[index])
+        if (low, high) == (0, size):
+            stretches.append(Stretch(name))
+        elif _has_numbers(name, markup):
+            first = _find_number(name, low, size) if low else 0
+            last = _find_number(name, high, size) if high < size else None
+            if last is None or last > first:
+                stretches.append(Stretch(name, first, last))
+        elif low == 0:
+            stretches.append(Stretch(name))
+    return stretches
+
+
+def _has_numbers(name: str, markup: str) -> bool:
+    """Return whether the documents of a source have the numbers of lines or rows."""
+    path = Path(name)
+    suffix = find_suffix(path)
+    is_stripped = markup == "strip" and suffix in (*HTML_SUFFIXES, ".md")
+    is_other = path.suffix.lower() in COMPRESSIONS or suffix in SOURCES or name in SOURCES
+    return path.is_file() and not is_stripped and not is_other
+
+
+def _find_number(name: str, offset: int, size: int) -> int:
+    """Return the number of the last line or row that begins before a cut at `offset` bytes."""
+    path = Path(name)
+    if path.suffix.lower() == ".parquet":
+        return offset * _count_rows(path) // size
+    count = 0
+    try:
+        with open(path, "rb") as file:
+            while offset > 0 and (block := file.read(min(offset, BLOCK))):
+                count += block.count(b"\n")
+                offset -= len(block)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    return count
+
+
+def _count_rows(path: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
+        return 0
