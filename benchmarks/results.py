@@ -30,6 +30,7 @@ PACKAGES = (
     "datasets",
     "onnxruntime",
     "openvino",
+    "peft",
 )
 """Those whose versions are recorded, where they are installed."""
 

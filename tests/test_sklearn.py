@@ -119,6 +119,18 @@ class TestClassifier:
         assert other.folder_ != first.folder_
 
     @pytest.mark.thorough
+    def test_a_fit_on_other_rows_leaves_the_folder_of_the_first(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = rows
+        classifier = TextClassifier(**settings).fit(texts, labels)
+        first, before = pickle.dumps(classifier), classifier.predict_proba(texts[:8])
+        opposite = ["no" if label == "yes" else "yes" for label in labels]
+        classifier.fit(texts, opposite)
+        assert not np.allclose(classifier.predict_proba(texts[:8]), before)
+        assert np.array_equal(pickle.loads(first).predict_proba(texts[:8]), before)
+
+    @pytest.mark.thorough
     def test_a_pickle_names_the_folder(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -275,6 +277,20 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     assert [answer["prediction"] for answer in answers[0]] == [
         answer["prediction"] for answer in answers[1]
     ]
+
+
+def test_a_model_is_pickled_before_and_after_it_answers(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
+    litebert.export(folder, tmp_path / "states", head="backbone")
+    for place in (folder, tmp_path / "states"):
+        model = litebert.load(place)
+        fresh = pickle.loads(pickle.dumps(model))
+        vectors = model.encode(["bado"])
+        again = pickle.loads(pickle.dumps(model))
+        for copy in (fresh, again):
+            np.testing.assert_array_equal(copy.encode(["bado"]), vectors)
 
 
 _WITHOUT_TORCH = """

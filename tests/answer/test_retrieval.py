@@ -173,6 +173,34 @@ def test_equal_scores_are_ranked_as_trec_eval_does(block: int) -> None:
     assert score_rankings(rankings, relevant) == pytest.approx(score_by_trec(grades, run))
 
 
+@pytest.mark.parametrize("depth", [1, 7, 60, 100])
+def test_the_best_documents_are_those_of_a_full_sort(depth: int) -> None:
+    draw = np.random.default_rng(1)
+    scores = draw.integers(0, 5, (20, 60)).astype(np.float32)
+    scores[scores == 0] = -np.inf
+    scores[3] = -np.inf
+    best = BestDocuments([f"q{i}" for i in range(20)], {}, depth)
+    for start in range(0, 60, 25):
+        best.add(scores[:, start : start + 25].copy(), start)
+    for row, places in zip(scores, best.rank(), strict=True):
+        order = np.argsort(-row, kind="stable")[:depth]
+        assert places.tolist() == order[row[order] > -np.inf].tolist()
+
+
+@pytest.mark.parametrize("is_relevant", [False, True])
+def test_a_query_finds_the_document_of_its_own_id_only_where_that_is_relevant(
+    is_relevant: bool, model: Path, tmp_path: Path, run: Run
+) -> None:
+    documents = {"1": "red fox", "2": "red fox again", "3": "blue whale"}
+    grades = {"1": {"1" if is_relevant else "2": 1}, "2": {"3": 1}}
+    queries = {"1": "red fox", "2": "whale"}
+    folder = write_collection(tmp_path / "a", documents, queries, {"test": grades})
+    status, out, err = run("evaluate", model, "--retrieval", folder, "--json")
+    assert status == 0, err
+    assert json.loads(out)["bm25"]["mrr_at_10"] == 1.0
+    names(err.splitlines()[0], folder, "id of their query" if is_relevant else "own id, as in BEIR")
+
+
 DOCUMENTS = {"d1": "a red fox", "d2": "a blue whale"}
 QUERIES = {"q1": "red", "q2": "whale"}
 
@@ -209,8 +237,11 @@ def test_mistakes_get_a_sentence(model: Path, tmp_path: Path, run: Run) -> None:
     refuse("--retrieval", folder, places=(f"{qrels}:2", "good"))
     qrels.write_text("query-id\tcorpus-id\tscore\nq1\tno\t1\n")
     refuse("--retrieval", folder, places=(qrels, "corpus.jsonl"))
-    qrels.write_text("query\tdocument\nq1\td1\n")
-    refuse("--retrieval", folder, places=(qrels, "query-id"))
+    qrels.write_text("query-id\tdocument\nq1\td1\n")
+    refuse("--retrieval", folder, places=(qrels, "corpus-id"))
+    qrels.write_text("q1\td1\t1\n")
+    refuse("--retrieval", folder, places=(qrels, "query-id<TAB>corpus-id<TAB>score"))
+    refuse("--retrieval", "", places=("retrieval is empty",))
     qrels.unlink()
     refuse("--retrieval", folder, places=(folder / "qrels", ".tsv"))
     qrels.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")

@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import litebert
-from litebert.answer.static import load_static
-from litebert.errors import DataError, ModelError
+from litebert.answer.static import export_static, load_static
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.items import EncodedRow
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
@@ -96,6 +96,18 @@ def test_mistakes_get_a_sentence(model: Path, tmp_path: Path, run: Run) -> None:
         encoder.encode([3])  # type: ignore[list-item]
     with refused(DataError):
         encoder.encode("bado")
+    with refused(DataError, "half a character"):
+        encoder.encode(["bado", "\ud800"])
+    for verb in (
+        ("embed", "--input", "-"),
+        ("evaluate", "--data", "a.csv"),
+        ("export", "--out", tmp_path / "onnx"),
+    ):
+        status, _, err = run(verb[0], tmp_path / "s", *verb[1:])
+        assert status == 2
+        names(err.splitlines()[-1], tmp_path / "s", "load_static")
+    with refused(ConfigError, "vector_size", "8"):
+        export_static(model, tmp_path / "t", size="8")  # type: ignore[arg-type]
     save_file({"other": np.zeros((2, 2), np.float32)}, tmp_path / "s" / "model.safetensors")
     with refused(ModelError, tmp_path / "s"):
         load_static(tmp_path / "s")

@@ -113,6 +113,17 @@ def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run
     assert report["scores"][0]["accuracy"] > 0.9
 
 
+def test_an_unknown_option_is_told_before_a_missing_column(
+    folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
+    words = words_for(folder, tiny_tokenizer, tmp_path / "out", "--epoch", 2)
+    words[words.index("--text-column") + 1] = "absent"
+    status, _, err = run(*words)
+    assert status == 2
+    assert "--epoch" in err
+    assert "absent" not in err
+
+
 def test_an_option_that_is_set_to_its_default_is_set(
     folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ def scale(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def test_the_loss_is_the_mean_over_the_sizes(tiny_tokenizer: Path, tmp_path: Path) -> None:
     file = write_pairs(tmp_path / "a.csv", 6)
-    task, plain = (Pairs(file, dev=file, matryoshka=sizes, **COLUMNS) for sizes in ((4, 2), ()))
+    task, plain = (Pairs(file, dev=file, matryoshka=sizes, **COLUMNS) for sizes in ((4, 2), None))
     assert task.output.sizes == (2, 4)
     batch = batch_of(task, tiny_tokenizer)
     states = torch.randn(*batch.input_ids.shape, 6, generator=torch.Generator().manual_seed(0))
@@ -52,6 +52,33 @@ def train(run: Run, tokenizer: Path, folder: Path, *words: object) -> tuple[int,
         *("--dev", dev, *NAMES, "--out", folder / "run", "--steps", 4, "--device", "cpu"),
         *words,
     )
+
+
+def check_scores_of_an_export(run: Run, tuned: Path, folder: Path, spearman: float) -> None:
+    """An export with 8-bit weights is compared with the vectors of its size."""
+    status, out, err = run(
+        *("export", tuned, "--out", folder / "int8", "--int8", "--max-drop", 100, "--json"),
+        *("--data", folder / "dev.csv", "--vector-size", 8),
+    )
+    assert status == 0, err
+    assert json.loads(out)["drop"]["before"] / 100 == pytest.approx(spearman, abs=1e-4)
+    assert litebert.load(folder / "int8").encode(TEXTS).shape == (3, 8)
+
+
+def check_refusals(run: Run, tuned: Path, folder: Path) -> None:
+    """Sizes that cannot be are refused, in Python and in the folder of the model."""
+    for size in ("8", 8.0, True):
+        with refused(ConfigError, "vector_size", size):
+            litebert.load(tuned).vectors_by(size=size)  # type: ignore[arg-type]
+    record = tuned / "model" / "task.json"
+    settings = json.loads(record.read_text())
+    settings["vectors"]["sizes"] = [8, 4000]
+    record.write_text(json.dumps(settings))
+    rows = {"embed": ("--input", folder / "texts.txt"), "evaluate": ("--data", folder / "dev.csv")}
+    for verb, words in rows.items():
+        status, _, err = run(verb, tuned, *words)
+        assert status == 2
+        names(err.splitlines()[-1], record, "sizes", 4000, 31)
 
 
 @pytest.mark.thorough
@@ -97,6 +124,8 @@ def test_a_size_is_the_same_wherever_vectors_go(
     assert evaluated["spearman"] == pytest.approx(scores["spearman_cut_to_8"], abs=1e-4)
     assert evaluated["spearman_cut_to_4"] == pytest.approx(scores["spearman_cut_to_4"], abs=1e-4)
 
+    check_scores_of_an_export(run, tuned, tmp_path, scores["spearman_cut_to_8"])
+
     peers = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is not installed"
     )
@@ -105,6 +134,7 @@ def test_a_size_is_the_same_wherever_vectors_go(
     status, _, err = run("embed", tuned, *words[:-1], 500)
     assert status == 2
     names(err, 500, whole.shape[1])
+    check_refusals(run, tuned, tmp_path)
 
 
 def test_mistakes_get_a_sentence(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
@@ -114,7 +144,12 @@ def test_mistakes_get_a_sentence(tiny_tokenizer: Path, tmp_path: Path, run: Run)
     status, _, err = train(run, tiny_tokenizer, tmp_path, "--matryoshka", 4, "--whiten")
     assert status == 2
     names(err.splitlines()[-1], "--whiten", "--matryoshka")
+    status, _, err = train(run, tiny_tokenizer, tmp_path, "--matryoshka")
+    assert status == 2
+    names(err.splitlines()[-1], "matryoshka", "64 128")
     file = write_pairs(tmp_path / "a.csv", 6)
+    with refused(ConfigError, "matryoshka", "4.5"):
+        Pairs(file, dev=file, matryoshka=(4.5,), **COLUMNS)
     task = Pairs(file, dev=file, matryoshka=(0,), **COLUMNS)
     with refused(ConfigError, "matryoshka", 0):
         task.output._check_sizes(16)

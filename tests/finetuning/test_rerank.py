@@ -53,6 +53,20 @@ def test_a_query_that_shares_no_word_with_a_document_has_no_negatives(tmp_path: 
     assert {row.name for row in rows if row.label} == {"q1\td1", "q2\td2"}
 
 
+def check_refusals(run: Run, reranker: Path, folder: Path, out: Path) -> None:
+    """What a reranker cannot do gets a sentence."""
+    ranked = ("evaluate", reranker, "--retrieval", folder)
+    commands: dict[tuple[object, ...], tuple[object, ...]] = {
+        (*ranked, "--retriever", reranker): ("retriever", reranker),
+        (*ranked, "--top", 101): ("top", 100),
+        ("export", reranker, "--static", "--out", out / "s"): (reranker, "sentence vectors"),
+    }
+    for words, places in commands.items():
+        status, _, err = run(*words)
+        assert status == 2
+        names(err.splitlines()[-1], *places)
+
+
 @pytest.mark.thorough
 def test_a_reranker_from_training_to_sentence_transformers(
     tiny_tokenizer: Path, tmp_path: Path, run: Run
@@ -96,6 +110,7 @@ def test_a_reranker_from_training_to_sentence_transformers(
     assert report["scores"]["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-3)
     assert report["bm25"]["recall_at_100"] >= report["scores"]["recall_at_100"]
 
+    check_refusals(run, tuned, folder, tmp_path)
     status, _, err = run("convert", tuned, "--out", tmp_path / "hf", "--to", "hf")
     assert status == 0, err
     pairs = [(text, texts[3]) for text in list(collection.queries.values())[:4]]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper, save_model
 
@@ -37,7 +38,9 @@ from litebert.cli import main
 
 (answer,) = litebert.load(sys.argv[1]).predict(["a wonderful film"])
 assert answer["prediction"] == "positive", answer
-sys.exit(main(["predict", sys.argv[1], "--input", sys.argv[2]]))
+words = ["--input", sys.argv[2]]
+assert main(["embed", sys.argv[3], *words, "--out", sys.argv[4]]) == 0
+sys.exit(main(["predict", sys.argv[1], *words]))
 """
 
 
@@ -80,11 +83,15 @@ def test_a_session_with_no_number_of_threads_loads_no_torch(graph: Path) -> None
 
 @pytest.mark.thorough
 def test_an_export_answers_where_there_is_no_torch(tmp_path: Path) -> None:
-    litebert.export(unpack(tmp_path / "models")["sentiment"], tmp_path / "exported", int8=True)
+    models = unpack(tmp_path / "models")
+    litebert.export(models["sentiment"], tmp_path / "exported", int8=True)
+    litebert.export(models["vectors"], tmp_path / "states")
     (tmp_path / "texts.txt").write_text("a dull story\na wonderful film\n")
-    paths = [str(tmp_path / name) for name in ("exported", "texts.txt")]
+    paths = [str(tmp_path / name) for name in ("exported", "texts.txt", "states", "v.npy")]
     words = [sys.executable, "-c", _WITHOUT_TORCH, *paths]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = csv.DictReader(done.stdout.splitlines())
     assert [row["prediction"] for row in rows] == ["negative", "positive"]
+    expected = litebert.load(models["vectors"]).encode(["a dull story", "a wonderful film"])
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)

@@ -335,6 +335,23 @@ def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: 
     assert squashed == pytest.approx([1 / (1 + np.exp(-logit)) for logit in expected], abs=1e-5)
 
 
+@pytest.mark.thorough
+def test_a_reranker_answers_rerank_over_http(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    task = {"problem": "relevance", "task": "rerank", "pair": True}
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 1, (), task)
+    pairs = [(LINES[0], text) for text in LINES]
+    expected = np.array([answer["prediction"] for answer in litebert.load(folder).predict(pairs)])
+    body = {"query": LINES[0], "texts": LINES}
+    with serving(tmp_path, f"ranker={folder}") as service, service.client() as client:
+        raw = client.post("/rerank", json={**body, "raw_scores": True}).json()
+        ranked = client.post("/rerank", json=body).json()
+    order = np.argsort(-expected, kind="stable").tolist()
+    assert [row["index"] for row in raw] == [row["index"] for row in ranked] == order
+    assert [row["score"] for row in raw] == pytest.approx(expected[order], abs=1e-4)
+    logistic = 1 / (1 + np.exp(-expected[order]))
+    assert [row["score"] for row in ranked] == pytest.approx(logistic, abs=1e-4)
+
+
 def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None:
     text = f"{LINES[0]} [MASK] {LINES[1]} ___"
     answer = client.post("/fill-mask", json={"inputs": [text], "top": 3}).json()

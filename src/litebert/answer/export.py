@@ -91,7 +91,7 @@ def export(
         MissingExtraError: onnx or onnxruntime is not installed.
     """
     if data is not None:
-        _refuse_scoring(head, int8, vector_size)
+        _refuse_scoring(head, int8)
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
@@ -111,7 +111,7 @@ def export(
     return Export(written, drops[0] if drops else None)
 
 
-def _refuse_scoring(head: HeadName | None, int8: bool, vector_size: int | None) -> None:
+def _refuse_scoring(head: HeadName | None, int8: bool) -> None:
     """Refuse labeled files where nothing of an export can be scored on them.
 
     Raises:
@@ -125,10 +125,6 @@ def _refuse_scoring(head: HeadName | None, int8: bool, vector_size: int | None) 
         raise ConfigError(
             "a backbone has no score to lose; leave data (--data) out, or export the "
             "model's own head"
-        )
-    if vector_size is not None:
-        raise ConfigError(
-            "data and vector_size are given, and only whole vectors are scored here; leave one out"
         )
 
 

@@ -104,6 +104,14 @@ class Model(LoadedModel):
         return not self._has_graph or self.task.get("kind") == "backbone"
 
     @property
+    def ranks_pairs(self) -> bool:
+        """True if it answers a pair of texts with a number, as a reranker does."""
+        if self.task_record.get("kind") != "sequence":
+            return False
+        task = self.predictor.task
+        return task.output.ranks and task.pair is not False
+
+    @property
     def can_fill(self) -> bool:
         """True if it guesses masked tokens."""
         if self._has_graph:
@@ -144,7 +152,7 @@ class Model(LoadedModel):
             )
         tokenizer = self.require_tokenizer()
         try:
-            task = restore_task(record, self.path)
+            task = restore_task(record, self.path).complete(self)
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         if self.min_precision is not None:

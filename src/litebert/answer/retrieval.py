@@ -96,7 +96,7 @@ def evaluate_retrieval(
     collection = read_collection(folder, split)  # first, for it may find a mistake
     opened = load(model, engine=engine, device=device)
     facts = collection.split, len(collection.documents), len(collection.queries)
-    if not _is_reranker(opened):
+    if not opened.ranks_pairs:
         for option, value in {"top": top, "retriever": retriever}.items():
             if value is not None:
                 raise ConfigError(
@@ -107,12 +107,11 @@ def evaluate_retrieval(
         bm25 = _score(collection, rank_by_bm25(collection))
         return RetrievalScores(*facts, _score(collection, ranking), bm25)
     top = DEPTH if top is None else top
-    if not 1 <= top <= DEPTH:
-        raise ConfigError(f"top is {top}; give 1 to {DEPTH} documents")
+    if type(top) is not int or not 1 <= top <= DEPTH:
+        raise ConfigError(f"top is {top!r}; give a whole number from 1 to {DEPTH}")
     first = words = rank_by_bm25(collection)
     if retriever is not None:
-        encoder = load(retriever, device=device).vectors_by(size=vector_size)
-        first = rank_by_vectors(encoder, collection)
+        first = rank_by_vectors(_open_retriever(retriever, vector_size, device), collection)
     elif vector_size is not None:
         raise ConfigError("vector_size is of vectors, and a reranker has none; leave it out")
     ranking = rerank(opened, collection, [places[:top] for places in first])
@@ -124,12 +123,19 @@ def evaluate_retrieval(
     )
 
 
-def _is_reranker(model: Model) -> bool:
-    """Return whether a model answers a pair of texts with a number."""
-    if model.task_record.get("kind") != "sequence":
-        return False
-    task = model.predictor.task
-    return task.output.ranks and task.pair is not False
+def _open_retriever(retriever: str | Path, vector_size: int | None, device: str) -> SentenceEncoder:
+    """Open the model that finds the documents that a reranker ranks.
+
+    Raises:
+        ConfigError: it is a reranker itself, or its vectors have no such size.
+    """
+    opened = load(retriever, device=device)
+    if opened.ranks_pairs:
+        raise ConfigError(
+            f"retriever is {retriever}, a reranker, which gives no vectors; give a model of "
+            "sentence vectors, or leave it out"
+        )
+    return opened.vectors_by(size=vector_size)
 
 
 def rerank(model: Model, collection: Collection, ranking: Ranking) -> Ranking:

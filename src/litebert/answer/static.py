@@ -23,7 +23,9 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as FastTokenizer
 
 from litebert.errors import ConfigError, DataError, ModelError
+from litebert.interop.sentence_modules import require_size
 from litebert.text.records import format_value
+from litebert.tokenizer.tokenizer import explain_surrogates
 
 if TYPE_CHECKING:
     from litebert.answer.model import Model
@@ -49,7 +51,7 @@ class StaticEncoder:
         """Compute the vectors of texts, (N, D), of unit length; an empty text has the vector 0.
 
         Raises:
-            DataError: a value is no text.
+            DataError: a value is no text, or holds half a character.
         """
         if isinstance(texts, str):
             raise DataError(f"the texts are {format_value(texts)}; give a list, even for one text")
@@ -62,9 +64,10 @@ class StaticEncoder:
         return np.concatenate(blocks)
 
     def _encode_chunk(self, texts: list[str]) -> NDArray[np.float32]:
-        rows = [
-            row.ids for row in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ]
+        with explain_surrogates(texts):
+            rows = [
+                row.ids for row in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            ]
         vectors = np.zeros((len(rows), self.table.shape[1]), np.float32)
         lengths = np.array(list(map(len, rows)))
         present = np.flatnonzero(lengths)
@@ -108,7 +111,7 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
         size: the numbers of a vector; 256 by default, or those of the model where they are fewer.
 
     Raises:
-        ConfigError: the model has no vectors of such a size.
+        ConfigError: the model has no vectors of such a size, or is a reranker.
         ModelError: the model cannot be opened, gives no vectors, or has a tokenizer without a
             tokenizer.json; or `out` is taken or cannot be written.
     """
@@ -117,13 +120,16 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
 
     require_new(Path(out), model)
     opened = load(model)
-    vectors = _compute_token_vectors(opened)
-    width = min(SIZE, vectors.shape[1]) if size is None else size
-    if not 1 <= width <= min(vectors.shape):
+    if opened.ranks_pairs:
         raise ConfigError(
-            f"vector_size is {width}, and the vectors of {opened.path} have {vectors.shape[1]} "
-            f"numbers; give 1 to {min(vectors.shape)}"
+            f"{opened.path} answers a pair of texts with a number, and a static model answers "
+            "single texts; give a model of sentence vectors"
         )
+    vectors = _compute_token_vectors(opened)
+    most = min(vectors.shape)
+    width = min(SIZE, most)
+    if size is not None:
+        width = require_size(size, vectors.shape[1], opened.path, most)
     table = _weigh(_reduce(vectors, width))
     with new_folder(Path(out)) as partial:
         opened.require_tokenizer().save(partial)

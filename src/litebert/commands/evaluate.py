@@ -36,7 +36,7 @@ class EvaluateArguments(LabeledFiles):
     blimp: Path | None = None
     """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
     MODEL."""
-    retrieval: Path | None = None
+    retrieval: str | None = None
     """Folder in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/*.tsv. MODEL gives
     sentence vectors."""
     qrels: str | None = None
@@ -44,7 +44,7 @@ class EvaluateArguments(LabeledFiles):
     vector_size: int | None = None
     """Numbers to leave of each vector for --retrieval, the first ones; all by default."""
     top: int | None = None
-    """Documents of each query of --retrieval that a reranker ranks; 100 by default."""
+    """Documents of each query of --retrieval that a reranker ranks, at most 100, the default."""
     retriever: str | None = None
     """Model of sentence vectors that finds the documents that a reranker ranks; by default BM25
     does."""
@@ -77,7 +77,7 @@ def evaluate(words: list[str]) -> int:
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
     if arguments.retrieval is not None:
-        return _evaluate_retrieval(arguments, arguments.retrieval)
+        return _evaluate_retrieval(arguments, Path(arguments.retrieval))
     with console.loading():
         from litebert.answer import minimal_pairs
         from litebert.answer.evaluation import evaluate as run
@@ -209,6 +209,7 @@ def _check_retrieval(arguments: EvaluateArguments) -> None:
                 "it out",
             )
         return
+    require(arguments.retrieval != "", "retrieval is empty; name a folder in the layout of BEIR")
     others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
     for option, value in others.items():
         require(not value, f"--retrieval and --{option} are two things to score; give one of them")

@@ -107,6 +107,9 @@ def finetune(words: list[str]) -> int:
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher or None)
     _check_arguments(arguments)
+    if rest:  # an unknown option is told before a fault of the files
+        verb = f"finetune {arguments.model}"
+        console.parse(FinetuneConfig, rest, verb, default=FinetuneConfig())
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):

@@ -33,6 +33,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.vector_maps import fit_map, fit_whitening
 from litebert.interop.sentence_modules import VectorMap
+from litebert.text.records import format_value
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -66,6 +67,23 @@ class Compared(NamedTuple):
     """The cosine."""
     vectors: Any
     """(2, H) float32, of unit length: an array, or a sparse matrix where a baseline counts."""
+
+
+def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
+    """Sort the sizes that vectors may be cut to.
+
+    Raises:
+        ConfigError: none is given, or one is no number.
+    """
+    if matryoshka is None:
+        return ()
+    is_list = isinstance(matryoshka, (list, tuple))
+    if not matryoshka or not is_list or not all(type(size) is int for size in matryoshka):
+        raise ConfigError(
+            f"matryoshka is {format_value(matryoshka)}; give the sizes that vectors may be cut "
+            "to, such as 64 128, or leave it out"
+        )
+    return tuple(sorted(set(matryoshka)))
 
 
 def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -28,6 +28,7 @@ from litebert.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from litebert.finetuning.examples import ModelExample
     from litebert.finetuning.scoring import Logits
+    from litebert.interop.loaded import LoadedModel
 
 E = TypeVar("E")
 
@@ -149,11 +150,12 @@ class Task(ABC, Generic[E]):
     def write_beside(self, folder: Path) -> None:
         """Write the files of a model that are neither weights nor settings."""
 
-    def read_beside(self, folder: Path) -> Task[E]:
-        """Return the task with what `write_beside` wrote into the folder of a model.
+    def complete(self, loaded: LoadedModel) -> Task[E]:
+        """Return the task of a model that was opened, with what `write_beside` wrote into its
+        folder.
 
         Raises:
-            ModelError: a file is missing or damaged.
+            ModelError: a file is missing or damaged, or a setting does not fit the model.
         """
         return self
 
@@ -166,6 +168,22 @@ class Task(ABC, Generic[E]):
     def point(self) -> str:
         """Its name in `recipes.finetuning`, which has its hyper-parameters."""
         return self.full_name
+
+    @property
+    def distill_obstacle(self) -> str:
+        """Why `litebert distill` makes no student for the task, as the end of a sentence; empty
+        where it does.
+        """
+        if self.output.head == "sequence" and self.output.width > 0:
+            return ""
+        return f"answers with '{self.output.name}'"
+
+    @property
+    def has_phrases(self) -> bool:
+        """True if a part of a text is an example too, which a teacher may answer. Words that answer
+        each other would be lost in parts of a pair.
+        """
+        return not self.pair
 
     # ------------------------------------------------------------------------------------- examples
 

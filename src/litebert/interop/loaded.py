@@ -5,7 +5,7 @@ answers without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -106,6 +106,12 @@ class LoadedModel:
             **read,
             "labels": list(self.labels),
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the fields, and nothing that is computed from them. A network
+        that was not read yet is read from its folder again.
+        """
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __post_init__(self) -> None:
         rows = self.config.encoder.vocab_size

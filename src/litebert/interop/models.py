@@ -21,10 +21,11 @@ what is written from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from litebert import hub, progress
 from litebert.config import Config, Pooling
@@ -226,31 +227,31 @@ def _load_tuned(
     folder: Path, config: Config, lazy: bool, substitute: str | Path | None
 ) -> LoadedModel:
     task = read_task(folder / "task.json")
-    labels, usual = (
-        tuple(map(str, task.get("labels", []))),
-        next(iter(outputs_of(task["kind"]).values())),
-    )
-
-    def network() -> TaskModel:
-        file = _weights(folder)
-        tensors = files.read_weights(file)
-        fitting = (
-            config.encoder,
-            usual.reads_cls,
-            task["classes"],
-            task.get("dense"),
-            task.get("pooling", "cls"),
-        )
-        classifier = build_network(folder / "task.json", TaskModel, *fitting, drawn=False)
-        fill(classifier, tensors, (), file)
-        return classifier
-
-    model = Unread(network) if lazy else network()
+    labels = tuple(map(str, task.get("labels", [])))
+    read = partial(_read_tuned, folder, config, task)
+    model = Unread(read) if lazy else read()
     tokenizer = _own_tokenizer(folder, folder / files.WEIGHTS, substitute)
     dense = task.get("dense") or fresh_dense(config)
     return LoadedModel(
         model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls")
     )
+
+
+def _read_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskModel:
+    """Read the network of a fine-tuned model, with the head that its task.json describes."""
+    usual = next(iter(outputs_of(task["kind"]).values()))
+    file = _weights(folder)
+    tensors = files.read_weights(file)
+    fitting = (
+        config.encoder,
+        usual.reads_cls,
+        task["classes"],
+        task.get("dense"),
+        task.get("pooling", "cls"),
+    )
+    classifier = build_network(folder / "task.json", TaskModel, *fitting, drawn=False)
+    fill(classifier, tensors, (), file)
+    return classifier
 
 
 def _weights(folder: Path) -> Path:

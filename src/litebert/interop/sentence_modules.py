@@ -102,13 +102,30 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     Raises:
         ModelError: they ask for what litebert does not compute.
     """
-    if loaded.vector_map is None:
-        return settings_of(loaded.path, loaded.task)
-    task = dict(loaded.task)
-    if isinstance(vectors := task.get("vectors"), Mapping):  # the map of the folder is not read
-        task["vectors"] = {name: value for name, value in vectors.items() if name != "map"}
-    settings = settings_of(loaded.path, task) or VectorSettings()
-    return settings._replace(map=loaded.vector_map)
+    settings = settings_of(loaded.path, loaded.task, loaded.vector_map)
+    if settings is None:
+        return None
+    width = loaded.config.encoder.hidden_size if settings.map is None else len(settings.map.bias)
+    return settings._replace(sizes=read_sizes(loaded, width))
+
+
+def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
+    """Read the map that the task.json of a model names, or take that which replaces it in memory;
+    None where there is none.
+
+    Raises:
+        ModelError: it is missing, damaged, or of a kind that is not computed.
+    """
+    vectors = loaded.task.get("vectors")
+    name = vectors.get("map") if isinstance(vectors, Mapping) else None
+    return _choose_map(loaded.path, name, loaded.vector_map)
+
+
+def _choose_map(folder: Path, name: Any, replacement: VectorMap | None) -> VectorMap | None:
+    """Return the replacement, or else the map with a name in a folder."""
+    if replacement is not None:
+        return replacement
+    return None if name is None else read_dense(folder, name)
 
 
 def truncate_vectors(
@@ -122,11 +139,7 @@ def truncate_vectors(
     """
     map_ = settings.map
     width = hidden_size if map_ is None else len(map_.bias)
-    if not 1 <= size <= width:
-        raise ConfigError(
-            f"vector_size is {size}, and the vectors of {folder} have {width} numbers; give 1 to "
-            f"{width}"
-        )
+    size = require_size(size, width, folder)
     if size == width:
         return settings
     if size not in settings.sizes:
@@ -141,6 +154,26 @@ def truncate_vectors(
     return settings._replace(
         map=cut, sizes=tuple(smaller for smaller in settings.sizes if smaller < size)
     )
+
+
+def require_size(size: int, width: int, folder: Path, most: int | None = None) -> int:
+    """Return the size of vectors that a person names.
+
+    Args:
+        width: the numbers that the vectors have.
+        most: the largest size, the width by default.
+
+    Raises:
+        ConfigError: it is no whole number from 1 to the largest size.
+    """
+    most = width if most is None else most
+    is_whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not is_whole or not 1 <= size <= most:
+        raise ConfigError(
+            f"vector_size is {size!r}, and the vectors of {folder} have {width} numbers; give a "
+            f"whole number from 1 to {most}"
+        )
+    return int(size)
 
 
 def truncate_saved_vectors(loaded: L, size: int | None) -> L:
@@ -164,8 +197,14 @@ def truncate_saved_vectors(loaded: L, size: int | None) -> L:
     return replace(loaded, vector_map=settings.map, task={**loaded.task, "vectors": record})
 
 
-def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
-    """The same of a folder and what its task.json holds."""
+def settings_of(
+    folder: Path, task: Mapping[str, Any], replacement: VectorMap | None = None
+) -> VectorSettings | None:
+    """The same of a folder and what its task.json holds, without sizes.
+
+    Args:
+        replacement: the map, where it is another than that of the folder.
+    """
     if "vectors" in task:
         vectors = task["vectors"]
         pooling = str(vectors.get("pooling")) if isinstance(vectors, dict) else ""
@@ -173,13 +212,11 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
             raise ModelError(
                 f"{folder / 'task.json'} has vectors {vectors!r}; give them the pooling mean or cls"
             )
-        dense = vectors.get("map")
         return VectorSettings(
             _POOLINGS[pooling],
             bool(vectors.get("normalized")),
             task.get("length"),
-            None if dense is None else read_dense(folder, dense),
-            sizes=read_sizes(vectors),
+            _choose_map(folder, vectors.get("map"), replacement),
         )
     if not (folder / LIST).is_file():
         return None
@@ -203,21 +240,27 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
         _pooling(folder / path_of.get("Pooling", _POOLING) / "config.json"),
         "Normalize" in kinds,
         length if isinstance(length, int) and length > 2 else None,
-        read_dense(folder, path_of["Dense"]) if "Dense" in kinds else None,
+        _choose_map(folder, path_of.get("Dense"), replacement),
         path_of.get("Dense", DENSE),
     )
 
 
-def read_sizes(vectors: Mapping[str, Any]) -> tuple[int, ...]:
-    """Read the sizes that vectors may be cut to from the vectors of a task.json; values that are no
-    sizes are passed over, for sizes change no answer.
+def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
+    """Read the sizes that vectors of `width` numbers may be cut to from the task.json of a model.
+
+    Raises:
+        ModelError: they are no sizes below the width.
     """
-    sizes = vectors.get("sizes")
-    return tuple(
-        size
-        for size in (sizes if isinstance(sizes, list) else ())
-        if type(size) is int and size > 0
-    )
+    vectors = loaded.task.get("vectors")
+    sizes = vectors.get("sizes", []) if isinstance(vectors, Mapping) else []
+    if not isinstance(sizes, list) or not all(
+        type(size) is int and 0 < size < width for size in sizes
+    ):
+        raise ModelError(
+            f"{loaded.path / 'task.json'} has sizes {sizes!r} for vectors of {width} numbers; give "
+            f"whole numbers from 1 to {width - 1}, or leave sizes out"
+        )
+    return tuple(sizes)
 
 
 def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int:
@@ -404,12 +447,12 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
     ):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
-    vectors = loaded.task.get("vectors")
-    dense = vectors.get("map") if isinstance(vectors, dict) else None
-    if not foreign and loaded.vector_map is not None and vectors is not None:
-        write_dense(folder / DENSE, loaded.vector_map)
-    elif not foreign and dense is not None and loaded.path.is_dir():  # not one that is being made
-        write_dense(folder / DENSE, read_dense(loaded.path, dense))
+    replaces = loaded.vector_map is not None
+    # The folder of a model that is being made is not there yet.
+    if not foreign and "vectors" in loaded.task and (replaces or loaded.path.is_dir()):
+        map_ = read_vector_map(loaded)
+        if map_ is not None:
+            write_dense(folder / DENSE, map_)
     names = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     names = [name for name in names if not (folder / name).exists()]
     for name in names:

@@ -45,7 +45,6 @@ from litebert.interop import read_folder
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.storage import atomic_text
-from litebert.tasks.retrieval.task import Rerank
 from litebert.tasks.table import TableFiles
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
@@ -153,17 +152,12 @@ def read_inputs(
     """
     task = files.task
     require(
-        task.output.head == "sequence" and task.output.width > 0,
-        f"litebert distill is for tasks that answer with a class, labels or a number, and the "
-        f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
+        not task.distill_obstacle,
+        f"litebert distill is for labeled texts with a class, labels or a number, and the "
+        f"{task.name} task {task.distill_obstacle}; use finetune --teacher",
     )
     require(
-        not isinstance(task, Rerank),
-        f"litebert distill does not take the {task.name} task, whose folder holds no labeled rows; "
-        "use finetune --teacher",
-    )
-    require(
-        not (request.phrases and getattr(task, "pair", False)),
+        task.has_phrases or not request.phrases,
         f"--phrases {request.phrases} has no effect, because an example is a pair of texts; leave "
         "it out",
     )
@@ -361,9 +355,7 @@ def choose_student(parameters: int, vocab_size: int) -> Config:
 
 def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
     """Choose how many phrases the teacher answers; none where an example is two texts."""
-    if getattr(inputs.files.task, "pair", False):
-        return 0
-    if request.phrases == 0:
+    if not inputs.files.task.has_phrases or request.phrases == 0:
         return 0
     if not inputs.has_phrases:
         require(

@@ -25,9 +25,15 @@ from litebert.finetuning.similarity import (
     TEMPERATURE,
     Similarity,
     Supervision,
+    sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.interop.sentence_modules import DENSE, read_dense, read_sizes, write_dense
+from litebert.interop.sentence_modules import (
+    DENSE,
+    read_sizes,
+    read_vector_map,
+    write_dense,
+)
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.pair_scores import RANK_SCORES, rank_seconds, truncate_answer
 from litebert.tasks.scores import compute_scores
@@ -54,6 +60,7 @@ from litebert.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from litebert.config import Pooling
     from litebert.finetuning.scoring import Logits
+    from litebert.interop.loaded import LoadedModel
 
 log = logging.getLogger("litebert")
 
@@ -106,7 +113,7 @@ class PairFiles(TextFiles):
         label_column: str | None = None,
         pooling: Pooling = "mean",
         temperature: float = TEMPERATURE,
-        matryoshka: Sequence[int] = (),
+        matryoshka: Sequence[int] | None = None,
         whiten: bool | None = None,
         heldout: float = 0.1,
         seed: int = 0,
@@ -126,7 +133,7 @@ class PairFiles(TextFiles):
                 for the hidden state of [CLS].
             temperature: divides the cosines in the losses.
             matryoshka: sizes that the vectors may be cut to, by leaving out all but their first
-                numbers.
+                numbers; none by default.
             whiten: True to whiten the vectors when training has ended; by default only if the model
                 learns from single texts, and with no such sizes.
             heldout, seed, layout: as in `TableFiles.of`.
@@ -136,6 +143,7 @@ class PairFiles(TextFiles):
             ConfigError: options that contradict each other.
             DataError: a training file that is missing or malformed; the message names the line.
         """
+        sizes = sort_sizes(matryoshka)
         task = _make_pairs(
             task_class, text_column, pair_column, label_column, pooling, temperature, layout
         )
@@ -148,8 +156,8 @@ class PairFiles(TextFiles):
             pooling=pooling,
             supervision=supervision,
             temperature=temperature,
-            sizes=tuple(sorted(set(matryoshka))),
-            whiten=supervision == "texts" and not matryoshka if whiten is None else whiten,
+            sizes=sizes,
+            whiten=supervision == "texts" and not sizes if whiten is None else whiten,
         )
         files.task = replace(files.task, output=output)
         return files
@@ -339,8 +347,6 @@ class Pairs(TextTask):
     """The column of the scores."""
     header: bool = True
     """True if the training files have a header line."""
-    map_folder: str | None = None
-    """The folder of the map of the vectors, inside the folder of a model."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
@@ -355,11 +361,10 @@ class Pairs(TextTask):
             )
         restore_output(settings)  # which checks the head
         return cls(
-            Similarity(pooling=pooling, sizes=read_sizes(vectors)),
+            Similarity(pooling=pooling),
             texts=require_columns(columns.get("text", "text"), columns.get("pair") or "pair"),
             label=columns.get("label"),
             header=settings.get("header", True),
-            map_folder=vectors.get("map"),
         )
 
     def settings(self) -> dict[str, Any]:
@@ -396,11 +401,12 @@ class Pairs(TextTask):
         if self.output.map is not None:
             write_dense(folder / DENSE, self.output.map)
 
-    def read_beside(self, folder: Path) -> Pairs:
-        """Return the task with the map of the folder, if there is one."""
-        if self.map_folder is None:
-            return self
-        return replace(self, output=replace(self.output, map=read_dense(folder, self.map_folder)))
+    def complete(self, loaded: LoadedModel) -> Pairs:
+        """Return the task with the map of the vectors and the sizes that they may be cut to."""
+        map_ = read_vector_map(loaded)
+        width = loaded.config.encoder.hidden_size if map_ is None else len(map_.bias)
+        sizes = read_sizes(loaded, width)
+        return replace(self, output=replace(self.output, map=map_, sizes=sizes))
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that change what the model learns."""

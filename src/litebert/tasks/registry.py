@@ -86,7 +86,8 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
-    """Return the task that a model was fine-tuned for, without its files.
+    """Return the task that a model was fine-tuned for, without its files and before
+    `Task.complete`.
 
     It is the task that the model's folder names, or else the usual task of its output.
 
@@ -96,8 +97,7 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
         folder: the folder of the model.
 
     Raises:
-        ModelError: no task has such a head, a setting has a wrong type, or a file is missing or
-            damaged.
+        ModelError: no task has such a head, or a setting has a wrong type.
     """
     name = str(settings.get("task"))
     task_class = TASKS[name if name in TASKS else restore_output(settings).task]
@@ -105,7 +105,7 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
         if wanted := _describe_wanted(key, value, task_class.usual):
             raise ModelError(f"{folder / 'task.json'} has {key} {value!r}; it must be {wanted}")
     task: Task[Any] = task_class.from_settings(settings)
-    return task.read_beside(folder)
+    return task
 
 
 def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:

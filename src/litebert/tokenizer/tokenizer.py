@@ -107,7 +107,7 @@ class Tokenizer:
 
         An empty text has no ids.
         """
-        with _explain_surrogates(texts):
+        with explain_surrogates(texts):
             return self.engine.encode(texts)
 
     def encode_offsets(
@@ -122,7 +122,7 @@ class Tokenizer:
         what `encode` gives, apart from the differences that `SentencePieceEngine.to_portable`
         lists.
         """
-        with _explain_surrogates(texts):
+        with explain_surrogates(texts):
             return [encode_offsets(self._offsets_engine, text) for text in texts]
 
     @cached_property
@@ -262,7 +262,7 @@ class Tokenizer:
 
 
 @contextmanager
-def _explain_surrogates(texts: Sequence[str]) -> Iterator[None]:
+def explain_surrogates(texts: Sequence[str]) -> Iterator[None]:
     """Name the fault where a library refuses a text: a surrogate, left by a wrong decoding."""
     try:
         yield

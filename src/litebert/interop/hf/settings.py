@@ -49,6 +49,8 @@ _SIZES = (
 can be.
 """
 
+STATIC = "model2vec"
+"""The model_type of a static model."""
 _NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
 """Fields of EncoderConfig with keys that may be absent."""
 
@@ -62,6 +64,11 @@ def family_of(settings: Mapping[str, Any], source: str) -> Family:
     if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(FAMILIES)}")
     name = str(settings["model_type"])
+    if name == STATIC:
+        raise ModelError(
+            f"{source} is of a static model, a table of token vectors without a network; in "
+            "Python litebert.load_static(FOLDER).encode(TEXTS) gives its vectors"
+        )
     if name not in FAMILIES:
         raise ModelError(
             f"{source} has model_type '{name}', which cannot be read; {nearest(name, FAMILIES)}"

@@ -4,6 +4,7 @@ without it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,11 +54,8 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
     config = read_recipe(folder / "recipe.json")
     task = read_task(file) if (file := folder / "task.json").is_file() else {}
 
-    def refuse() -> NoReturn:
-        raise without_weights(folder)
-
     loaded = LoadedModel(
-        Unread(refuse),
+        Unread(partial(_refuse_weights, folder)),
         config,
         choose_tokenizer(lambda: read_own_tokenizer(folder), tokenizer, folder),
         folder,
@@ -69,6 +67,10 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
     if tokenizer is not None:
         require_fit(loaded, tokenizer)
     return loaded
+
+
+def _refuse_weights(folder: Path) -> NoReturn:
+    raise without_weights(folder)
 
 
 def without_weights(folder: Path) -> ModelError:

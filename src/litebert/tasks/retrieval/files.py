@@ -19,7 +19,7 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.text.lines import COMPRESSIONS, find_suffix
-from litebert.text.records import Notes, format_value, read_records
+from litebert.text.records import Notes, format_value, read_lines, read_records
 
 log = logging.getLogger("litebert")
 
@@ -44,6 +44,10 @@ class Collection:
     """The text of each query that has a relevant document."""
     grades: Mapping[str, Mapping[str, int]]
     """The grade of each relevant document of each query."""
+    drops_equal_ids: bool = True
+    """True if a query never finds the document of its own id, which is then the query itself, as in
+    BEIR. False where a judgment calls such a document relevant, so that the ids are two
+    numberings."""
 
 
 def list_splits(folder: Path) -> dict[str, Path]:
@@ -96,6 +100,14 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
     documents = _read_texts(_find_file(place, CORPUS), notes)
     queries = _read_texts(_find_file(place, QUERIES), notes)
     grades = _read_grades(splits[split], queries, documents, notes)
+    equal = [name for name in grades if name in documents]
+    relevant = sum(name in grades[name] for name in equal)
+    if relevant:
+        notes["relevant documents have the id of their query, so equal ids mean nothing here"] = (
+            relevant
+        )
+    elif equal:
+        notes["queries do not find the document of their own id, as in BEIR"] = len(equal)
     for note in notes.notes():
         log.info(f"{place}: {note}")
     return Collection(
@@ -104,6 +116,7 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
         dict(sorted(documents.items(), reverse=True)),
         {name: queries[name] for name in grades},
         grades,
+        drops_equal_ids=not relevant,
     )
 
 
@@ -154,8 +167,6 @@ def _read_grades(
             continue
         if document not in documents:
             notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
-        if document == query:
-            notes["queries name a document of their own id, which is never ranked"] += 1
         grades.setdefault(query, {})[document] = grade
     if not any(document in documents for row in grades.values() for document in row):
         raise DataError(
@@ -167,6 +178,7 @@ def _read_grades(
 
 def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, int]]:
     """Yield the location, the query, the document and the grade of each judgment."""
+    _require_header(file)
     for line, (query, document, score), _ in read_records(file, _COLUMNS, notes, form="tsv"):
         location = f"{file}:{line}"
         match = _GRADE.fullmatch(str(score).strip())
@@ -181,6 +193,21 @@ def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, i
             _format_id(document, _COLUMNS[1], location),
         )
         yield location, *ids, grade
+
+
+def _require_header(file: Path) -> None:
+    """Refuse judgments whose first line names no columns.
+
+    Raises:
+        DataError: shows the line that they lack.
+    """
+    for _, line in read_lines(str(file), Notes()):
+        if not line.strip():
+            continue
+        if not set(_COLUMNS) & {cell.strip() for cell in line.split("\t")}:
+            header = "<TAB>".join(_COLUMNS)
+            raise DataError(f"{file} has no header line; begin it with {header}")
+        return
 
 
 def _format_id(value: Any, column: str, location: str) -> str:

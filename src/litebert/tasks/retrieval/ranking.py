@@ -28,8 +28,8 @@ QUERIES = 1024
 class BestDocuments:
     """The best documents of each query, of blocks of documents that come one after the other.
 
-    Of equal scores the earlier document is better. A query never finds a document of its own id,
-    as BEIR scores collections whose queries are documents too.
+    Of equal scores the earlier document is better. A query does not find the document of its own
+    id, where the collection says so.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class BestDocuments:
 
         Args:
             queries: the id of each query, Q of them.
-            places: the place of each document by its id.
+            places: the place of each document by its id; empty if equal ids mean nothing.
             depth: documents to keep of a query, k.
         """
         self._same = np.array([places.get(name, -1) for name in queries], np.int64)
@@ -52,7 +52,9 @@ class BestDocuments:
         cls, collection: Collection, queries: Sequence[str] | None = None, depth: int = DEPTH
     ) -> BestDocuments:
         """Begin for the documents of a collection and some of its queries, all by default."""
-        places = {name: place for place, name in enumerate(collection.documents)}
+        places = {}
+        if collection.drops_equal_ids:
+            places = {name: place for place, name in enumerate(collection.documents)}
         return cls(list(collection.queries) if queries is None else queries, places, depth)
 
     def add(self, scores: NDArray[np.float32], start: int) -> None:
@@ -62,7 +64,7 @@ class BestDocuments:
         scores[rows, self._same[rows] - start] = -np.inf
         places = np.broadcast_to(np.arange(start, end), scores.shape)
         joined = np.concatenate((self._scores, scores), axis=1)
-        order = np.argsort(-joined, axis=1, kind="stable")[:, : self._depth]
+        order = _order_best(joined, self._depth)
         self._scores = np.take_along_axis(joined, order, axis=1)
         self._places = np.take_along_axis(
             np.concatenate((self._places, places), axis=1), order, axis=1
@@ -74,6 +76,24 @@ class BestDocuments:
             places[scores > -np.inf]
             for scores, places in zip(self._scores, self._places, strict=True)
         ]
+
+
+def _order_best(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
+    """Return the columns of the best scores (Q, n) of each row, the best first, (Q, k). Of equal
+    scores the earlier column is better.
+    """
+    if scores.shape[1] > depth:
+        # Above the last place that counts there are fewer than k scores; of those that equal the
+        # score of that place, the first are taken.
+        last = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1 : depth]
+        above = scores > last
+        equal = scores == last
+        room = depth - above.sum(1, keepdims=True)
+        chosen = above | (equal & (np.cumsum(equal, axis=1) <= room))
+        columns = np.nonzero(chosen)[1].reshape(len(scores), depth)
+        order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(columns, order, axis=1)
+    return np.argsort(-scores, axis=1, kind="stable")
 
 
 def rank_by_bm25(collection: Collection, depth: int = DEPTH) -> Ranking:

@@ -235,6 +235,10 @@ class Rerank(TextTask):
         return {**super().settings(), "columns": columns}
 
     @property
+    def distill_obstacle(self) -> str:
+        return "learns from judgments, without labeled rows"
+
+    @property
     def inputs(self) -> str:
         return "the model ranks documents, give (query, document)"
 
