@@ -13,14 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from litebert.data.batches import Batches
+from litebert.data.shards import Shards
 from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.storage import lock_folder, write_json
 from litebert.studies import cells
-from litebert.studies.cells import Cell, Command, read_scores, run_cells
+from litebert.studies.cells import Cell, Command, make_cells, read_scores, run_cells
+from litebert.studies.page import Findings, find_decided
 from litebert.studies.plan import PLAN, Extras, Plan, make_environment, make_plan
-from litebert.studies.study import Study, make_base_config, vary
-from toys.refusals import refused
+from litebert.studies.study import Study, make_base_config, make_study, vary
+from toys.refusals import names, refused
 
 
 @pytest.fixture
@@ -161,3 +164,105 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
     for extras in ({"blimp": tmp_path / "others"}, {"tasks": {"sst2": tmp_path / "others"}}):
         with refused(RunError, tmp_path / "out", tmp_path / "others"):
             plan(**extras)
+
+
+FAKE = """
+import json, sys
+verb, run = sys.argv[1], sys.argv[2].replace("\\\\", "/").split("/")[-1]
+if verb == "pretrain":
+    print(json.dumps({}))
+else:
+    variant, seed = run.split("-seed")
+    noise = [0.01, -0.01, 0.02, 0.0, -0.02][int(seed)]
+    value = {"a": 0.0, "b": 1.0 + noise / 100, "c": noise}[variant]
+    print(json.dumps({"scores": {"mlm_loss": int(seed) + value}}))
+"""
+
+
+def run_fake_study(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, interrupted_after: int | None
+) -> tuple[set[str], str]:
+    """Run a study of a baseline, a variant far from it and one like it, stopped again and again.
+
+    Returns:
+        The runs that have scores, and the verdicts.
+    """
+    program = folder / "fake.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(FAKE, encoding="utf-8")
+    monkeypatch.setattr(cells, "PROGRAM", (sys.executable, "-I", str(program)))
+    base = make_base_config("toy")
+    variants = {name: vary(base, encoder={"layers": i + 1}) for i, name in enumerate("abc")}
+    study, steps = Study("Is it?", variants, baseline="a"), dict.fromkeys("abc", 4)
+    plan = Plan(
+        "own", folder, folder, "toy", "4 steps", 5, 2, 1, steps, "cpu", {}, 400, "", baseline="a"
+    )
+    while True:
+        grid, polls = make_cells(study, plan, Extras(), "auto"), 0
+
+        def sleep(_: float) -> None:
+            nonlocal polls
+            polls += 1
+            if interrupted_after is not None and polls > interrupted_after:
+                raise KeyboardInterrupt
+            time.sleep(0.02)
+
+        fake_time = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+        monkeypatch.setattr(cells, "time", fake_time)
+        try:
+            run_cells(grid, plan, lambda cells: find_decided(study, plan, (), cells))
+            break
+        except KeyboardInterrupt:
+            continue
+    ended = {cell.run.name for cell in grid if cell.done}
+    assert ended == {path.name for path in (folder / "scores").iterdir()}
+    return ended, " ".join(Findings(study, plan, grid).verdicts())
+
+
+@pytest.mark.thorough
+def test_a_variant_ends_when_its_verdict_stands_however_often_the_study_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, verdicts = run_fake_study(tmp_path / "whole", monkeypatch, None)
+    first = {f"{variant}-seed{seed}" for variant in "abc" for seed in range(3)}
+    assert ended == first | {f"{variant}-seed{seed}" for variant in "ac" for seed in (3, 4)}
+    names(verdicts, "'b' is 1.000 nats worse than 'a'", "beyond the noise", "inside the noise")
+    for number, polls in enumerate((9, 15, 23)):
+        folder = tmp_path / str(number)
+        assert run_fake_study(folder, monkeypatch, polls) == (ended, verdicts)
+
+
+def test_two_variants_of_one_seed_read_the_same_text_in_the_same_order(tiny_data: Path) -> None:
+    """So they are pairs: bit for bit the same batches, and other batches with another seed."""
+    study = make_study("sharing", "toy")
+    shards = Shards.open(tiny_data)
+
+    def read(variant: str, seed: int) -> list[bytes]:
+        config = study.variants[variant]
+        batches = Batches(
+            shards.train,
+            shards.tokenizer,
+            config.sequences,
+            config.masking,
+            None,
+            config.batch_sequences,
+            seed,
+        )
+        fields = ("input_ids", "token_type_ids", "masked_positions", "masked_labels")
+        return [
+            getattr(batches(step), name).numpy().tobytes() for step in range(3) for name in fields
+        ]
+
+    first = read("all", 1)
+    assert all(read(variant, 1) == first for variant in study.variants)
+    assert read("all", 2) != first
+
+
+def test_the_recipes_of_a_study_differ_in_nothing_that_makes_batches() -> None:
+    for name in ("sharing", "embedding", "dropout", "depth"):
+        study = make_study(name, "claim")
+        inputs = {
+            (config.sequences, config.masking, config.batch_sequences, config.train.seed)
+            for config in study.variants.values()
+        }
+        assert len(inputs) == 1, name

@@ -12,7 +12,7 @@ from litebert import cost
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
-from litebert.studies.page import Findings, write_reports
+from litebert.studies.page import Findings, write_markdown, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan
 from litebert.studies.study import Published, Study, make_base_config, vary
@@ -144,3 +144,41 @@ def test_an_objective_is_compared_with_the_papers_column_of_its_name(
     study = replace(study, paper=paper, scores=("mlm_loss",))
     findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
     assert make_verdict_table(findings.differences, study).rows[0][-1] == DISAGREES
+
+
+def test_a_variant_without_a_head_guesses(study: Study, tmp_path: Path) -> None:
+    """Its accuracy is that of the most frequent answer, which the other runs report."""
+    study = replace(study, scores=("sop_accuracy",), chance=("sop_accuracy",))
+    findings = make_findings(study, tmp_path, {"a": [1.0, 1.0, 1.0], "b": [1.0, 1.0, 1.0]})
+    for seed, accuracy in enumerate((0.60, 0.61, 0.62)):
+        scores = {"sop_accuracy": accuracy, "sop_majority": 0.5}
+        write_json(tmp_path / "scores" / f"b{seed}" / "heldout.json", {"scores": scores})
+    findings = Findings(study, findings.plan, findings.cells)
+    assert findings.scores["a"]["sop_accuracy"] == [0.5] * 3
+    (difference,) = findings.differences
+    assert difference.value == pytest.approx(0.11)
+    assert difference.is_beyond_noise
+    with refused(ConfigError, "nsp_accuracy"):
+        replace(study, chance=("nsp_accuracy",))
+
+
+def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Path) -> None:
+    paper = Published("a table", ("score",), {"a": ("80.0",), "b": ("81.5",)})
+    study = replace(study, paper=paper, finding="It is so.", scores=("mlm_loss",))
+    findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.11, 2.2]})
+    (tmp_path / "times.csv").write_text("a-seed0,pretrain,75.0\n", encoding="utf-8")
+    command = ("study", "own", "--shards", "novels", "--out", "there", "--seeds", "3")
+    page = tmp_path / "own.md"
+    write_markdown(findings, command, page)
+    text = page.read_text(encoding="utf-8")
+    for sentence in (
+        "# Which?",
+        "It is so.",
+        "Of 1 comparison with the paper, 1 agrees, 0 disagree and 0 are inside the noise.",
+        "The paper found it better: agrees.",
+        "](own.png)",
+        "1 min 15 s of one core",
+        "litebert study own --shards data --seeds 3\n",
+    ):
+        assert sentence in text
+    assert (tmp_path / "own.png").stat().st_size > 1000

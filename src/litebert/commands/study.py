@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from litebert.commands import console
 from litebert.commands.console import Json
 from litebert.errors import ConfigError
+
+if TYPE_CHECKING:
+    from litebert.studies.page import Findings
+    from litebert.studies.plan import Plan
 
 
 @dataclass
@@ -48,6 +53,8 @@ class StudyArguments:
     """Runs at a time; 0 chooses one for each GPU or core, as far as memory allows."""
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
+    page: Path | None = None
+    """A Markdown file to write as well; its picture is written beside it."""
     forecast: bool = False
     """Only write the plan, and say what the study costs and which difference it sees. The same
     command without this option continues."""
@@ -58,13 +65,14 @@ def study(words: list[str]) -> int:
     """litebert study NAME --shards D --budget 30m"""
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
-        from litebert.analysis.differences import split_table
+        from litebert.studies.page import write_markdown
         from litebert.studies.run import study as run
 
     if arguments.shards is None:
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --shards"
         )
+    command = ("study", *_drop_options(words))
     outcome = run(
         arguments.name,
         arguments.shards,
@@ -78,14 +86,12 @@ def study(words: list[str]) -> int:
         jobs=arguments.jobs,
         device=arguments.device,
         forecast=arguments.forecast,
-        command=("study", *(word for word in words if word != "--forecast")),
+        command=command,
     )
+    if arguments.page is not None:
+        write_markdown(outcome, command, arguments.page)
     if arguments.forecast:
-        if arguments.json:
-            forecast = {"hours": outcome.plan.hours, "power": outcome.plan.power}
-            console.print_json({"study": arguments.name, **forecast})
-        else:
-            console.show(f"{outcome.plan.describe_cost()} {outcome.plan.power}".strip())
+        _show_forecast(outcome.plan, arguments)
         return 0
     page, failed = (
         outcome.plan.folder / "report.html",
@@ -105,14 +111,28 @@ def study(words: list[str]) -> int:
             }
         )
     else:
-        table = outcome.make_table()
-        for part in split_table(table, console.width(), 1):
-            console.table(part.columns, part.rows)
-        console.show(table.note)
-        for sentence in outcome.verdicts():
-            console.show(sentence)
+        _show_findings(outcome)
     console.ending(f"{page}, report.md and results.csv")
     return 1 if failed else 0
+
+
+def _show_forecast(plan: Plan, arguments: StudyArguments) -> None:
+    if arguments.json:
+        forecast = {"hours": plan.hours, "power": plan.power}
+        console.print_json({"study": arguments.name, **forecast})
+    else:
+        console.show(f"{plan.describe_cost()} {plan.power}".strip())
+
+
+def _show_findings(findings: Findings) -> None:
+    from litebert.analysis.differences import split_table
+
+    table = findings.make_table()
+    for part in split_table(table, console.width(), 1):
+        console.table(part.columns, part.rows)
+    console.show(table.note)
+    for sentence in findings.verdicts():
+        console.show(sentence)
 
 
 @dataclass
@@ -136,6 +156,15 @@ def studies(words: list[str]) -> int:
     console.table(("study", "question"), list(questions.items()))
     console.ending(None, ("study", next(iter(questions)), "--shards", "DATA"))
     return 0
+
+
+def _drop_options(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without the options that do not change its runs."""
+    rest = [word for word in words if word != "--forecast"]
+    if "--page" in rest:
+        position = rest.index("--page")
+        del rest[position : position + 2]
+    return rest
 
 
 def _task(word: str) -> tuple[str, Path]:

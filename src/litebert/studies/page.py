@@ -19,6 +19,7 @@ from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, read_scores
+from litebert.studies.markdown import format_markdown
 from litebert.studies.plan import Plan, set_vocabulary
 from litebert.studies.power import Power, make_power, measure_spread
 from litebert.studies.statistics import compare_with_baseline, compute_mean
@@ -41,13 +42,21 @@ def read_cells(
 ) -> dict[str, dict[str, dict[int, float | None]]]:
     """Read the scores of the cells that have ended, by variant, name and seed.
 
-    A cell that failed has None, in every score that its variant has.
+    A cell that failed has None, in every score that its variant has. A cell without the head for a
+    score in `study.chance` has the accuracy of the most frequent answer, which is that of all runs
+    because they answer the same questions.
     """
     scores: dict[str, dict[str, dict[int, float | None]]] = {name: {} for name in study.variants}
+    ended = {id(cell): read_scores(cell) for cell in cells if cell.done and not cell.fault}
+    majorities = {
+        name: values[majority]
+        for values in ended.values()
+        for name in study.chance
+        if (majority := f"{name.partition('_')[0]}_majority") in values
+    }
     for cell in cells:
-        if cell.done and not cell.fault:
-            for name, value in read_scores(cell).items():
-                scores[cell.variant].setdefault(name, {})[cell.seed] = value
+        for name, value in {**majorities, **ended[id(cell)]}.items() if id(cell) in ended else ():
+            scores[cell.variant].setdefault(name, {})[cell.seed] = value
     for cell in cells:
         if cell.fault:
             for by_seed in scores[cell.variant].values():
@@ -292,19 +301,38 @@ def write_reports(findings: Findings, command: Sequence[str]) -> Path:
     sections = _make_sections(findings, figures, command)
     page = plan.folder / "report.html"
     write(page, study.question, lead, sections)
-    tables = [section for section in sections if isinstance(section, Table)]
-    _write_text(plan.folder / "report.md", _format_markdown(study.question, lead, tables))
     _write_text(plan.folder / "results.csv", _format_csv(findings))
-    (plan.folder / "figures").mkdir(exist_ok=True)
+    folder = plan.folder / "figures"
+    folder.mkdir(exist_ok=True)
     for figure in figures:
-        save_png(figure, plan.folder / "figures" / f"{figure.name}.png")
+        save_png(figure, folder / f"{figure.name}.png")
+    picture = folder / f"{figures[0].name}.png" if figures else folder
+    write_markdown(findings, command, plan.folder / "report.md", picture)
     return page
+
+
+def write_markdown(
+    findings: Findings, command: Sequence[str], path: Path, picture: Path | None = None
+) -> None:
+    """Write the Markdown of a study, and its picture.
+
+    Args:
+        picture: the file of the picture, in the folder of `path` or below it; by default beside it.
+    """
+    picture = picture or path.with_suffix(".png")
+    figures = findings.make_figures()
+    sections = _make_sections(findings, (), ())
+    tables = [section for section in sections if isinstance(section, Table)]
+    if figures:
+        save_png(figures[0], picture)
+    place = picture.relative_to(path.parent).as_posix() if figures else None
+    _write_text(path, format_markdown(findings, tables, command, place))
 
 
 def _make_sections(
     findings: Findings, figures: Sequence[Intervals], command: Sequence[str]
 ) -> list[Section]:
-    """Make the sections of the page, in order."""
+    """Make the sections of the page, in order, with the commands of a study if one is given."""
     study = findings.study
     sections: list[Section] = [findings.make_table()]
     if findings.differences:
@@ -316,6 +344,8 @@ def _make_sections(
     faults = findings.make_fault_table()
     if faults:
         sections.append(faults)
+    if not command:
+        return [*sections, findings.make_origin_table()]
     commands = [command, *(first.words for first in findings.cells[0].commands)]
     again = Table(
         "How to do this again",
@@ -330,17 +360,6 @@ def _make_sections(
 def _write_text(path: Path, text: str) -> None:
     with atomic_write(path) as file:
         file.write(text.encode())
-
-
-def _format_markdown(title: str, lead: str, tables: Sequence[Table]) -> str:
-    paragraphs = [f"# {title}", lead]
-    for table in tables:
-        lines = [
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-            for row in (table.columns, ("---",) * len(table.columns), *table.rows)
-        ]
-        paragraphs += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
 def _format_csv(findings: Findings) -> str:

@@ -113,8 +113,8 @@ class Plan:
         if self.hours is None:
             return ""
         return (
-            f"At scale {self.scale} the study takes about {self.hours:.1f} hours on this machine "
-            "without fine-tuning, or less if verdicts stand early."
+            f"At scale {self.scale} the study takes about {duration(3600 * self.hours)} on this "
+            "machine without fine-tuning, or less if verdicts stand early."
         )
 
     def data_folder(self, variant: str) -> Path:

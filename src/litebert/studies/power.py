@@ -57,12 +57,13 @@ class Power:
         if self.spread is None:
             return (
                 f"{start} a difference of {self.spreads:.1f} spreads with a chance of "
-                f"{POWER:.0%}. The spread of a pair of runs is measured once two seeds have ended."
+                f"{100 * POWER:.0f} %. The spread of a pair of runs is measured once two seeds "
+                "have ended."
             )
         score, value = self.spread.score, self.spreads * self.spread.value
         return (
             f"{start} a difference of {format_amount(score, value)} in {format_title(score)} with "
-            f"a chance of {POWER:.0%}. The spread of a pair of runs is "
+            f"a chance of {100 * POWER:.0f} %. The spread of a pair of runs is "
             f"{format_amount(score, self.spread.value)}, from {self.spread.source}."
         )
 

@@ -63,6 +63,10 @@ class Study:
     """Held-out scores to compare; the first decides. A lower score is better if its name ends in
     `loss`.
     """
+    chance: tuple[str, ...] = ()
+    """Accuracies that a variant without the head for them has by chance: that of always giving the
+    most frequent answer.
+    """
     unjudged: tuple[str, ...] = ()
     """Scores without a verdict, because they mean something else in each variant."""
     equal: Equal = "steps"
@@ -112,12 +116,13 @@ class Study:
                 variant in names,
                 f"expected names '{variant}', which is no variant; {nearest(variant, names)}",
             )
-        for name in self.unjudged:
-            require(
-                name in self.scores,
-                f"unjudged names '{name}', which is none of the scores; "
-                f"{nearest(name, self.scores)}",
-            )
+        for place in ("unjudged", "chance"):
+            for name in getattr(self, place):
+                require(
+                    name in self.scores,
+                    f"{place} names '{name}', which is none of the scores; "
+                    f"{nearest(name, self.scores)}",
+                )
 
     def list_judged(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the scores that have verdicts, of the study and of `extras`."""

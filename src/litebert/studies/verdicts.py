@@ -41,7 +41,7 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
         for verdict, words in verdict_words.items()
     ]
     text = f"{format_title(judged[0])} against '{study.baseline}': {_join_groups(by_verdict)}."
-    fit_of = {difference.variant: _compare_with_paper(difference, study) for difference in deciding}
+    fit_of = {difference.variant: compare_with_paper(difference, study) for difference in deciding}
     by_fit = [
         (fit, [variant for variant in fit_of if fit_of[variant] == fit])
         for fit in (AGREES, DISAGREES, NOISE, OPEN)
@@ -79,7 +79,7 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         row: tuple[str, ...]
         row = (format_title(score), difference.variant, size, p, _judge(difference))
         if study.paper:
-            fit = _compare_with_paper(difference, study) or "-"
+            fit = compare_with_paper(difference, study) or "-"
             row += (_format_published(difference, study), fit)
         rows.append(row)
     note = (
@@ -142,7 +142,7 @@ def _format_published(difference: Difference, study: Study) -> str:
     return f"{sign}{abs(value):.{digits}f} {figures.column}"
 
 
-def _compare_with_paper(difference: Difference, study: Study) -> str | None:
+def compare_with_paper(difference: Difference, study: Study) -> str | None:
     """Say if the paper's difference has the same sign; None if there is nothing to compare."""
     expected = find_expected(difference, study)
     if expected is None or difference.p is None:

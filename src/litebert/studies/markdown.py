@@ -1,0 +1,175 @@
+"""Write the results of a study as a page of Markdown for a student.
+
+It has the question, what the paper found, the answer with a picture, what was run, how to repeat it
+on other text, and what it costs. All sentences are fixed, with the figures of the record filled in.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from litebert.analysis.report import Table
+from litebert.progress import duration
+from litebert.studies.cells import TIMES
+from litebert.studies.plan import Plan
+from litebert.studies.verdicts import (
+    AGREES,
+    DISAGREES,
+    NOISE,
+    OPEN,
+    compare_with_paper,
+    find_expected,
+    format_verdict,
+)
+
+if TYPE_CHECKING:
+    from litebert.studies.page import Findings
+
+
+def format_markdown(
+    findings: Findings, tables: Sequence[Table], command: Sequence[str], picture: str | None
+) -> str:
+    """Format the page of a study.
+
+    Args:
+        tables: details for the end of the page.
+        command: the words of the study's command.
+        picture: the path of the picture, from the page; None without a picture.
+    """
+    study = findings.study
+    paragraphs = [f"# {study.question}"]
+    if study.finding:
+        source = f" ({study.paper.source})" if study.paper else ""
+        paragraphs.append(f"**What the paper found{source}.** {study.finding}")
+    paragraphs.append(f"**What we found.** {_count_fits(findings)}".strip())
+    if sentences := _list_verdicts(findings):
+        paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
+    if picture is not None:
+        paragraphs.append(f"![Means of all variants with their 95 % intervals]({picture})")
+    paragraphs += [
+        f"**What we ran.** {_describe_runs(findings)}",
+        f"**What it can see.** {_describe_power(findings)}",
+        f"**What it costs.** {_describe_cost(findings.plan)}",
+        "**How to repeat it on your own text.**",
+        _list_commands(findings.plan, command),
+    ]
+    paragraphs.append(
+        f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
+    )
+    for table in tables:
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (table.columns, ("---",) * len(table.columns), *table.rows)
+        ]
+        paragraphs += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def _count_fits(findings: Findings) -> str:
+    """Count in a sentence how the differences fit the paper."""
+    study = findings.study
+    fits = Counter(
+        compare_with_paper(difference, study) or OPEN
+        for difference in findings.differences
+        if find_expected(difference, study) is not None
+    )
+    if not fits:
+        return ""
+    counts = (
+        f"{fits[AGREES]} agree{'s' * (fits[AGREES] == 1)}",
+        f"{fits[DISAGREES]} disagree{'s' * (fits[DISAGREES] == 1)}",
+        f"{fits[NOISE]} {'is' if fits[NOISE] == 1 else 'are'} inside the noise",
+    )
+    pending = f", {fits[OPEN]} open" if fits[OPEN] else ""
+    total = sum(fits.values())
+    return (
+        f"Of {total} comparison{'s' * (total > 1)} with the paper, {', '.join(counts[:2])} and "
+        f"{counts[2]}{pending}."
+    )
+
+
+def _list_verdicts(findings: Findings) -> list[str]:
+    """List a sentence on each difference, with what the paper found."""
+    if not findings.differences:
+        return findings.verdicts()
+    sentences = []
+    for name in findings.judged:
+        for difference in findings.differences:
+            if difference.score != name:
+                continue
+            sentence = format_verdict(difference, findings.study.baseline)
+            expected = find_expected(difference, findings.study)
+            if expected is not None and difference.is_beyond_noise:
+                fit = compare_with_paper(difference, findings.study)
+                sentence += f" The paper found it {expected}: {fit}."
+            elif expected is not None:
+                sentence += f" The paper found it {expected}."
+            sentences.append(sentence)
+    return sentences
+
+
+def _describe_runs(findings: Findings) -> str:
+    plan, study = findings.plan, findings.study
+    config = study.variants[study.baseline]
+    encoder, counts = config.encoder, sorted({*plan.steps.values()})
+    steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
+    needless = sum(cell.is_needless for cell in findings.cells)
+    early = f" {needless} more were not needed, because their verdicts stood." if needless else ""
+    missing = len(findings.cells) - len(findings.ended) - needless
+    rest = f" {missing} are still to come." if missing else ""
+    return (
+        f"{len(study.variants)} variants with up to {plan.planned} seeds each, {steps} steps a "
+        f"run: {len(findings.ended)} runs have ended.{early}{rest} The network of "
+        f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
+        f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
+        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens. The text "
+        f"has {plan.text}. Variants of one seed read the same text in the same order."
+    )
+
+
+def _describe_power(findings: Findings) -> str:
+    """Say what the study could see, as stated before it ran and by the spread of its seeds."""
+    power = findings.find_power()
+    stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
+    measured = f"Afterwards: {power.describe()}" if power else ""
+    rule = (
+        "A verdict is a paired t test below 5 %, corrected for the comparisons (Holm) and for the "
+        "looks after each seed (alpha spending). So a study without any difference gives a "
+        "verdict in at most 5 % of cases."
+    )
+    return " ".join(filter(None, (stated, measured, rule)))
+
+
+def _describe_cost(plan: Plan) -> str:
+    seconds = read_seconds(plan.folder)
+    spent = f"The runs took {duration(seconds)} of one core. " if seconds else ""
+    planned = "" if plan.hours is None else f"{plan.describe_cost()} "
+    return f"{spent}{planned}The machine: {plan.machine}; {plan.jobs} runs at a time."
+
+
+def read_seconds(folder: Path) -> float:
+    """Read the processor seconds of all commands of a study that have ended."""
+    try:
+        lines = (folder / TIMES).read_text(encoding="utf-8").split()
+        return sum(float(line.rpartition(",")[2]) for line in lines)
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _list_commands(plan: Plan, command: Sequence[str]) -> str:
+    """List the commands that repeat a study on a folder of text."""
+    again = list(command)
+    for option, value in (("--shards", "data"), ("--out", "")):
+        if option in again:
+            position = again.index(option)
+            again[position : position + 2] = [option, value] if value else []
+    lines = (
+        f"litebert tokenizer train my-text --vocab-size {plan.vocabulary} --out tokenizer",
+        "litebert prepare my-text --tokenizer tokenizer --heldout 0.02 --out data",
+        f"litebert {shlex.join(again)}",
+    )
+    return "\n".join(f"    {line}" for line in lines)
