@@ -117,6 +117,8 @@ def pretrain(words: list[str]) -> int:
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"
         )
         return 128 + (outcome.signal or 0)
+    if not ranks.main:  # only the main process has the run, where machines share no disk
+        return 0
     _show_pretrained(done, read_metrics(done.folder), arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",

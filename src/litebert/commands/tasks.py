@@ -119,7 +119,7 @@ def finetune(words: list[str]) -> int:
             task = files.task
             if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)
-            start = load_initial(arguments.model, arguments.tokenizer, task)
+            start = ranks.do(lambda: load_initial(arguments.model, arguments.tokenizer, task))
             texts = read_unlabeled(task, arguments.unlabeled, options)
         config = _finetune_config(arguments, rest, start, task)
         folders = list(map(run_folder, _list_folders(arguments)))
@@ -158,6 +158,8 @@ def _end_finetuning(
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
         return 128 + (last.signal or 0)
+    if not launch.main_process():  # the others may have no run folder
+        return 0
     _show_finetuned(arguments, config, task, runs)
     folder, (inputs, answers) = runs[0].folder, task.predicted_files
     console.ending(

@@ -14,11 +14,11 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -147,7 +147,9 @@ class Loop(Generic[B]):
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
-        newest = checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
+        newest: checkpoint.Checkpoint | None = self.ranks.do(
+            lambda: checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
+        )
         if newest is not None:
             for path, reason in newest.damaged:
                 log.warning(
@@ -198,12 +200,22 @@ class Loop(Generic[B]):
             "diagnostic_state": self.trainable.diagnostic_state,
         }
         tensors = gather_state(self.trainable.module, self.ranks), self.optimizers.state()
-        if metrics is not None:
-            metrics.sync()
-            checkpoint.save(self.checkpoints, self.step, *tensors, state)
-            checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
-            log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+        self.ranks.do(lambda: self._write_checkpoint(metrics, tensors, state))
         self._saved = time.monotonic()
+
+    def _write_checkpoint(
+        self,
+        metrics: MetricsLog | None,
+        tensors: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+        state: dict[str, Any],
+    ) -> None:
+        """Write a checkpoint, in the main process."""
+        if metrics is None:
+            return
+        metrics.sync()
+        checkpoint.save(self.checkpoints, self.step, *tensors, state)
+        checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+        log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
 
     # ------------------------------------------------------------------------------------- the loop
 

@@ -212,8 +212,8 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         checkpoints_path = inputs.folder.path / "checkpoints"
         is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(checkpoints_path))
         # Read in the main process; `parallelize` sends them to the others.
-        if request.from_model is not None and is_fresh and self.ranks.main:
-            load_weights(request.from_model, model, inputs.shards)
+        if (source := request.from_model) is not None and is_fresh:
+            self.ranks.decide(lambda: load_weights(source, model, inputs.shards))
         if inputs.teacher is not None:
             model.teacher = inputs.teacher
         return BuiltModel(sized.config, model, is_fresh)
@@ -247,10 +247,8 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         config, model, record = claimed.config, claimed.model, claimed.record
         if inputs.teacher is not None:
             inputs.teacher.answers = inputs.answers
-        if request.from_model is None and claimed.is_fresh and ranks.main:
-            start_table(model, inputs.shards)
-            if request.table_from is not None:
-                take_table(model, inputs.shards, request.table_from)
+        if request.from_model is None and claimed.is_fresh:
+            ranks.decide(lambda: self._start_tables(model))
         loop = self._make_loop(claimed)
         if request.from_model is not None and claimed.is_fresh:
             state = read_optimizer(request.from_model, config) if ranks.main else None
@@ -269,6 +267,12 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         with make_in_processes(config, data, loop.rows, steps, processes, first_steps) as make:
             outcome = loop.run(make)
         return TrainedModel(config, model, record, outcome)
+
+    def _start_tables(self, model: Pretrainer) -> None:
+        """Start the tables of a new run from its text, or from another model."""
+        start_table(model, self.inputs.shards)
+        if self.request.table_from is not None:
+            take_table(model, self.inputs.shards, self.request.table_from)
 
     def _make_loop(self, claimed: ClaimedRun) -> Loop[Batch]:
         request, inputs, ranks = self.request, self.inputs, self.ranks

@@ -126,7 +126,8 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
             teacher.
         ModelError: the teacher lacks what is learned from it.
     """
-    ranks, shards = folder.ranks, Shards.open(request.data, verify=True)
+    ranks = folder.ranks
+    shards = ranks.do(lambda: Shards.open(request.data, verify=True))
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
             f"{shards.path} differs between the machines of this run; copy it from the first one"

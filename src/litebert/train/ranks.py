@@ -8,12 +8,17 @@ nothing.
 
 A process that fails ends the others too: when it ends, their next exchange fails. The first to fail
 says so in the group's store and reports why; the others end in silence, with a `GroupError`.
+
+A process that hangs, or a machine that vanishes, ends nothing by itself: an exchange fails after
+`find_wait`. Work that may take one process longer, such as reading data, goes through `do`, where
+every process shows every few seconds that it is alive.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,9 +33,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT = timedelta(hours=2)
-"""How long a process waits for the others: for the main one to verify data, say. A process that
-ends is noticed at once, so this is for machines that vanish from the network."""
+WAIT_MINUTES = "LITEBERT_WAIT_MINUTES"
+"""The variable of the environment that says how long a process waits for the others."""
+_PULSE_SECONDS = 10.0
+
+
+def find_wait() -> timedelta:
+    """Find how long a process waits for the others in an exchange: five minutes by default.
+
+    A process that ends is noticed at once, so this is for processes that hang, and for machines
+    that vanish from the network.
+
+    Raises:
+        ConfigError: the environment has no positive number of minutes.
+    """
+    text = os.environ.get(WAIT_MINUTES, "5")
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    require(0 < minutes < 1e6, f"{WAIT_MINUTES} is {text!r}; give a number of minutes, such as 5")
+    return timedelta(minutes=minutes)
 
 
 @dataclass(frozen=True)
@@ -79,6 +102,12 @@ class Ranks:
         """Return the main process's value, in all of them."""
         return value
 
+    def do(self, find: Callable[[], T]) -> T:
+        """Call `find`, which may take one process minutes longer than another, and return its
+        result here. No process goes on before all are done.
+        """
+        return find()
+
     def decide(self, find: Callable[[], T]) -> T:
         """Call `find` in the main process alone, and return its result in all of them."""
         return find()
@@ -103,8 +132,12 @@ class Ranks:
         return [everything[i] for i in sorted(everything)]
 
 
+@dataclass(frozen=True)
 class Group(Ranks):
     """Several processes. All of them call the same methods in the same order."""
+
+    pulses: Any = None
+    """The group of torch in which processes at work show that they are alive."""
 
     def device(self, name: str) -> str:
         import torch
@@ -137,8 +170,34 @@ class Group(Ranks):
         agreed: T = values[0]
         return agreed
 
+    def do(self, find: Callable[[], T]) -> T:
+        done, failures = threading.Event(), list[BaseException]()
+        thread = threading.Thread(target=self._pulse, args=(done, failures), daemon=True)
+        thread.start()
+        try:
+            value = find()
+        finally:
+            done.set()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return value
+
+    def _pulse(self, done: threading.Event, failures: list[BaseException]) -> None:
+        """Tell the others every few seconds whether this process is done, until all are."""
+        import torch
+        from torch import distributed
+
+        try:
+            all_done = torch.zeros(1)
+            while not all_done:
+                all_done.fill_(done.wait(_PULSE_SECONDS))
+                distributed.all_reduce(all_done, op=distributed.ReduceOp.MIN, group=self.pulses)
+        except BaseException as error:
+            failures.append(error)
+
     def decide(self, find: Callable[[], T]) -> T:
-        value: Any = find() if self.main else None
+        value: Any = self.do(lambda: find() if self.main else None)
         agreed: T = self.agree(value)
         return agreed
 
@@ -172,12 +231,121 @@ def join_group() -> Iterator[Ranks]:
         return
     from torch import distributed
 
-    store = None if distributed.is_initialized() else _form_group()
+    wait = find_wait()
+    store = None if distributed.is_initialized() else _form_group(wait)
+    local_rank, local_size = (
+        int(os.environ.get(name, default))
+        for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
+    )
+    pulses: Any = None
+    """The group of torch in which processes at work show that they are alive."""
+
+    def device(self, name: str) -> str:
+        import torch
+
+        require(
+            name == "cpu" or ":" not in name,
+            f"--device {name} is one device for {self.size} processes; give cuda, and each "
+            "takes its own",
+        )
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        return f"cuda:{self.local_rank}" if name == "cuda" else name
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        from torch import distributed
+
+        for tensor in tensors:
+            distributed.all_reduce(tensor)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        from torch import distributed
+
+        distributed.broadcast(tensor, src=source)
+
+    def agree(self, value: T) -> T:
+        from torch import distributed
+
+        values: list[Any] = [value]
+        distributed.broadcast_object_list(values, src=0)
+        agreed: T = values[0]
+        return agreed
+
+    def do(self, find: Callable[[], T]) -> T:
+        done, failures = threading.Event(), list[BaseException]()
+        thread = threading.Thread(target=self._pulse, args=(done, failures), daemon=True)
+        thread.start()
+        try:
+            value = find()
+        finally:
+            done.set()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return value
+
+    def _pulse(self, done: threading.Event, failures: list[BaseException]) -> None:
+        """Tell the others every few seconds whether this process is done, until all are."""
+        import torch
+        from torch import distributed
+
+        try:
+            all_done = torch.zeros(1)
+            while not all_done:
+                all_done.fill_(done.wait(_PULSE_SECONDS))
+                distributed.all_reduce(all_done, op=distributed.ReduceOp.MIN, group=self.pulses)
+        except BaseException as error:
+            failures.append(error)
+
+    def decide(self, find: Callable[[], T]) -> T:
+        value: Any = self.do(lambda: find() if self.main else None)
+        agreed: T = self.agree(value)
+        return agreed
+
+    def gather(self, value: T) -> list[T]:
+        from torch import distributed
+
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
+
+_current: Ranks | None = None
+_joins = 0
+
+
+@contextmanager
+def join_group() -> Iterator[Ranks]:
+    """Join the group that torchrun started, until the outermost block ends; a program's own group
+    is used as it is.
+
+    Raises:
+        RunError: the processes do not find each other, or one of them ended without a reason.
+        GroupError: another process failed first, and reports why.
+    """
+    global _current
+    if _current is not None:
+        yield _current
+        return
+    if launch.processes() == 1:
+        yield Ranks()
+        return
+    from torch import distributed
+
+    wait = find_wait()
+    store = None if distributed.is_initialized() else _form_group(wait)
     local = (
         int(os.environ.get(name, default))
         for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
     )
-    _current = Group(distributed.get_rank(), distributed.get_world_size(), *local)
+    pulses: Any = distributed.new_group(backend="gloo", timeout=wait)
+    _current = Group(
+        distributed.get_rank(),
+        distributed.get_world_size(),
+        local_rank,
+        local_size,
+        pulses=pulses,
+    )
     try:
         yield _current
     except BaseException as error:
@@ -186,9 +354,10 @@ def join_group() -> Iterator[Ranks]:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
             raise RunError(
-                "another process of this run ended without a reason (killed, or out of "
-                "memory); give the same command again, or torchrun --max-restarts, to continue "
-                "from the newest checkpoint"
+                "another process of this run ended without a reason or did not answer for "
+                f"{wait.total_seconds() / 60:g} minutes (killed, out of memory, or cut off); give "
+                "the same command again, or torchrun --max-restarts, to continue from the newest "
+                "checkpoint"
             ) from error
         raise
     finally:
@@ -198,7 +367,7 @@ def join_group() -> Iterator[Ranks]:
                 distributed.destroy_process_group()
 
 
-def _form_group() -> Any:
+def _form_group(wait: timedelta) -> Any:
     """Make the group; the store that its processes have in common."""
     global _joins
     import torch
@@ -207,7 +376,7 @@ def _form_group() -> Any:
 
     _joins += 1
     try:
-        base, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        base, rank, size = next(rendezvous("env://", timeout=wait))
         # torchrun may keep its store when it starts the processes again, and what the dead ones
         # wrote there.
         prefix = f"litebert/{launch.restarts()}/{_joins}"
@@ -222,7 +391,7 @@ def _form_group() -> Any:
         ):
             torch.cuda.set_device(local_rank)  # where nccl keeps what it needs
         distributed.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT
+            backend, store=store, rank=rank, world_size=size, timeout=wait
         )
         # Never freed: gloo's thread may need the interpreter for a tensor that it gives back, and
         # whoever frees the group waits for that thread while holding the interpreter. The end of
@@ -251,7 +420,7 @@ def _is_loss(error: BaseException) -> bool:
     """Return True if the error is that another process could not be reached."""
     from torch import distributed
 
-    words = ("gloo", "nccl", "connection", "socket")
+    words = ("gloo", "nccl", "connection", "socket", "timed out")
     is_dist_error = isinstance(error, getattr(distributed, "DistError", ()))
     return is_dist_error or (
         isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
