@@ -176,8 +176,11 @@ class Group(Ranks):
         thread.start()
         try:
             value = find()
-        finally:
+        except BaseException:
             done.set()
+            thread.join(1.0)  # the others answer at once, unless they are at work themselves
+            raise
+        done.set()
         thread.join()
         if failures:
             raise failures[0]
@@ -237,108 +240,8 @@ def join_group() -> Iterator[Ranks]:
         int(os.environ.get(name, default))
         for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
     )
-    pulses: Any = None
-    """The group of torch in which processes at work show that they are alive."""
-
-    def device(self, name: str) -> str:
-        import torch
-
-        require(
-            name == "cpu" or ":" not in name,
-            f"--device {name} is one device for {self.size} processes; give cuda, and each "
-            "takes its own",
-        )
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        return f"cuda:{self.local_rank}" if name == "cuda" else name
-
-    def sum(self, tensors: Sequence[Tensor]) -> None:
-        from torch import distributed
-
-        for tensor in tensors:
-            distributed.all_reduce(tensor)
-
-    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
-        from torch import distributed
-
-        distributed.broadcast(tensor, src=source)
-
-    def agree(self, value: T) -> T:
-        from torch import distributed
-
-        values: list[Any] = [value]
-        distributed.broadcast_object_list(values, src=0)
-        agreed: T = values[0]
-        return agreed
-
-    def do(self, find: Callable[[], T]) -> T:
-        done, failures = threading.Event(), list[BaseException]()
-        thread = threading.Thread(target=self._pulse, args=(done, failures), daemon=True)
-        thread.start()
-        try:
-            value = find()
-        finally:
-            done.set()
-        thread.join()
-        if failures:
-            raise failures[0]
-        return value
-
-    def _pulse(self, done: threading.Event, failures: list[BaseException]) -> None:
-        """Tell the others every few seconds whether this process is done, until all are."""
-        import torch
-        from torch import distributed
-
-        try:
-            all_done = torch.zeros(1)
-            while not all_done:
-                all_done.fill_(done.wait(_PULSE_SECONDS))
-                distributed.all_reduce(all_done, op=distributed.ReduceOp.MIN, group=self.pulses)
-        except BaseException as error:
-            failures.append(error)
-
-    def decide(self, find: Callable[[], T]) -> T:
-        value: Any = self.do(lambda: find() if self.main else None)
-        agreed: T = self.agree(value)
-        return agreed
-
-    def gather(self, value: T) -> list[T]:
-        from torch import distributed
-
-        values: list[Any] = [None] * self.size
-        distributed.all_gather_object(values, value)
-        return values
-
-
-_current: Ranks | None = None
-_joins = 0
-
-
-@contextmanager
-def join_group() -> Iterator[Ranks]:
-    """Join the group that torchrun started, until the outermost block ends; a program's own group
-    is used as it is.
-
-    Raises:
-        RunError: the processes do not find each other, or one of them ended without a reason.
-        GroupError: another process failed first, and reports why.
-    """
-    global _current
-    if _current is not None:
-        yield _current
-        return
-    if launch.processes() == 1:
-        yield Ranks()
-        return
-    from torch import distributed
-
-    wait = find_wait()
-    store = None if distributed.is_initialized() else _form_group(wait)
-    local = (
-        int(os.environ.get(name, default))
-        for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
-    )
     pulses: Any = distributed.new_group(backend="gloo", timeout=wait)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pulses))  # never freed, as in `_form_group`
     _current = Group(
         distributed.get_rank(),
         distributed.get_world_size(),
