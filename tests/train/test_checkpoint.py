@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from litebert.errors import RunError
@@ -26,6 +29,8 @@ from litebert.train.checkpoint import find_newest, prune, save, tidy
 from toys.refusals import refused
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "index.json")
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
 
 
@@ -233,7 +238,7 @@ def _save_and_die(folder: Path, steps: list[int], at: int) -> None:
     for owner, names in (
         (os, ("fsync", "rename", "replace", "rmdir", "unlink")),
         (Path, ("mkdir", "write_text")),
-        (checkpoint, ("save_file",)),
+        (checkpoint, ("_write_tensors",)),
     ):
         for name in names:
             setattr(owner, name, deadly(getattr(owner, name)))
@@ -315,7 +320,7 @@ def _raises(error: Exception) -> Callable[..., Any]:
     [
         (
             checkpoint,
-            "save_file",
+            "_write_tensors",
             SafetensorError("I/O error: No space left on device (os error 28)"),
         ),
         (os, "fsync", OSError(errno.ENOSPC, "No space left on device")),
@@ -390,3 +395,24 @@ def test_tidying_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     names = sorted(path.name for path in parent.iterdir())
     assert names == ["notes.txt", "step-00000001", "step-00000002", "step-00000003"]
     assert_whole(tmp_path, 3)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.text(max_size=8), st.sampled_from(DTYPES), SHAPES), max_size=6))
+def test_tensors_are_written_as_the_library_writes_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    drawn: list[tuple[str, torch.dtype, tuple[int, ...]]],
+) -> None:
+    folder = tmp_path_factory.mktemp("tensors")
+    tensors = {name: torch.ones(shape).to(dtype) for name, dtype, shape in drawn}
+    path = save(folder, 1, tensors, {}, {})
+    save_file(tensors, folder / "expected")
+    assert (path / "model.safetensors").read_bytes() == (folder / "expected").read_bytes()
+
+
+def test_a_transposed_tensor_is_written_in_its_own_order(tmp_path: Path) -> None:
+    tensor = torch.arange(6.0).reshape(2, 3).t()
+    save(tmp_path, 1, {"weight": tensor}, {}, {})
+    newest = find_newest(tmp_path)
+    assert newest is not None
+    assert torch.equal(newest.load_model()["weight"], tensor)

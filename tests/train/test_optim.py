@@ -226,7 +226,7 @@ def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path:
     whole = Small()
     uninterrupted = Optimizers(whole, config)
     train(whole, uninterrupted, range(3))
-    save_file(uninterrupted.state(), tmp_path / "optimizer.safetensors")
+    save_file(dict(uninterrupted.state()), tmp_path / "optimizer.safetensors")
     resumed, forgetful = Small(), Small()
     resumed.load_state_dict(whole.state_dict())
     forgetful.load_state_dict(whole.state_dict())

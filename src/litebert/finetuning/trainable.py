@@ -232,7 +232,7 @@ class TrainableTaskModel:
                 dev[0],
                 logits[dev[0].name],
             )
-            weights = gather_state(self.module, self.ranks)
+            weights = dict(gather_state(self.module))
             if not self.ranks.main:
                 return scores
             try:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from litebert.errors import RunError
@@ -39,6 +40,7 @@ from litebert.storage import (
     sync,
     write_whole,
 )
+from litebert.train.parallel import WholeTensors
 
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _INDEX = "index.json"
@@ -71,7 +73,8 @@ def save(
 ) -> Path:
     """Write `folder`/step-N and return its path; a checkpoint of the same step is replaced.
 
-    No two tensors may share memory, and `state` must be JSON.
+    No two tensors may share memory, and `state` must be JSON. Each tensor is read once, in the
+    order of `read_in_order`, and not kept.
 
     Raises:
         RunError: it cannot be written, on a full disk for one; what was there before is untouched.
@@ -82,10 +85,7 @@ def save(
         with write_whole(final) as aside:
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
-                save_file(
-                    {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
-                    aside / file,
-                )
+                _write_tensors(aside / file, tensors)
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(
                 index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8"
@@ -96,13 +96,73 @@ def save(
         sync(folder.parent)
         remove(old)
     except (OSError, SafetensorError) as error:
-        amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
+        amount = sum(
+            shape.numel() * dtype.itemsize
+            for tensors in (model, optimizer)
+            for dtype, shape in (_describe(tensors, name) for name in tensors)
+        )
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
             f"{_describe_failure(error)}, and run the same command again to continue from the one "
             "before"
         ) from error
     return final
+
+
+def read_in_order(tensors: Mapping[str, Tensor]) -> None:
+    """Read every tensor as `save` does, in a process beside the one that saves."""
+    for name in _order(tensors):
+        tensors[name]
+
+
+_DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int64: "I64",
+}
+"""The names of types in a safetensors file, in the order of its library."""
+
+
+def _describe(tensors: Mapping[str, Tensor], name: str) -> tuple[torch.dtype, torch.Size]:
+    """Return the type and the shape of a tensor, which is not read where it is split."""
+    if isinstance(tensors, WholeTensors):
+        return tensors.describe(name)
+    return tensors[name].dtype, tensors[name].shape
+
+
+def _order(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Put names into the order in which the safetensors library writes them: wide types first."""
+    ranks = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
+    return sorted(tensors, key=lambda name: (-ranks[_describe(tensors, name)[0]], name))
+
+
+def _write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file, byte for byte as its library does, from one tensor at a time.
+
+    The library takes all tensors at once, so the process that saves would hold the whole of what is
+    split over processes.
+    """
+    header: dict[str, Any] = {}
+    end = 0
+    names = _order(tensors)
+    for name in names:
+        dtype, shape = _describe(tensors, name)
+        start, end = end, end + shape.numel() * dtype.itemsize
+        header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(file, "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            tensor = tensors[name].detach().contiguous().cpu()
+            out.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def find_newest(folder: Path) -> Checkpoint | None:

@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
 from litebert.train.parallel import (
+    WholeTensors,
     accumulate_gradients,
     gather,
     gather_state,
@@ -199,18 +200,20 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "diagnostic_state": self.trainable.diagnostic_state,
         }
-        tensors = gather_state(self.trainable.module, self.ranks), self.optimizers.state()
+        tensors = gather_state(self.trainable.module), self.optimizers.state()
         self.ranks.do(lambda: self._write_checkpoint(metrics, tensors, state))
         self._saved = time.monotonic()
 
     def _write_checkpoint(
         self,
         metrics: MetricsLog | None,
-        tensors: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+        tensors: tuple[WholeTensors, WholeTensors],
         state: dict[str, Any],
     ) -> None:
-        """Write a checkpoint, in the main process."""
+        """Write a checkpoint in the main process; the others put its tensors together with it."""
         if metrics is None:
+            for part in tensors:
+                checkpoint.read_in_order(part)
             return
         metrics.sync()
         checkpoint.save(self.checkpoints, self.step, *tensors, state)

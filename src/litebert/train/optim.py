@@ -24,9 +24,9 @@ from litebert.model.blocks import Block
 from litebert.model.cpu import functions
 from litebert.train.muon import Muon
 from litebert.train.parallel import (
+    WholeTensors,
     broadcast_all,
     gather,
-    gather_all,
     get_local,
     is_split,
     slice_local,
@@ -357,16 +357,15 @@ class Optimizers:
         for param in self._split.values():
             param.grad = None
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> WholeTensors:
         """Return every state tensor by `<parameter name>.<state key>`: the live tensors, which the
-        next step changes. Where they are split, every process must ask for them, and gets whole
-        ones.
+        next step changes. Where they are split, they are whole where they are read.
         """
         for optimizer in self._optimizers:
             for param, state in optimizer.state.items():
                 for tensor in state.values() if param in self._owners else ():
                     self._ranks.broadcast(tensor, self._owners[param])
-        return gather_all(self._state, self._like, self._ranks)
+        return WholeTensors(self._state, self._like)
 
     def start(self, tensors: Mapping[str, Tensor] | None) -> int:
         """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros

@@ -170,27 +170,35 @@ def slice_local(full: Tensor, like: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else full[:0]
 
 
-def gather_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
-    """Gather the state dict of a module; see `gather_all`."""
-    state = module.state_dict()
-    return gather_all({name: get_local(tensor) for name, tensor in state.items()}, state, ranks)
-
-
-def gather_all(
-    parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
-) -> dict[str, Tensor]:
-    """Return tensors as they are, and whole ones in the main process for those that are split. All
-    processes must ask. Whole tensors are put together one at a time, in main memory, so that no
-    device holds more than one.
+class WholeTensors(Mapping[str, Tensor]):
+    """Tensors by name, whole in the main process. A split tensor is put together where it is read,
+    and not kept, so that no process holds more than one. All processes read the same names in the
+    same order.
     """
-    tensors = {}
-    for name, part in parts.items():
-        full = gather(part, like[name])
-        if not is_split(like[name]):
-            tensors[name] = full
-        elif ranks.main:
-            tensors[name] = full.cpu()
-    return tensors
+
+    def __init__(self, parts: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+        """`parts` are the rows here of tensors that are split as those of `like` are."""
+        self._parts, self._like = parts, like
+
+    def __getitem__(self, name: str) -> Tensor:
+        part, like = self._parts[name], self._like[name]
+        return gather(part, like).cpu() if is_split(like) else part
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def describe(self, name: str) -> tuple[torch.dtype, torch.Size]:
+        """Return the type and the whole shape of a tensor, without reading it."""
+        return self._parts[name].dtype, self._like[name].shape
+
+
+def gather_state(module: nn.Module) -> WholeTensors:
+    """Return the state dict of a module, whole where it is read."""
+    state = module.state_dict()
+    return WholeTensors({name: get_local(tensor) for name, tensor in state.items()}, state)
 
 
 def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
