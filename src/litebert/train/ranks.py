@@ -257,10 +257,9 @@ def join_group() -> Iterator[Ranks]:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
             raise RunError(
-                "another process of this run ended without a reason or did not answer for "
-                f"{wait.total_seconds() / 60:g} minutes (killed, out of memory, or cut off); give "
-                "the same command again, or torchrun --max-restarts, to continue from the newest "
-                "checkpoint"
+                "another process of this run ended, or did not answer for "
+                f"{wait.total_seconds() / 60:g} minutes; give the same command again, or torchrun "
+                "--max-restarts, to continue from the newest checkpoint"
             ) from error
         raise
     finally:
