@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,11 @@ import pytest
 
 from litebert.answer.model import load
 from litebert.cli import main
+from litebert.demo import unpack
 from litebert.interop.files import read_tensors
+from litebert.serve.served import Served
 from toys.finetuning import recipe_file
+from toys.serving import SOURCE, serving
 
 pytestmark = pytest.mark.thorough
 Run = Callable[..., tuple[int, str, str]]
@@ -142,7 +148,7 @@ def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -
 
 def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:
     answers, data = noisy / "sure.csv", noisy / "dev.csv"
-    words = ["predict", noisy / "run", "--input", data, "--keep", "label", "--out", answers]
+    words = ["predict", noisy / "run", "--input", data, "--keep", "label,text", "--out", answers]
     status, _, err = run(*map(str, words), "--min-precision", "0.9")
     assert status == 0
     assert "answers below the probability" in err
@@ -159,9 +165,50 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     assert scored["scores"]["accuracy"] == pytest.approx(right)
     assert scored["coverage"] == pytest.approx(len(sure) / 200)
 
+    # A service answers null for the same rows.
+    texts = [row["text"] for row in rows]
+    opening = {"device": "cpu", "exit_confidence": "auto", "threads": 1, "tokens": 4096}
+    served = Served(noisy / "run", {**opening, "min_precision": 0.9})
+    assert served.info()["min_precision"] == 0.9
+    replies = [json.loads(row.payload)["prediction"] for row in served.predict(texts)]
+    assert replies == [row["prediction"] or None for row in rows]
+
     status, out, err = run(*map(str, words), "--min-precision", "1.5")
     assert (status, out) == (2, "")
     assert "min_precision is 1.5" in err
+
+
+def test_a_service_answers_null_where_it_is_unsure(noisy: Path, tmp_path: Path) -> None:
+    with open(noisy / "dev.csv", newline="", encoding="utf-8") as file:
+        texts = [row["text"] for row in csv.DictReader(file)][:40]
+    expected = load(noisy / "run", min_precision=0.9).predict(texts)
+    assert None in [answer["prediction"] for answer in expected]
+    words = (f"noisy={noisy / 'run'}", "--min-precision", 0.9)
+    with serving(tmp_path, *words) as service, service.client() as client:
+        (model,) = client.get("/info").json()["models"]
+        replies = client.post("/predict", json={"inputs": texts}).json()["predictions"]
+    assert model["min_precision"] == 0.9
+    for reply, answer in zip(replies, expected, strict=True):
+        assert reply["prediction"] == answer["prediction"]
+        assert reply["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-4)
+
+
+def test_a_precision_that_no_served_model_has_is_refused(noisy: Path, tmp_path: Path) -> None:
+    pretrained = unpack(tmp_path / "models")["words"]
+    for model, precision, reason in (
+        (noisy / "run", "1.5", "min_precision is 1.5"),
+        (pretrained, "0.9", "--min-precision is of a model for classes or labels"),
+    ):
+        words = ["serve", str(model), "--min-precision", precision, "--port", "0"]
+        done = subprocess.run(
+            [sys.executable, "-m", "litebert", *words],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 2
+        assert reason in done.stderr
 
 
 def test_mistakes_are_counted_and_shown(noisy: Path, run: Run) -> None:

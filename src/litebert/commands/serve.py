@@ -50,6 +50,9 @@ class ServeArguments:
     exit_confidence: Literal["auto", "off"] | float = "auto"
     """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
+    min_precision: float | None = None
+    """Answer null where a model for classes or labels is unsure, as in litebert predict, such as
+    0.95."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1
@@ -121,6 +124,7 @@ def _make_settings(arguments: ServeArguments) -> Settings:
         arguments.batch_wait_ms / 1000,
         None if arguments.max_wait_ms is None else arguments.max_wait_ms / 1000,
         log_requests=log_requests,
+        min_precision=arguments.min_precision,
     )
 
 

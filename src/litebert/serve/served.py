@@ -55,6 +55,7 @@ class Served:
             device=settings["device"],
             exit_confidence=settings["exit_confidence"],
             threads=settings["threads"],
+            min_precision=settings.get("min_precision"),
         )
         self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
@@ -118,6 +119,7 @@ class Served:
             "width": self.width if "embed" in self.does else None,
             "layers": self.layers,
             "exits": self.exits,
+            "min_precision": self.model.min_precision if task is not None else None,
             "mask": self.tokenizer.get_token(self.tokenizer.mask_id)
             if "fill-mask" in self.does
             else None,

@@ -22,7 +22,7 @@ import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
 from litebert import hub
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ConfigError, ModelError, require
 from litebert.machine import count_cores
 from litebert.serve import logs
 from litebert.serve.app import make_application
@@ -62,6 +62,8 @@ class Settings:
     patience: float | None = None
     """Seconds that a request may have to wait; see `Queue`."""
     log_requests: bool = True
+    min_precision: float | None = None
+    """The precision of the answers of each fine-tuned model; see `load`."""
 
 
 def serve(settings: Settings) -> None:
@@ -126,6 +128,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
             "exit_confidence": settings.exit_confidence,
             "threads": threads,
             "tokens": settings.limits.tokens,
+            "min_precision": settings.min_precision,
         }
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
     try:
@@ -139,6 +142,11 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
                 engine=pool.info["engine"],
                 patience_ms=round(1000 * pool.queue.patience),
             )
+        is_known = any(pool.info["min_precision"] is not None for pool in pools.values())
+        require(
+            settings.min_precision is None or is_known,
+            "--min-precision is of a model for classes or labels, and none is served; leave it out",
+        )
         service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
         if settings.key is None and not ip_address(address).is_loopback:
             logs.event(
