@@ -37,11 +37,11 @@ def test_simulated_pairs_are_found_as_often_as_stated(seeds: int, level: float) 
 def test_more_seeds_see_less_and_more_comparisons_need_more() -> None:
     seen = [find_difference(seeds, 0.05) for seeds in (3, 5, 10, 20)]
     assert seen == sorted(seen, reverse=True)
-    one, many = make_power(5, 1, None), make_power(5, 6, None)
-    assert one is not None
+    single, many = make_power(5, 1, None), make_power(5, 6, None)
+    assert single is not None
     assert many is not None
-    assert one.spreads == pytest.approx(find_difference(5, compute_look_level(5, 5)))
-    assert many.spreads > one.spreads
+    assert single.spreads == pytest.approx(find_difference(5, compute_look_level(5, 5)))
+    assert many.spreads > single.spreads
     assert make_power(1, 1, None) is None
 
 
