@@ -54,7 +54,7 @@ class StudyArguments:
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
     page: Path | None = None
-    """A Markdown file to write as well; its picture is written beside it."""
+    """A Markdown file for the page of the study; its picture goes next to it."""
     forecast: bool = False
     """Only write the plan, and say what the study costs and which difference it sees. The same
     command without this option continues."""
