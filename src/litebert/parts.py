@@ -1,4 +1,4 @@
-"""Parts of a piece of work, `--part i/n`, which any machines do in any order.
+"""Parts of some work, `--part i/n`, which any machines do in any order.
 
     OUT.parts/1-of-4/ ...        what part 1 has made
     OUT.parts/1-of-4/part.json   its marker, written last: the part is finished
@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -38,7 +38,7 @@ _OPTION = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a piece of work."""
+    """One part of some work."""
 
     number: int
     """1 to `count`."""
@@ -70,10 +70,10 @@ class Part:
         return f"{self.number}-of-{self.count}"
 
     def has_turn(self, turn: int) -> bool:
-        """Return whether this part does piece `turn` of the work, from 0: every n-th is its own."""
+        """Return whether this part computes unit `turn` of the work, from 0: every n-th."""
         return turn % self.count == self.number - 1
 
-    def cut(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def cut_files(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return the stretch of bytes of this part in each file that it has some of, by the
         number of the file.
 
@@ -90,6 +90,22 @@ class Part:
                 stretches[index] = (low, high)
             begin += length
         return stretches
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The units of some work, numbered from 0, that are computed here: all, or those of a part."""
+
+    part: Part | None = None
+    finished: Container[int] = ()
+    """Units of the part that are computed already."""
+
+    def __contains__(self, turn: object) -> bool:
+        is_due = self.part is None or (isinstance(turn, int) and self.part.has_turn(turn))
+        return is_due and turn not in self.finished
+
+
+EVERY = Turns()
 
 
 def find_parts(out: str | Path) -> Path:
@@ -125,7 +141,7 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
 def make_identity(
     verb: str, settings: Mapping[str, Any], fingerprint: str, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the parts of one piece of work have in common.
+    """Return what the parts of the same work have in common.
 
     Args:
         settings: the options that decide what is written.
@@ -236,7 +252,7 @@ def _check_identity(identity: Any, path: Path, remedy: str) -> None:
 
 
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Say how a piece of work was made where it is not the wanted one; None where it is."""
+    """Say how some work was made where it is not the wanted work; None where it is."""
     if existing["verb"] != wanted["verb"]:
         return f"by litebert {existing['verb']}, not {wanted['verb']}"
     if existing["version"] != wanted["version"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,10 +15,17 @@ from litebert import progress
 from litebert.answer.exits import EarlyExit
 from litebert.answer.inputs import Columns, InputFile, expand, format_cells, open_input, read_rows
 from litebert.answer.model import Method, Model
+from litebert.answer.part_answers import (
+    count_rows,
+    make_answer_identity,
+    read_windows,
+    write_part,
+)
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
+from litebert.parts import EVERY, FinishedPart, Part, Turns
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
@@ -45,6 +53,7 @@ def predict_file(
     header: bool = True,
     encoding: str = "utf-8",
     explain: Method | None = None,
+    part: Part | None = None,
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
@@ -64,6 +73,7 @@ def predict_file(
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
         explain: adds `words`, how much each speaks for the answer, by this method.
+        part: answers only this part, into a folder beside `out`, for `merge`.
 
     Returns:
         The number of answers.
@@ -79,19 +89,74 @@ def predict_file(
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
     notes = Notes()
-    rows = _answer_rows(model, inputs, files, form, notes, explain)
+    rows = read_rows(inputs, task.files, notes)
+    if part is not None:
+        settings = {
+            "form": form,
+            "source_form": source_form,
+            "explain": explain,
+            "sources": list(map(str, files)),
+            **columns._asdict(),
+        }
+        identity = make_answer_identity("predict", model, settings, files, out)
+        counts = [0]
+        rows = count_rows(rows, counts)
+        written_count = write_part(
+            out,
+            part,
+            identity,
+            lambda turns: (
+                (list(window), None)
+                for window in _answer_windows(model, rows, files, form, notes, explain, turns)
+            ),
+            lambda: {
+                "rows": counts[0],
+                "form": form,
+                "separator": task.output.separator,
+                "first_file": files[0],
+            },
+        )
+        _log_notes(model.predictor, notes)
+        return written_count
+    windows = _answer_windows(model, rows, files, form, notes, explain)
+    records = itertools.chain.from_iterable(windows)
     with (
         report_partial(out, "answer") as written,
         progress.task("answering", total=_count_rows(files), unit="rows") as bar,
         open_output(out) as file,
     ):
-        counted = _count_written(rows, written, bar)
-        if form == "json":
-            _write_by_id(counted, file, files)
-        else:
-            write_records(counted, file, form, task.output.separator)
+        counted = _count_written(records, written, bar)
+        _write_answers(counted, file, form, task.output.separator, files[0])
     _log_notes(model.predictor, notes)
     return written.count
+
+
+def _write_answers(
+    records: Iterator[dict[str, Any]], file: TextIO, form: Form, separator: str, source: str
+) -> None:
+    """Write answers in a format.
+
+    Args:
+        source: the first file that was read, for a message.
+    """
+    if form == "json":
+        _write_by_id(records, file, source)
+    else:
+        write_records(records, file, form, separator)
+
+
+def merge_answers(out: str | Path, parts: Sequence[FinishedPart]) -> None:
+    """Write the answers of all parts in order.
+
+    Raises:
+        DataError: a part is damaged.
+        ConfigError: the file cannot be written.
+    """
+    marker = parts[0].marker
+    check_output(Path(out))
+    records = (record for window, _ in read_windows(parts) for record in window)
+    with atomic_text(Path(out)) as file:
+        _write_answers(records, file, marker["form"], marker["separator"], marker["first_file"])
 
 
 def _log_notes(predictor: Predictor, notes: Notes) -> None:
@@ -127,29 +192,32 @@ def _check_form(
         raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
 
 
-def _answer_rows(
+def _answer_windows(
     model: Model,
-    inputs: Iterator[InputFile],
+    rows: Iterator[Row[Any]],
     files: Sequence[str],
     form: Form,
     notes: Notes,
     explain: Method | None,
-) -> Iterator[dict[str, Any]]:
-    """Yield the record of each row: its file if there are several, its cells, the answer, and the
-    words that decided it if they are asked for.
+    turns: Turns = EVERY,
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Yield, for each window of rows, the record of each row: its file if there are several, its
+    cells, the answer, and the words that decided it if they are asked for.
     """
-    predictor = model.predictor
-    rows = read_rows(inputs, predictor.task.files, notes)
-    # Standard input and pipes may wait for somebody, who waits for the answer before.
-    can_read_ahead = all(Path(file).is_file() for file in files)
-    for row, answer in predictor.answer_rows(rows, ahead=can_read_ahead, notes=notes):
+
+    def make_record(row: Row[Any], answer: dict[str, Any]) -> dict[str, Any]:
         file = {"file": row.file} if len(files) > 1 else {}
         if explain is not None:
             words = model.explain_example(row.example, explain)
             answer["words"] = (
                 [asdict(word) for word in words] if form == "jsonl" else format_weights(words)
             )
-        yield {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
+        return {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
+
+    # Standard input and pipes may wait for somebody, who waits for the answer before.
+    can_read_ahead = all(Path(file).is_file() for file in files)
+    windows = model.predictor.answer_windows(rows, ahead=can_read_ahead, notes=notes, turns=turns)
+    return (itertools.starmap(make_record, window) for window in windows)
 
 
 def _count_written(
@@ -206,14 +274,13 @@ def open_all(
         yield source._replace(file=replace(source.file, optional=first_columns))
 
 
-def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequence[str]) -> None:
+def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, source: str) -> None:
     answers: dict[str, str] = {}
     try:
         for record in records:
             if "id" not in record:
                 raise ConfigError(
-                    f"{files[0]} has no ids for JSON; give --out a .jsonl or .csv file, "
-                    "or --keep id"
+                    f"{source} has no ids for JSON; give --out a .jsonl or .csv file, or --keep id"
                 )
             answers[str(record["id"])] = record["prediction"]
     finally:

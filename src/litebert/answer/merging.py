@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from litebert.answer.files import merge_answers
+from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
-from litebert.parts import FinishedPart, read_parts
+from litebert.parts import MARKER, FinishedPart, read_parts
 
 
 def merge(out: str | Path) -> list[FinishedPart]:
@@ -23,8 +26,17 @@ def merge(out: str | Path) -> list[FinishedPart]:
     """
     parts = read_parts(out)
     verb = parts[0].marker["identity"]["verb"]
-    if verb == "prepare":
-        merge_shards(out, parts)
-    else:
-        raise DataError(f"{parts[0].folder} is of litebert {verb}, which has no parts to merge")
+    if verb not in _MERGERS:
+        raise DataError(
+            f"{parts[0].folder / MARKER} was made by litebert {verb}, whose parts this version "
+            "cannot merge; merge them with the version that made them"
+        )
+    _MERGERS[verb](out, parts)
     return parts
+
+
+_MERGERS: Mapping[str, Callable[[str | Path, Sequence[FinishedPart]], object]] = {
+    "prepare": merge_shards,
+    "predict": merge_answers,
+    "embed": merge_vectors,
+}

@@ -23,6 +23,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import WordWeight, explain_by_occlusion
+from litebert.parts import EVERY, Turns
 from litebert.text.records import Notes, format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -112,13 +113,33 @@ class Predictor:
                 sources that never wait for somebody, as files are.
             notes: collects the notes of the task, such as texts that were cut.
         """
-        windows = self._encode_windows(rows, notes)
+        windows = self.answer_windows(rows, ahead=ahead, notes=notes)
+        return (answered for window in windows for answered in window)
+
+    def answer_windows(
+        self,
+        rows: Iterable[Row[Any]],
+        *,
+        ahead: bool = False,
+        notes: Notes | None = None,
+        turns: Turns = EVERY,
+    ) -> Iterator[Iterator[tuple[Row[Any], dict[str, Any]]]]:
+        """Yield the windows of rows that are computed together, as `answer_rows` does.
+
+        Args:
+            turns: the windows to answer. The rows of the others are only read.
+        """
+        windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
             for window, items in source:
-                examples = [row.example for row in window]
-                answers = self.answer_items(examples, items)
-                for row, entry in zip(window, answers, strict=True):
-                    yield row, self.task.record(entry.example, entry.answer) | entry.used
+                yield self._answer_window(window, items)
+
+    def _answer_window(
+        self, window: Sequence[Row[Any]], items: Sequence[Item]
+    ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
+        answers = self.answer_items([row.example for row in window], items)
+        for row, entry in zip(window, answers, strict=True):
+            yield row, self.task.record(entry.example, entry.answer) | entry.used
 
     def answer_items(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
         """Answer examples that the task has encoded as items."""
@@ -144,12 +165,12 @@ class Predictor:
             self.comparison.compare_answers(self, examples, items)
 
     def _encode_windows(
-        self, rows: Iterable[Row[Any]], notes: Notes | None
+        self, rows: Iterable[Row[Any]], notes: Notes | None, turns: Turns
     ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
         """Yield rows with their items: few at first, so that the first answers come soon, and then
         up to `WINDOW`.
         """
-        source, size = iter(rows), FIRST
+        source, size, turn = iter(rows), FIRST, 0
         fault: LitebertError | None = None
         coverage = Coverage(self.tokenizer)
         while fault is None:
@@ -158,14 +179,14 @@ class Predictor:
                 window.extend(islice(source, size))
             except LitebertError as error:
                 fault = error  # raised below, after the rows before it are answered
-            if window:
+            if window and turn in turns:
                 examples = [row.example for row in window]
                 items = self.task.encode(examples, self.tokenizer, self.length, notes)
                 coverage.add(row.ids for item in items for row in item.rows)
                 yield window, items
             if len(window) < size:
                 break
-            size = min(2 * size, WINDOW)
+            size, turn = min(2 * size, WINDOW), turn + 1
         coverage.warn()
         if fault is not None:
             raise fault

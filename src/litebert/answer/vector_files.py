@@ -30,11 +30,18 @@ from litebert.answer.files import (
 )
 from litebert.answer.inputs import Columns, format_cells, read_rows
 from litebert.answer.model import Model
+from litebert.answer.part_answers import (
+    count_rows,
+    make_answer_identity,
+    read_windows,
+    write_part,
+)
 from litebert.answer.vectors import CHUNK
 from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
+from litebert.parts import EVERY, FinishedPart, Part, Turns
 from litebert.storage import (
     atomic_text,
     atomic_write,
@@ -69,6 +76,7 @@ def embed_file(
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
+    part: Part | None = None,
 ) -> int:
     """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
     other arguments and the errors.
@@ -77,6 +85,7 @@ def embed_file(
         out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
             when they are whole; otherwise JSON Lines with `vector`.
         dtype: type of the numbers; for int8 see the top of this file.
+        part: writes only this part, into a folder beside `out`, for `merge`.
     """
     _check_output(out, dtype, keep)
     encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
@@ -84,19 +93,59 @@ def embed_file(
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
 
+    counts = [0]
+
     def rows() -> Iterator[Row[str]]:
-        for row in read_rows(inputs, task.files, Notes()):
+        for row in count_rows(read_rows(inputs, task.files, Notes()), counts):
             file = {"file": row.file} if len(files) > 1 else {}
             cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
             yield Row(row.example.text, {**file, **cells})
 
     coverage = Coverage(encoder.tokenizer)
     is_ahead = all(Path(file).is_file() for file in files)
-    chunks = encoder.encode_rows(rows(), ahead=is_ahead, coverage=coverage)
-    blocks: Iterator[Block] = (
-        (vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks
-    )
-    return _write_vectors(out, blocks, encoder.width, dtype, coverage)
+
+    def compute(turns: Turns) -> Iterator[Block]:
+        chunks = encoder.encode_rows(rows(), ahead=is_ahead, coverage=coverage, turns=turns)
+        return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
+
+    try:
+        if part is None:
+            return _write_vectors(out, compute(EVERY), encoder.width, dtype)
+        settings = {
+            "pooling": encoder.settings.pooling,
+            "normalized": encoder.settings.normalized,
+            "width": encoder.width,
+            "dtype": dtype,
+            "source_form": source_form,
+            "sources": files,
+            **columns._asdict(),
+        }
+        return write_part(
+            out,
+            part,
+            make_answer_identity("embed", model, settings, files, out),
+            lambda turns: ((cells, vectors) for vectors, cells in compute(turns)),
+            lambda: {"rows": counts[0], "width": encoder.width, "dtype": dtype},
+        )
+    finally:
+        coverage.warn()
+
+
+def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
+    """Write the vectors of all parts in order.
+
+    Raises:
+        DataError: a part is damaged.
+        ConfigError: the file cannot be written.
+    """
+    marker = parts[0].marker
+
+    def blocks() -> Iterator[Block]:
+        for cells, vectors in read_windows(parts):
+            assert vectors is not None
+            yield vectors, cells
+
+    _write_vectors(out, blocks(), marker["width"], marker["dtype"])
 
 
 def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -> None:
@@ -120,12 +169,10 @@ def _write_vectors(
     blocks: Iterator[Block],
     width: int,
     dtype: DType,
-    coverage: Coverage,
 ) -> int:
     """Write vectors in the format of the output's suffix, and return how many there were."""
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
     with ExitStack() as stack:
-        stack.callback(coverage.warn)
         if dtype == "int8":
             assert isinstance(out, (str, Path))
             check_output(Path(out))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_r
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
 from litebert.interop.sentence_modules import VectorSettings
+from litebert.parts import EVERY, Turns
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -84,7 +85,12 @@ class SentenceEncoder:
     """Compares a runtime of fewer bits with float32 on the first rows."""
 
     def encode_rows(
-        self, rows: Iterable[Row[str]], *, ahead: bool = False, coverage: Coverage | None = None
+        self,
+        rows: Iterable[Row[str]],
+        *,
+        ahead: bool = False,
+        coverage: Coverage | None = None,
+        turns: Turns = EVERY,
     ) -> Iterator[tuple[list[Row[str]], NDArray[np.float32]]]:
         """Yield up to `CHUNK` rows at a time with the vectors of their texts, (n, H), in order.
 
@@ -94,9 +100,10 @@ class SentenceEncoder:
             ahead: read and tokenize the next texts while these are computed, in a thread. For
                 sources that never wait for somebody, as files are.
             coverage: counts the tokens that are read.
+            turns: the chunks to compute. The rows of the others are only read.
         """
         truncated = 0
-        chunks = self._chunks(iter(rows))
+        chunks = self._chunks(iter(rows), turns)
         with (
             progress.task("encoding", unit="texts") as bar,
             closing(in_advance(chunks) if ahead else chunks) as source,
@@ -124,12 +131,15 @@ class SentenceEncoder:
             return self._vectors(rows, bar)
 
     def _chunks(
-        self, rows: Iterator[Row[str]]
+        self, rows: Iterator[Row[str]], turns: Turns
     ) -> Generator[tuple[list[Row[str]], list[EncodedRow], int], None, None]:
         """Yield up to `CHUNK` rows at a time, with their tokens and how many were truncated."""
-        while chunk := list(islice(rows, CHUNK)):
-            texts = [row.example for row in chunk]
-            yield chunk, *build_single_rows(self.tokenizer, texts, self.length)
+        for turn in count():
+            if not (chunk := list(islice(rows, CHUNK))):
+                return
+            if turn in turns:
+                texts = [row.example for row in chunk]
+                yield chunk, *build_single_rows(self.tokenizer, texts, self.length)
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         vectors = np.zeros((len(rows), self.width), np.float32)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -15,6 +15,9 @@ from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.errors import ConfigError, DataError
 from litebert.storage import is_written_into
+
+if TYPE_CHECKING:
+    from litebert.parts import Part
 
 log = logging.getLogger("litebert")
 
@@ -48,6 +51,20 @@ class Reading:
     torch. litebert doctor --engines MODEL measures them."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Answer one of N parts on this machine, such as 1/4; litebert merge makes the file of all."""
+
+    def parse_part(self) -> Part | None:
+        """The part, if the work is divided."""
+        from litebert.parts import Part
+
+        return None if self.part is None else Part.parse(self.part)
+
+    def end_part(self, part: Part, count: str) -> None:
+        """Say where a part is, and how to merge."""
+        from litebert.parts import find_parts
+
+        console.ending(f"{count} to {find_parts(self.out) / part.name}", ("merge", self.out))
 
     @property
     def kept_columns(self) -> list[str]:
@@ -84,7 +101,7 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    form = _choose_format(arguments)
+    form, part = _choose_format(arguments), arguments.parse_part()
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -104,7 +121,11 @@ def predict(words: list[str]) -> int:
         header=arguments.header,
         encoding=arguments.encoding,
         explain=arguments.explain,
+        part=part,
     )
+    if part is not None:
+        arguments.end_part(part, format_count(count, "answer"))
+        return 0
     console.ending(
         None if arguments.out == "-" else f"{format_count(count, 'answer')} to {arguments.out}"
     )
@@ -172,7 +193,7 @@ def embed(words: list[str]) -> int:
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import format_count
 
-    output = Path(arguments.out)
+    output, part = Path(arguments.out), arguments.parse_part()
     # A device or a pipe takes JSON Lines, so its suffix is not checked.
     is_file = arguments.out != "-" and not is_written_into(output)
     if is_file and output.suffix.lower() not in SUFFIXES:
@@ -194,7 +215,11 @@ def embed(words: list[str]) -> int:
         keep=arguments.kept_columns,
         header=arguments.header,
         encoding=arguments.encoding,
+        part=part,
     )
+    if part is not None:
+        arguments.end_part(part, format_count(count, "vector"))
+        return 0
     scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
     console.ending(
         None

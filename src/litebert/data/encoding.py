@@ -22,11 +22,11 @@ class Texts:
     """Facts of the texts of consecutive documents (documents,), which a part keeps for `merge`."""
 
     digests: npt.NDArray[np.uint8]
-    """(documents, 16), as `hash_text` gives them."""
+    """Hashes of `hash_text`, (documents, 16)."""
     sizes: npt.NDArray[np.int32]
     """Bytes."""
     words: npt.NDArray[np.int32]
-    """As `count_words` counts them."""
+    """Words, counted by `count_words`."""
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,8 @@ def prepare_part(
 ) -> Path:
     """Prepare one part of `sources`, `i/n`, on any machine, for `merge` to make the set `out` of.
 
-    The other arguments are those of `prepare`, and the same for all parts. The same call again
-    continues an unfinished part, or returns at once.
+    All parts take equal arguments, which `prepare` explains. The same call again continues an
+    unfinished part, or returns at once.
 
     Returns:
         The folder of the part, in `out`.parts.

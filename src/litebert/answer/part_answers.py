@@ -1,0 +1,205 @@
+"""The answers and vectors of a part, window by window, and all parts merged in order.
+
+    answers.csv.parts/2-of-4/windows.jsonl    one line for each finished window of the part
+
+A window is the rows that one run computes together: with other neighbors, a row would be padded
+otherwise, and its numbers would differ in the last bits. So window w belongs to part w modulo n. A
+part reads all rows, and computes its windows only. A line that a crash tore is cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.model import Model
+from litebert.errors import ConfigError, DataError
+from litebert.interop.loaded import Unread
+from litebert.parts import (
+    FinishedPart,
+    Part,
+    Turns,
+    finish_part,
+    is_finished,
+    lock_part,
+    make_identity,
+    read_marker,
+)
+
+FILE = "windows.jsonl"
+Window = tuple[list[dict[str, Any]], NDArray[np.float32] | None]
+"""The records of some rows, and their vectors (n, D) if they have any."""
+T = TypeVar("T")
+
+
+def write_part(
+    out: Any,
+    part: Part,
+    identity: Mapping[str, Any],
+    compute: Callable[[Turns], Iterator[Window]],
+    describe: Callable[[], Mapping[str, Any]],
+) -> int:
+    """Compute the windows of a part that are missing, and finish it.
+
+    Args:
+        out: the output of all parts.
+        compute: yields the windows that it is asked for, in order.
+        describe: tells, after the last row is read, what the marker holds for `merge`: `rows`, the
+            number of all rows, among it.
+
+    Returns:
+        The rows of the part.
+
+    Raises:
+        ConfigError: the output is no file, or the part is of other work.
+        DataError: another process works on the part.
+    """
+    with lock_part(out, part, identity) as folder:
+        if not is_finished(folder):
+            path = folder / FILE
+            finished = _read_finished(path)
+            turns = Turns(part, finished)
+            numbers = (number for number in itertools.count() if number in turns)
+            with open(path, "ab") as file:
+                for number, (records, vectors) in zip(numbers, compute(turns), strict=False):
+                    file.write(_format_line(number, records, vectors))
+                    file.flush()
+                    os.fsync(file.fileno())
+                    finished[number] = len(records)
+            count = sum(finished.values())
+            finish_part(folder, part, identity, files=[FILE], count=count, **describe())
+        return int(read_marker(folder)["count"])
+
+
+def count_rows(rows: Iterable[T], counts: list[int]) -> Iterator[T]:
+    """Yield rows, and count them in the first element of `counts`."""
+    for row in rows:
+        counts[0] += 1
+        yield row
+
+
+def make_answer_identity(
+    verb: str, model: Model, settings: Mapping[str, Any], files: Sequence[str], out: Any
+) -> dict[str, Any]:
+    """Return the identity of answers of a model to files.
+
+    Raises:
+        ConfigError: the output is no file, or an input is read only once.
+    """
+    if not isinstance(out, (str, Path)):
+        raise ConfigError("a part is written beside the output of all; give --out a file")
+    choices = {
+        name: getattr(model, name)
+        for name in ("engine", "device", "exit_confidence", "min_precision")
+    }
+    return make_identity(verb, {**settings, **choices}, fingerprint_model(model), files)
+
+
+def fingerprint_model(model: Model) -> str:
+    """Return the sha256 (hex) of a model: its weights, or its graph, its task and its tokenizer."""
+    words = "" if model.tokenizer is None else model.tokenizer.fingerprint
+    digest = hashlib.sha256(json.dumps([dict(model.task), words], sort_keys=True).encode())
+    if isinstance(model.network, Unread):
+        for path in sorted(model.path.iterdir()):
+            if path.is_file() and ".onnx" in path.name:
+                digest.update(path.read_bytes())
+    else:
+        from litebert.train.teacher import compute_fingerprint  # an exported model has no torch
+
+        digest.update(compute_fingerprint(model).encode())
+    return digest.hexdigest()
+
+
+def _format_line(
+    number: int, records: list[dict[str, Any]], vectors: NDArray[np.float32] | None
+) -> bytes:
+    line: dict[str, Any] = {"window": number, "records": records}
+    if vectors is not None:
+        line["width"] = vectors.shape[1]
+        line["vectors"] = base64.b64encode(vectors.astype("<f4").tobytes()).decode()
+    return json.dumps(line).encode() + b"\n"
+
+
+def _parse_line(line: bytes) -> tuple[int, Window]:
+    """Read a line.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is torn.
+    """
+    if not line.endswith(b"\n"):
+        raise ValueError("the line has no end")
+    content = json.loads(line)
+    vectors = None
+    if "vectors" in content:
+        data = base64.b64decode(content["vectors"])
+        vectors = np.frombuffer(data, "<f4").reshape(-1, content["width"])
+    return int(content["window"]), (content["records"], vectors)
+
+
+def _read_finished(path: Path) -> dict[int, int]:
+    """Return the rows of each finished window, after a torn line is cut off."""
+    finished: dict[int, int] = {}
+    end = 0
+    with open(path, "a+b") as file:
+        file.seek(0)
+        for line in file:
+            try:
+                number, (records, _) = _parse_line(line)
+            except (ValueError, KeyError, TypeError):
+                break
+            finished[number] = len(records)
+            end += len(line)
+        file.truncate(end)
+    return finished
+
+
+def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
+    """Yield the windows of all parts in order, in constant memory.
+
+    Raises:
+        DataError: a part is damaged, or read other rows than the others.
+    """
+    rows = [part.marker.get("rows") for part in parts]
+    for part, count in zip(parts, rows, strict=True):
+        if count != rows[0]:
+            raise DataError(
+                f"part {part.part} ({part.folder}) read {count} rows, and part {parts[0].part} "
+                f"read {rows[0]}; delete {part.folder} and run its command again"
+            )
+    total = 0
+    lines = [_read_lines(part) for part in parts]
+    for number in itertools.count():
+        part, window = parts[number % len(parts)], next(lines[number % len(parts)], None)
+        if window is None:
+            break
+        if window[0] != number:
+            raise _make_damage_error(part)
+        total += len(window[1][0])
+        yield window[1]
+    if total != rows[0]:
+        raise _make_damage_error(part)
+
+
+def _read_lines(part: FinishedPart) -> Iterator[tuple[int, Window]]:
+    with open(part.open_file(FILE), "rb") as file:
+        for line in file:
+            try:
+                yield _parse_line(line)
+            except (ValueError, KeyError, TypeError):
+                raise _make_damage_error(part) from None
+
+
+def _make_damage_error(part: FinishedPart) -> DataError:
+    return DataError(
+        f"{part.folder / FILE} of part {part.part} is damaged; delete {part.folder} and run its "
+        "command again"
+    )

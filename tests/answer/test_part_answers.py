@@ -1,0 +1,275 @@
+"""Answers and vectors in parts: merged, the file that one run writes, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import litebert
+from commands.test_answers import made
+from litebert.answer import part_answers, predicting, vectors
+from litebert.answer.files import predict_file
+from litebert.answer.model import load
+from litebert.answer.vector_files import embed_file
+from litebert.errors import ConfigError, DataError, LitebertError
+from litebert.parts import Part
+from toys.refusals import refused
+
+Run = Callable[..., tuple[int, str, str]]
+WORDS = ["bado", "toto", "kumi", "mimi", "lala", "so", "ti", "fa", "la"]
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts") / "classifier"
+    task = {"task": "table", "problem": "classes", "pair": False}
+    return made(folder, tiny_tokenizer, "sequence", 3, ("ja", "nein", "so"), **task)
+
+
+@pytest.fixture(scope="module")
+def tagger(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts") / "tagger"
+    return made(folder, tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X"))
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A hundred rows of texts of many lengths."""
+    path, draw = tmp_path / "rows.csv", random.Random(5)
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text"])
+        for number in range(100):
+            text = " ".join(draw.choices(WORDS, k=draw.randint(1, 40)))
+            writer.writerow([number, text + (', "quoted"\nline' if number % 7 == 0 else "")])
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicting, "FIRST", 3)
+    monkeypatch.setattr(predicting, "WINDOW", 12)
+    monkeypatch.setattr(vectors, "CHUNK", 8)
+
+
+def shuffle_parts(count: int) -> list[Part]:
+    numbers = random.Random(count).sample(range(1, count + 1), count)
+    return [Part(number, count) for number in numbers]
+
+
+PLAIN, EXPLAINED = {"keep": ("all",)}, {"keep": ("id",), "explain": "occlusion"}
+
+
+@pytest.mark.parametrize(
+    ("count", "form", "options"),
+    [(count, "csv", PLAIN) for count in (1, 2, 3, 5, 20)] + [(2, "jsonl", EXPLAINED)],
+)
+def test_merged_answers_are_those_of_one_run(
+    classifier: Path, rows: Path, tmp_path: Path, count: int, form: Any, options: Any
+) -> None:
+    model = load(classifier)
+    single, out = tmp_path / f"single.{form}", tmp_path / f"out.{form}"
+    predict_file(model, rows, single, form=form, **options)
+    counts = [
+        predict_file(model, rows, out, form=form, part=part, **options)
+        for part in shuffle_parts(count)
+    ]
+    assert sum(counts) == 100
+    assert not out.exists()
+    litebert.merge(out)
+    assert out.read_bytes() == single.read_bytes()
+
+
+def test_merged_tags_of_several_files(tagger: Path, tmp_path: Path) -> None:
+    draw = random.Random(2)
+    for name, count in (("a.txt", 10), ("b.txt", 1), ("c.txt", 30)):
+        lines = [" ".join(draw.choices(WORDS, k=draw.randint(1, 9))) for _ in range(count)]
+        (tmp_path / name).write_text("\n".join(lines))
+    model, files = load(tagger), [tmp_path / f"{name}.txt" for name in "abc"]
+    for form in ("csv", "jsonl"):
+        single, out = tmp_path / f"single.{form}", tmp_path / f"out.{form}"
+        predict_file(model, files, single, form=form)
+        for part in shuffle_parts(3):
+            predict_file(model, files, out, form=form, part=part)
+        litebert.merge(out)
+        assert out.read_bytes() == single.read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        (".npy", {}),
+        (".npy", {"dtype": "int8"}),
+        (".parquet", {"keep": ("id",), "dtype": "int8"}),
+        (".jsonl", {"keep": ("all",), "normalize": True, "size": 5}),
+    ],
+)
+def test_merged_vectors_are_those_of_one_run(
+    classifier: Path, rows: Path, tmp_path: Path, count: int, suffix: str, options: Any
+) -> None:
+    model = load(classifier)
+    single, out = tmp_path / f"single{suffix}", tmp_path / f"out{suffix}"
+    embed_file(model, rows, single, **options)
+    for part in shuffle_parts(count):
+        embed_file(model, rows, out, part=part, **options)
+    litebert.merge(out)
+    assert out.read_bytes() == single.read_bytes()
+    if options.get("dtype") == "int8":
+        scales = [path.with_suffix(".scale.npy").read_bytes() for path in (single, out)]
+        assert scales[0] == scales[1]
+
+
+def test_a_finished_part_computes_nothing_again(
+    classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out, part = load(classifier), tmp_path / "out.csv", Part(2, 3)
+    count = predict_file(model, rows, out, part=part)
+    monkeypatch.setattr(predicting.Predictor, "answer_windows", None)
+    assert predict_file(model, rows, out, part=part) == count
+
+
+def stop_after(windows: int) -> Any:
+    """A machine that stops after some windows."""
+    computed: list[int] = []
+    answer = predicting.Predictor.answer_items
+
+    def stop(self: Any, examples: Any, items: Any) -> Any:
+        if len(computed) == windows:
+            raise DataError("the machine stops")
+        computed.append(len(examples))
+        return answer(self, examples, items)
+
+    return stop
+
+
+def test_a_part_continues_after_its_last_whole_window(
+    classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = load(classifier), tmp_path / "out.csv"
+    predict_file(model, rows, tmp_path / "single.csv")
+    for number in (1, 2):
+        path = tmp_path / "out.csv.parts" / f"{number}-of-2" / part_answers.FILE
+        with monkeypatch.context() as patch:
+            patch.setattr(predicting.Predictor, "answer_items", stop_after(2))
+            with pytest.raises(LitebertError, match="stops"):
+                predict_file(model, rows, out, part=Part(number, 2))
+        whole = path.read_bytes()
+        path.write_bytes(whole + b'{"window": 8, "rec')
+        predict_file(model, rows, out, part=Part(number, 2))
+        assert path.read_bytes().startswith(whole)
+    litebert.merge(out)
+    assert out.read_bytes() == (tmp_path / "single.csv").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["flip", "lost", "missing"])
+def test_damaged_parts_are_refused_and_the_output_stays(
+    classifier: Path, rows: Path, tmp_path: Path, damage: str
+) -> None:
+    model, out = load(classifier), tmp_path / "out.csv"
+    for part in shuffle_parts(2):
+        predict_file(model, rows, out, part=part)
+    out.write_text("before")
+    folder = tmp_path / "out.csv.parts" / "2-of-2"
+    path = folder / part_answers.FILE
+    if damage == "missing":
+        path.unlink()
+    elif damage == "flip":
+        path.write_bytes(path.read_bytes().replace(b"ja", b"je", 1))
+    else:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with refused(DataError, "part 2/2", path, folder):
+        litebert.merge(out)
+    assert out.read_text() == "before"
+
+
+def test_parts_of_other_work_are_refused(
+    classifier: Path, tagger: Path, tiny_tokenizer: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.csv"
+    predict_file(load(classifier), rows, out, part=Part(1, 2))
+    folder = tmp_path / "out.csv.parts" / "1-of-2"
+    with refused(ConfigError, folder, "another model"):
+        predict_file(load(tagger), rows, out, part=Part(1, 2))
+    with refused(ConfigError, folder, "form='csv'", "'jsonl'"):
+        predict_file(load(classifier), rows, out, part=Part(1, 2), form="jsonl")
+    with refused(ConfigError, folder, "predict", "embed"):
+        embed_file(load(classifier), rows, out, part=Part(1, 2))
+    with refused(DataError, "part 2/2", "missing", "--part 2/2"):
+        litebert.merge(out)
+    rows.write_text(rows.read_text() + "100,bado\n")
+    predict_file(load(classifier), rows, out, part=Part(2, 2))
+    with refused(DataError, "part 2/2", "another input", folder.with_name("2-of-2")):
+        litebert.merge(out)
+
+
+def test_the_commands(classifier: Path, rows: Path, tmp_path: Path, run: Run) -> None:
+    arguments = ("predict", classifier, "--input", rows)
+    assert run(*arguments, "--out", tmp_path / "single.csv")[0] == 0
+    out = tmp_path / "out.csv"
+    for number in (2, 1):
+        status, _, err = run(*arguments, "--out", out, "--part", f"{number}/2")
+        assert status == 0, err
+        assert f"merge {out}" in err
+    assert run("merge", out)[0] == 0
+    assert out.read_bytes() == (tmp_path / "single.csv").read_bytes()
+    for wrong, place in (
+        (("--out", out, "--part", "3/2"), "3/2"),
+        (("--part", "1/2"), "--out"),
+    ):
+        status, _, err = run(*arguments, *wrong)
+        assert status == 2
+        assert place in err
+    status, _, err = run("predict", classifier, "--out", tmp_path / "x.csv", "--part", "1/2")
+    assert status == 2
+    assert "standard input" in err
+
+
+ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))
+"""Rows of the slow test; a million stands in the issue."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_parts_that_are_killed_give_the_file_of_one_run(
+    classifier: Path, tmp_path: Path, verb: str
+) -> None:
+    rows, draw = tmp_path / "rows.jsonl", random.Random(1)
+    with open(rows, "w") as file:
+        for _ in range(ROWS):
+            text = " ".join(draw.choices(WORDS, k=draw.randint(1, 8)))
+            file.write(json.dumps({"text": text}) + "\n")
+    suffix = "csv" if verb == "predict" else "npy"
+    single, out = tmp_path / f"single.{suffix}", tmp_path / f"out.{suffix}"
+
+    def start(*options: object) -> subprocess.Popen[bytes]:
+        words = ("-m", "litebert", verb, classifier, "--input", rows, *options, "--quiet")
+        return subprocess.Popen([sys.executable, *map(str, words)])
+
+    assert start("--out", single).wait() == 0
+    killed = 0
+    for number in (3, 1, 4, 2):
+        options = ("--out", out, "--part", f"{number}/4")
+        path = tmp_path / f"{out.name}.parts" / f"{number}-of-4" / part_answers.FILE
+        if number in (1, 2):
+            process = start(*options)
+            while process.poll() is None and not (path.exists() and path.stat().st_size):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+            killed += process.wait() == -signal.SIGKILL
+            assert not path.with_name("part.json").exists()
+        assert start(*options).wait() == 0
+    assert killed == 2
+    litebert.merge(out)
+    assert out.read_bytes() == single.read_bytes()
