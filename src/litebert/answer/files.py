@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -88,47 +88,85 @@ def predict_file(
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
-    notes = Notes()
-    rows = read_rows(inputs, task.files, notes)
-    if part is not None:
-        settings = {
-            "form": form,
-            "source_form": source_form,
-            "explain": explain,
-            "sources": list(map(str, files)),
-            **columns._asdict(),
-        }
-        identity = make_answer_identity("predict", model, settings, files, out)
-        counts = [0]
-        rows = count_rows(rows, counts)
-        written_count = write_part(
-            out,
-            part,
-            identity,
-            lambda turns: (
-                (list(window), None)
-                for window in _answer_windows(model, rows, files, form, notes, explain, turns)
-            ),
-            lambda: {
-                "rows": counts[0],
-                "form": form,
-                "separator": task.output.separator,
-                "first_file": files[0],
-            },
+    work = _Answering(model, files, form, explain, Notes())
+    rows = read_rows(inputs, task.files, work.notes)
+    if part is None:
+        count = _write_all(work, rows, out)
+    else:
+        settings = {"form": form, "source_form": source_form, "explain": explain}
+        count = _write_part(work, rows, out, part, {**settings, **columns._asdict()})
+    _log_notes(model.predictor, work.notes)
+    return count
+
+
+@dataclass(frozen=True)
+class _Answering:
+    """A model with the files that it answers, and how."""
+
+    model: Model
+    files: Sequence[str]
+    form: Form
+    explain: Method | None
+    notes: Notes
+
+    def answer_windows(
+        self, rows: Iterator[Row[Any]], turns: Turns = EVERY
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield, for each window of rows, the record of each row."""
+        # Standard input and pipes may wait for somebody, who waits for the answer before.
+        can_read_ahead = all(Path(file).is_file() for file in self.files)
+        windows = self.model.predictor.answer_windows(
+            rows, ahead=can_read_ahead, notes=self.notes, turns=turns
         )
-        _log_notes(model.predictor, notes)
-        return written_count
-    windows = _answer_windows(model, rows, files, form, notes, explain)
-    records = itertools.chain.from_iterable(windows)
+        return (itertools.starmap(self._make_record, window) for window in windows)
+
+    def _make_record(self, row: Row[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        """Return the record of a row: its file if there are several, its cells, the answer, and the
+        words that decided it if they are asked for.
+        """
+        file = {"file": row.file} if len(self.files) > 1 else {}
+        if self.explain is not None:
+            words = self.model.explain_example(row.example, self.explain)
+            answer["words"] = (
+                [asdict(word) for word in words] if self.form == "jsonl" else format_weights(words)
+            )
+        cells = format_cells(row.extras, {**file, **answer}, row.file, self.form)
+        return {**file, **cells, **answer}
+
+
+def _write_all(work: _Answering, rows: Iterator[Row[Any]], out: str | Path | TextIO) -> int:
+    """Answer all rows, and return how many there are."""
     with (
         report_partial(out, "answer") as written,
-        progress.task("answering", total=_count_rows(files), unit="rows") as bar,
+        progress.task("answering", total=_count_rows(work.files), unit="rows") as bar,
         open_output(out) as file,
     ):
+        records = itertools.chain.from_iterable(work.answer_windows(rows))
         counted = _count_written(records, written, bar)
-        _write_answers(counted, file, form, task.output.separator, files[0])
-    _log_notes(model.predictor, notes)
+        separator = work.model.predictor.task.output.separator
+        _write_answers(counted, file, work.form, separator, work.files[0])
     return written.count
+
+
+def _write_part(
+    work: _Answering,
+    rows: Iterator[Row[Any]],
+    out: str | Path | TextIO,
+    part: Part,
+    settings: Mapping[str, Any],
+) -> int:
+    """Answer the rows of a part, and return how many there are."""
+    counts = [0]
+    counted = count_rows(rows, counts)
+    separator = work.model.predictor.task.output.separator
+    facts = {"form": work.form, "separator": separator, "first_file": work.files[0]}
+    return write_part(
+        out,
+        part,
+        make_answer_identity("predict", work.model, settings, work.files, out),
+        lambda turns: ((list(window), None) for window in work.answer_windows(counted, turns)),
+        lambda: {"rows": counts[0], **facts},
+    )
 
 
 def _write_answers(
@@ -190,34 +228,6 @@ def _check_form(
             Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
         )
         raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
-
-
-def _answer_windows(
-    model: Model,
-    rows: Iterator[Row[Any]],
-    files: Sequence[str],
-    form: Form,
-    notes: Notes,
-    explain: Method | None,
-    turns: Turns = EVERY,
-) -> Iterator[Iterator[dict[str, Any]]]:
-    """Yield, for each window of rows, the record of each row: its file if there are several, its
-    cells, the answer, and the words that decided it if they are asked for.
-    """
-
-    def make_record(row: Row[Any], answer: dict[str, Any]) -> dict[str, Any]:
-        file = {"file": row.file} if len(files) > 1 else {}
-        if explain is not None:
-            words = model.explain_example(row.example, explain)
-            answer["words"] = (
-                [asdict(word) for word in words] if form == "jsonl" else format_weights(words)
-            )
-        return {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
-
-    # Standard input and pipes may wait for somebody, who waits for the answer before.
-    can_read_ahead = all(Path(file).is_file() for file in files)
-    windows = model.predictor.answer_windows(rows, ahead=can_read_ahead, notes=notes, turns=turns)
-    return (itertools.starmap(make_record, window) for window in windows)
 
 
 def _count_written(

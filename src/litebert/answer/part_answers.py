@@ -101,7 +101,8 @@ def make_answer_identity(
         name: getattr(model, name)
         for name in ("engine", "device", "exit_confidence", "min_precision")
     }
-    return make_identity(verb, {**settings, **choices}, fingerprint_model(model), files)
+    settings = {**settings, **choices, "sources": list(files)}
+    return make_identity(verb, settings, fingerprint_model(model), files)
 
 
 def fingerprint_model(model: Model) -> str:

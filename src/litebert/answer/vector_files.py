@@ -14,6 +14,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, TextIO
@@ -28,7 +29,7 @@ from litebert.answer.files import (
     open_output,
     report_partial,
 )
-from litebert.answer.inputs import Columns, format_cells, read_rows
+from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
 from litebert.answer.model import Model
 from litebert.answer.part_answers import (
     count_rows,
@@ -36,7 +37,7 @@ from litebert.answer.part_answers import (
     read_windows,
     write_part,
 )
-from litebert.answer.vectors import CHUNK
+from litebert.answer.vectors import CHUNK, SentenceEncoder
 from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
@@ -93,42 +94,57 @@ def embed_file(
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
 
-    counts = [0]
-
-    def rows() -> Iterator[Row[str]]:
-        for row in count_rows(read_rows(inputs, task.files, Notes()), counts):
-            file = {"file": row.file} if len(files) > 1 else {}
-            cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
-            yield Row(row.example.text, {**file, **cells})
-
-    coverage = Coverage(encoder.tokenizer)
-    is_ahead = all(Path(file).is_file() for file in files)
-
-    def compute(turns: Turns) -> Iterator[Block]:
-        chunks = encoder.encode_rows(rows(), ahead=is_ahead, coverage=coverage, turns=turns)
-        return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
-
+    work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
+    rows = work.read(inputs)
     try:
         if part is None:
-            return _write_vectors(out, compute(EVERY), encoder.width, dtype)
-        settings = {
-            "pooling": encoder.settings.pooling,
-            "normalized": encoder.settings.normalized,
-            "width": encoder.width,
-            "dtype": dtype,
-            "source_form": source_form,
-            "sources": files,
-            **columns._asdict(),
-        }
+            return _write_vectors(out, work.encode(rows), encoder.width, dtype)
+        settings = {"dtype": dtype, "source_form": source_form, **columns._asdict()}
+        identity = make_answer_identity("embed", model, {**settings, **work.choices}, files, out)
+        counts = [0]
+        counted = count_rows(rows, counts)
         return write_part(
             out,
             part,
-            make_answer_identity("embed", model, settings, files, out),
-            lambda turns: ((cells, vectors) for vectors, cells in compute(turns)),
+            identity,
+            lambda turns: ((cells, vectors) for vectors, cells in work.encode(counted, turns)),
             lambda: {"rows": counts[0], "width": encoder.width, "dtype": dtype},
         )
     finally:
-        coverage.warn()
+        work.coverage.warn()
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """An encoder with the files that it reads."""
+
+    encoder: SentenceEncoder
+    files: Sequence[str]
+    task: Table
+    coverage: Coverage
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The choices that decide the vectors."""
+        settings = self.encoder.settings
+        return {
+            "pooling": settings.pooling,
+            "normalized": settings.normalized,
+            "width": self.encoder.width,
+        }
+
+    def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:
+        """Yield each text with the cells that stand before its vector."""
+        for row in read_rows(inputs, self.task.files, Notes()):
+            file = {"file": row.file} if len(self.files) > 1 else {}
+            cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
+            yield Row(row.example.text, {**file, **cells})
+
+    def encode(self, rows: Iterator[Row[str]], turns: Turns = EVERY) -> Iterator[Block]:
+        """Yield the vectors of each chunk of rows with their cells."""
+        is_ahead = all(Path(file).is_file() for file in self.files)
+        chunks = self.encoder.encode_rows(rows, ahead=is_ahead, coverage=self.coverage, turns=turns)
+        return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
 
 
 def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
