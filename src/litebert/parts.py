@@ -73,7 +73,7 @@ class Part:
         """Return whether this part computes unit `turn` of the work, from 0: every n-th."""
         return turn % self.count == self.number - 1
 
-    def cut_files(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def choose_stretches(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return the stretch of bytes of this part in each file that it has some of, by the
         number of the file.
 

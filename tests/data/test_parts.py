@@ -86,7 +86,7 @@ def parts(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> Path:
 def test_every_byte_is_in_exactly_one_part(sizes: list[int], count: int) -> None:
     covered: dict[int, list[tuple[int, int]]] = {}
     for number in range(1, count + 1):
-        for index, stretch in Part(number, count).cut_files(sizes).items():
+        for index, stretch in Part(number, count).choose_stretches(sizes).items():
             covered.setdefault(index, []).append(stretch)
     for index, size in enumerate(sizes):
         stretches = covered[index]

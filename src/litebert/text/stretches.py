@@ -52,7 +52,7 @@ def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list
         return [Stretch(name) for name in names]
     sizes = [Path(name).stat().st_size if Path(name).is_file() else 0 for name in names]
     stretches = []
-    for index, (low, high) in part.cut_files(sizes).items():
+    for index, (low, high) in part.choose_stretches(sizes).items():
         name, size = names[index], max(1, sizes[index])
         if (low, high) == (0, size):
             stretches.append(Stretch(name))
