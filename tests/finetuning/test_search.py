@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
+import litebert
+from litebert.config import FinetuneConfig
+from litebert.errors import ConfigError
+from litebert.tasks.registry import open_task
 from toys.finetuning import recipe_file, write_table
+from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]
 pytest.importorskip("optuna")
@@ -93,6 +98,31 @@ def count_starts(journal: Path) -> int:
     if not journal.is_file():
         return 0
     return journal.read_text(encoding="utf-8").count('"op_code":4')
+
+
+@pytest.mark.thorough
+def test_a_search_in_python_and_what_it_leaves(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    files = open_task("table", write_table(tmp_path / "train.csv", 120))
+    config = FinetuneConfig(epochs=1, length=32)
+    model, out = recipe_file(tmp_path), tmp_path / "run"
+
+    def fit(**options: Any) -> Any:
+        words = {"tokenizer": tiny_tokenizer, "baseline": False, "device": "cpu", **options}
+        return litebert.finetune(model, files, out, config, **words)
+
+    done = fit(search="3 trials", fixed=("epochs", "length"))
+    assert done.outcome.finished
+    record = read_search(tmp_path)
+    assert len(record["trials"]) == 3
+    values = record["best"]["values"]
+    assert values.keys() == {"rate", "batch", "layer_decay"}
+    saved = json.loads((out / "finetune.json").read_text())["config"]
+    assert saved["train"]["optimizer"]["learning_rate"] == values["rate"]
+    written = (out / "search.json").read_bytes()
+    assert fit(search="3 trials", fixed=("epochs", "length")).scores == done.scores
+    assert (out / "search.json").read_bytes() == written
+    with refused(ConfigError, "epoch", "epochs"):
+        fit(search="3 trials", fixed=("epoch",))
 
 
 @pytest.mark.parametrize(

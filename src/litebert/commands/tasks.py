@@ -34,7 +34,7 @@ from litebert.recipes.files import is_recipe_name
 if TYPE_CHECKING:
     from litebert.finetuning.initial import InitialModel
     from litebert.finetuning.results import Finetuned
-    from litebert.finetuning.task import Task, TaskFiles
+    from litebert.finetuning.task import Task
 
 log = logging.getLogger("litebert")
 
@@ -125,9 +125,6 @@ def finetune(words: list[str]) -> int:
         folders = list(map(run_folder, _list_folders(arguments)))
         if arguments.overwrite:
             ranks.decide(lambda: console.confirm_overwrite(*folders))
-        if arguments.search is not None:
-            config, sentence = _search(arguments, rest, files, start, config)
-            remarks.append(sentence)
         runs = finetune_seeds(
             arguments.model,
             files,
@@ -137,11 +134,13 @@ def finetune(words: list[str]) -> int:
             start=start,
             teacher=arguments.teacher,
             unlabeled=texts,
-            overwrite=arguments.overwrite and arguments.search is None,
+            overwrite=arguments.overwrite,
             device=arguments.device,
             remarks=remarks,
             baseline=arguments.baseline,
             mislabeled=arguments.mislabeled,
+            search=arguments.search,
+            fixed=_list_fixed(rest),
             trackers=arguments.tracker,
         )
         for run in runs if ranks.main else ():
@@ -167,54 +166,6 @@ def _end_finetuning(
         ("predict", folder, "--input", inputs, "--out", answers),
     )
     return 0
-
-
-def _search(
-    arguments: FinetuneArguments,
-    words: list[str],
-    files: TaskFiles[Any],
-    start: InitialModel,
-    config: FinetuneConfig,
-) -> tuple[FinetuneConfig, str]:
-    """Search for the config in the folder of the run, which is deleted first if --overwrite says
-    so.
-
-    Returns:
-        The best config, and a sentence about the search.
-    """
-    from litebert.finetuning.prepared import FinetuneRequest
-    from litebert.finetuning.run import run_folder
-    from litebert.finetuning.search import SEARCHED, require_search, search_config
-    from litebert.storage import remove
-
-    assert arguments.search is not None
-    require_search(arguments.search, files.task)
-    require(
-        not arguments.teacher,
-        "--search tries configs without a teacher; leave out --teacher or --search",
-    )
-    require(launch.processes() == 1, "--search runs in one process; start it without torchrun")
-    for folder in map(run_folder, _list_folders(arguments)):
-        if arguments.overwrite:
-            folder.protect(arguments.model)
-            folder.clear()
-        else:
-            folder.check()
-    with run_folder(arguments.out).lock():
-        for name in SEARCHED if arguments.overwrite else ():
-            remove(arguments.out / name)
-        fixed = {_GIVES.get(word.partition("=")[0].replace("_", "-"), "") for word in words}
-        request = FinetuneRequest(
-            model=arguments.model,
-            files=files,
-            out=arguments.out,
-            config=config,
-            start=start,
-            device=arguments.device,
-        )
-        config, sentence = search_config(request, arguments.search, fixed)
-    log.info(sentence)
-    return config, sentence
 
 
 def _list_folders(arguments: FinetuneArguments) -> list[Path]:
@@ -295,7 +246,7 @@ def _finetune_config(
     config = _keep_open_choices(_with_length(config, words), words)
     config = console.parse(FinetuneConfig, words, f"finetune {arguments.model}", default=config)
     _refuse_given_choices(config, words)
-    options = {word.partition("=")[0].replace("_", "-") for word in words}
+    options = set(map(_name_option, words))
     require(
         config.early_exits or "--early-exits-max-drop" not in options,
         "--early-exits-max-drop is what early exits may cost; give --early-exits too",
@@ -388,9 +339,18 @@ _GIVES: dict[str, str] = {
 """The choice that each option makes, so that litebert no longer makes it, or searches for it."""
 
 
+def _list_fixed(words: list[str]) -> set[str]:
+    """List what a search leaves as the options say."""
+    return {_GIVES[name] for word in words if (name := _name_option(word)) in _GIVES}
+
+
+def _name_option(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
 def _keep_open_choices(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     """Drop from the config the choices that the options have made."""
-    made = {_GIVES.get(word.partition("=")[0].replace("_", "-")) for word in words}
+    made = {_GIVES.get(_name_option(word)) for word in words}
     return replace(config, choose=tuple(choice for choice in config.choose if choice not in made))
 
 
@@ -401,7 +361,7 @@ def _refuse_given_choices(config: FinetuneConfig, words: list[str]) -> None:
         ConfigError: an option gives what is to be chosen.
     """
     for word in words:
-        option = word.partition("=")[0].replace("_", "-")
+        option = _name_option(word)
         choice = _GIVES.get(option)
         require(
             choice not in config.choose,

@@ -30,7 +30,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from typing import Any
 from litebert import hub, launch
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, RunError
+from litebert.errors import ConfigError, RunError, require
 from litebert.finetuning.baselines import RunBaseline, advise
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
 from litebert.finetuning.defaults import take_recorded_choices
@@ -50,13 +50,13 @@ from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
-from litebert.finetuning.search import SEARCHED
+from litebert.finetuning.search import SEARCHED, require_search, search_config
 from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
 from litebert.finetuning.vector_teacher import FOLDER
 from litebert.recipes.finetuning import choose_default_preset
-from litebert.storage import write_json
+from litebert.storage import remove, write_json
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.ranks import Ranks, join_group
@@ -103,6 +103,8 @@ def finetune(
     on_step: OnStep | None = None,
     baseline: bool = True,
     mislabeled: int = 0,
+    search: str | None = None,
+    fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is
@@ -125,10 +127,14 @@ def finetune(
         baseline: also fit a model that counts words and characters on the same rows; see
             `Finetuned.baseline`.
         mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
+        search: how long Optuna searches for a better config before, such as 20m or "30 trials".
+        fixed: of rate, epochs, batch, head, length and layer_decay, those that a search leaves as
+            `config` has them.
         trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
 
     Raises:
-        ConfigError: unlabeled examples without a teacher, or for a task that cannot use them.
+        ConfigError: unlabeled examples without a teacher, or for a task that cannot use them; or a
+            search that cannot be.
         DataError: a file of the task cannot be used.
         ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
@@ -144,6 +150,8 @@ def finetune(
         on_step=on_step,
         baseline=baseline,
         mislabeled=mislabeled,
+        search=search,
+        fixed=fixed,
         trackers=trackers,
     )[0]
 
@@ -165,6 +173,8 @@ def finetune_seeds(
     remarks: Sequence[str] = (),
     baseline: bool = True,
     mislabeled: int = 0,
+    search: str | None = None,
+    fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> list[Finetuned]:
     """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
@@ -198,18 +208,56 @@ def finetune_seeds(
         trackers=tuple(trackers),
     )
     with join_group() as ranks:
+        if search is not None:
+            request, sentence = _search(request, search, fixed)
+            remarks = [*remarks, sentence]
         return _run_seeds(_with_teacher(request), ranks, remarks)
 
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a fine-tuning run."""
     leftovers = (FITTED, KEPT, *SEARCHED)
-    return RunFolder(Path(out), IDENTITY, leftovers=leftovers, contents=CONTENTS)
+    return RunFolder(Path(out), IDENTITY, leftovers=leftovers, contents=CONTENTS, lasting=SEARCHED)
 
 
 def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
     """Return the request with the task as it is learned from its teachers, if it has some."""
     return replace(request, files=request.files.with_teacher()) if request.teachers else request
+
+
+def _search(
+    request: FinetuneRequest, budget: str, fixed: Collection[str]
+) -> tuple[FinetuneRequest, str]:
+    """Search for the config in the folder of the run, which is deleted first to be overwritten.
+
+    Returns:
+        The request with the best config, and a sentence about the search.
+    """
+    task = request.files.task
+    require_search(budget, task, fixed)
+    require(
+        not request.teachers,
+        "search tries configs without a teacher; leave out teacher (--teacher) or search "
+        "(--search)",
+    )
+    require(launch.processes() == 1, "search runs in one process; start it without torchrun")
+    for folder in map(run_folder, request.folders):
+        if request.overwrite:
+            folder.protect(request.model)
+            folder.clear()
+        else:
+            folder.check()
+    if not request.overwrite:
+        hub.pin_to_record(request.out / IDENTITY)
+    start = request.start or load_initial(request.model, request.tokenizer, task)
+    config = request.config or choose_default_preset(start.encoder, start.dense, task.point)
+    with run_folder(request.out).lock():
+        for name in SEARCHED if request.overwrite else ():
+            remove(request.out / name)
+        request = replace(request, start=start, config=config)
+        config, sentence = search_config(request, budget, fixed)
+    log.info(sentence)
+    return replace(request, config=config, overwrite=False), sentence
 
 
 def _run_seeds(

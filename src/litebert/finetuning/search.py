@@ -28,7 +28,14 @@ from litebert.config.amounts import parse_amount
 from litebert.config.distillation import TaskDistillConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.data.random_keys import derive, permute
-from litebert.errors import ConfigError, MissingExtraError, NonFiniteError, RunError, require
+from litebert.errors import (
+    ConfigError,
+    MissingExtraError,
+    NonFiniteError,
+    RunError,
+    nearest,
+    require,
+)
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
@@ -59,14 +66,19 @@ FIELDS = ("rate", "epochs", "batch", "head", "length", "layer_decay")
 """The names of all that is searched, unless a person gives it."""
 
 
-def require_search(budget: str, task: Any) -> tuple[float, int]:
+def require_search(budget: str, task: Any, fixed: Collection[str] = ()) -> tuple[float, int]:
     """Return the seconds and the trials of a search, of which one has no limit, if it is possible.
 
+    Args:
+        fixed: as `search_config` takes it.
+
     Raises:
-        ConfigError: the budget is no time and no number of trials, or the task answers otherwise
-            than with a class, labels or a number of whole texts.
+        ConfigError: the budget is no time and no number of trials, a name is not searched, or the
+            task answers otherwise than with a class, labels or a number of whole texts.
         MissingExtraError: Optuna is not installed.
     """
+    for name in fixed:
+        require(name in FIELDS, f"fixed has '{name}'; {nearest(name, FIELDS)}")
     counted = re.fullmatch(r"\s*([1-9]\d*)\s*trials?\s*", budget)
     if counted is None and not re.search(r"\d\s*[a-z]", budget):
         raise ConfigError(f"search is '{budget}'; write it like 20m or 30 trials")
@@ -102,7 +114,7 @@ def search_config(
         ConfigError, MissingExtraError: as `require_search`.
         RunError: the folder holds another search.
     """
-    limits = require_search(budget, request.files.task)
+    limits = require_search(budget, request.files.task, fixed)
     start, config = request.start, request.config
     assert start is not None
     assert config is not None

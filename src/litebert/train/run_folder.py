@@ -39,6 +39,8 @@ class RunFolder:
     leftovers: tuple[str, ...] = ()
     """Files that a run leaves if it is killed before its identity is written, beside hidden files.
     """
+    lasting: tuple[str, ...] = ()
+    """Names that stay in the folder when a collapsed run is set aside."""
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
@@ -196,7 +198,7 @@ class RunFolder:
         aside = self.path / _MOVING  # there already, where a kill fell into the moving
         aside.mkdir(exist_ok=True)
         for path in list(self.path.iterdir()):
-            if not path.name.startswith("."):
+            if not path.name.startswith(".") and path.name not in self.lasting:
                 path.rename(aside / path.name)
         aside.rename(self.path / ASIDE)
 
