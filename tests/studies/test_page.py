@@ -90,11 +90,12 @@ def test_seeds_that_agree_exactly_are_not_tested(study: Study, tmp_path: Path) -
 
 
 def test_a_figure_has_the_name_of_its_score(study: Study, tmp_path: Path) -> None:
-    study = replace(study, scores=("sop_loss", "mlm_loss"))
+    study = replace(study, scores=("mlm_loss", "sop_loss"))
     write_reports(
         make_findings(study, tmp_path, {"a": [3.0, 3.1], "b": [2.0, 2.1]}), ("study", "own")
     )
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mlm_loss.png"]
+    figures = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert figures == {"mlm_loss.png", "mlm_loss_difference.png"}
 
 
 def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from litebert.analysis.report import Table
 from litebert.progress import duration
 from litebert.studies.cells import TIMES
 from litebert.studies.plan import Plan
+from litebert.studies.statistics import Difference
 from litebert.studies.verdicts import (
     AGREES,
     DISAGREES,
@@ -43,17 +44,17 @@ def format_markdown(
     study = findings.study
     paragraphs = [f"# {study.question}"]
     if study.finding:
-        source = f" ({study.paper.source})" if study.paper else ""
-        paragraphs.append(f"**What the paper found{source}.** {study.finding}")
+        source = f" Source: {study.paper.source}." if study.paper else ""
+        paragraphs.append(f"**What the paper found.** {study.finding}{source}")
     paragraphs.append(f"**What we found.** {_count_fits(findings)}".strip())
     if sentences := _list_verdicts(findings):
         paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
     if picture is not None:
-        paragraphs.append(f"![Means of all variants with their 95 % intervals]({picture})")
+        paragraphs.append(f"![Differences from the baseline with their 95 % intervals]({picture})")
     paragraphs += [
         f"**What we ran.** {_describe_runs(findings)}",
         f"**What it can see.** {_describe_power(findings)}",
-        f"**What it costs.** {_describe_cost(findings.plan)}",
+        f"**What it costs.** {_describe_cost(findings)}",
         "**How to repeat it on your own text.**",
         _list_commands(findings.plan, command),
     ]
@@ -102,6 +103,8 @@ def _list_verdicts(findings: Findings) -> list[str]:
             if difference.score != name:
                 continue
             sentence = format_verdict(difference, findings.study.baseline)
+            if difference.pairs > 1:
+                sentence += f" {_count_pairs(difference)}"
             expected = find_expected(difference, findings.study)
             if expected is not None and difference.is_beyond_noise:
                 fit = compare_with_paper(difference, findings.study)
@@ -110,6 +113,14 @@ def _list_verdicts(findings: Findings) -> list[str]:
                 sentence += f" The paper found it {expected}."
             sentences.append(sentence)
     return sentences
+
+
+def _count_pairs(difference: Difference) -> str:
+    """Count the pairs with the sign of the mean, which no single odd run can move."""
+    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
+    is_better = (difference.value < 0) == difference.score.endswith("loss")
+    word = "better" if is_better else "worse"
+    return f"It is {word} in {same} of {difference.pairs} pairs."
 
 
 def _describe_runs(findings: Findings) -> str:
@@ -144,11 +155,17 @@ def _describe_power(findings: Findings) -> str:
     return " ".join(filter(None, (stated, measured, rule)))
 
 
-def _describe_cost(plan: Plan) -> str:
-    seconds = read_seconds(plan.folder)
-    spent = f"The runs took {duration(seconds)} of one core. " if seconds else ""
-    planned = "" if plan.hours is None else f"{plan.describe_cost()} "
-    return f"{spent}{planned}The machine: {plan.machine}; {plan.jobs} runs at a time."
+def _describe_cost(findings: Findings) -> str:
+    """Say what the runs took, and what all take if some are still to come."""
+    plan, seconds = findings.plan, read_seconds(findings.plan.folder)
+    sentences = []
+    if seconds:
+        together = f", or {duration(seconds / plan.jobs)} with {plan.jobs} at a time"
+        sentences.append(f"The runs took {duration(seconds)} of one core{together}.")
+    if any(not (cell.done or cell.is_needless) for cell in findings.cells):
+        sentences.append(plan.describe_cost())
+    sentences.append(f"The machine: {plan.machine}.")
+    return " ".join(filter(None, sentences))
 
 
 def read_seconds(folder: Path) -> float:

@@ -203,9 +203,34 @@ class Findings:
         exceptions = f" ({fewer})" if fewer else ""
         return f"Means of {most} seeds{exceptions} with 95 % intervals (Student's t)."
 
+    def make_difference_figure(self) -> Intervals | None:
+        """Make a figure of the differences from the baseline in the first judged score.
+
+        It shows what is tested: a mean over seeds can vary more than the difference of a pair.
+        """
+        differences = [
+            difference
+            for difference in self.differences
+            if difference.score == self.judged[0] and difference.halfwidth is not None
+        ]
+        if not differences:
+            return None
+        name, baseline = self.judged[0], self.study.baseline
+        return Intervals(
+            f"{format_title(name)}: difference from '{baseline}'",
+            tuple(difference.variant for difference in differences),
+            tuple(difference.value for difference in differences),
+            tuple(difference.halfwidth or 0.0 for difference in differences),
+            "mean difference of pairs and 95 % interval over seeds",
+            0.0,
+            f"The dashed line is no difference from '{baseline}'.",
+            f"{name}_difference",
+        )
+
     def make_figures(self) -> list[Intervals]:
-        """Make a figure of each score: the means of all variants with their intervals."""
-        figures = []
+        """Make a figure of the differences, and of the means of all variants in each score."""
+        first = self.make_difference_figure()
+        figures = [] if first is None else [first]
         for name in self.names:
             means = {
                 variant: compute_mean(scores[name])
@@ -245,6 +270,19 @@ class Findings:
         if not rows:
             return None
         return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
+
+    def make_run_table(self) -> Table:
+        """Make a table of the first score of every run."""
+        name = self.names[0]
+        values = read_cells(self.study, self.cells)
+        rows = []
+        for variant in self.study.variants:
+            by_seed = values[variant].get(name, {})
+            scores = (by_seed.get(seed) for seed in range(self.plan.seeds))
+            row = ("-" if score is None else format_mean(name, [score]) for score in scores)
+            rows.append((variant, *row))
+        columns = ("variant", *(f"seed {seed}" for seed in range(self.plan.seeds)))
+        return Table(f"Every run: {format_title(name)}", columns, tuple(rows))
 
     def make_origin_table(self) -> Table:
         """Make a table of the machine, the versions, the text and the network of the scores."""
@@ -337,6 +375,7 @@ def _make_sections(
     sections: list[Section] = [findings.make_table()]
     if findings.differences:
         sections.append(make_verdict_table(findings.differences, study))
+    sections.append(findings.make_run_table())
     if study.remarks:
         remarks = tuple((remark,) for remark in study.remarks)
         sections.append(Table("", ("Read with care",), remarks))

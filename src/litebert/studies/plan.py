@@ -114,7 +114,8 @@ class Plan:
             return ""
         return (
             f"At scale {self.scale} the study takes about {duration(3600 * self.hours)} on this "
-            "machine without fine-tuning, or less if verdicts stand early."
+            "machine if nothing else runs, without fine-tuning. Verdicts that stand early save "
+            "some of it."
         )
 
     def data_folder(self, variant: str) -> Path:
@@ -319,9 +320,9 @@ def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> di
 def _describe_text(shards: Shards) -> str:
     tokens, entropy = shards.tokenizer.vocab_size, shards.unigram_entropy
     return (
-        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held out, "
-        f"a vocabulary of {tokens:,}; a model that knows only the frequency of each token has a "
-        f"loss of {entropy:.2f} nats"
+        f"{shards.train.tokens:,} tokens to learn from and {shards.heldout.tokens:,} held out, "
+        f"with a vocabulary of {tokens:,}. A model that knows only the frequency of each token has "
+        f"a loss of {entropy:.2f} nats"
     )
 
 
@@ -377,7 +378,8 @@ def _plan_grid(grid: _Grid, amount: Amount, measured: bool) -> dict[str, Any]:
         measured: whether the speed of each variant is measured even if the budget needs no speed.
     """
     is_time = amount.unit == "time" or grid.study.equal == "time"
-    rates = _measure_rates(grid) if is_time or measured else {}
+    speeds = _measure_speeds(grid) if is_time or measured else {}
+    rates = {name: speed.rate for name, speed in speeds.items()}
     steps = _plan_steps(grid, amount.value, amount.unit, rates)
     return {
         "baseline": grid.study.baseline,
@@ -386,7 +388,7 @@ def _plan_grid(grid: _Grid, amount: Amount, measured: bool) -> dict[str, Any]:
         "threads": grid.threads,
         "steps": steps,
         "step_seconds": {name: rate.mean_step_seconds for name, rate in rates.items()},
-        "hours": _estimate_hours(grid, steps, rates) if rates else None,
+        "hours": _estimate_hours(grid, steps, speeds) if speeds else None,
     }
 
 
@@ -471,38 +473,48 @@ def _count_step_operations(configs: Mapping[str, Config]) -> dict[str, float]:
     return {name: cost.training_flops(config, 1)(1) for name, config in configs.items()}
 
 
-def _estimate_hours(grid: _Grid, steps: Mapping[str, int], rates: Mapping[str, Rate]) -> float:
-    """Estimate the hours of all runs, without their fine-tuning and sentence pairs."""
+class _Speed(NamedTuple):
+    """The speed of a config."""
+
+    rate: Rate
+    share: float
+    """The share of the time in which other programs left the core to the measurement."""
+
+
+def _estimate_hours(grid: _Grid, steps: Mapping[str, int], speeds: Mapping[str, _Speed]) -> float:
+    """Estimate the hours of all runs, without their fine-tuning and sentence pairs, if nothing else
+    runs on the machine.
+    """
     seconds = sum(
-        START_SECONDS + steps[name] * rate.mean_step_seconds + _evaluation_seconds(rate)
-        for name, rate in rates.items()
+        START_SECONDS + share * (steps[name] * rate.mean_step_seconds + _evaluation_seconds(rate))
+        for name, (rate, share) in speeds.items()
     )
     return seconds * grid.seeds / grid.jobs / 3600
 
 
 @task("measuring the variants")
-def _measure_rates(grid: _Grid) -> dict[str, Rate]:
+def _measure_speeds(grid: _Grid) -> dict[str, _Speed]:
     """Measure the speed of each variant beside as many others as will run in the study."""
     free_slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(grid.jobs):
         free_slots.put(slot)
 
-    def measure_in_slot(config: Config) -> Rate:
+    def measure_in_slot(config: Config) -> _Speed:
         slot = free_slots.get()
         try:
             environment = make_environment(slot, grid.threads)
-            return _measure_rate(config, environment, grid.threads, grid.device)
+            return _measure_speed(config, environment, grid.threads, grid.device)
         finally:
             free_slots.put(slot)
 
     with ThreadPoolExecutor(grid.jobs) as pool:
-        rates = pool.map(measure_in_slot, grid.configs.values())
-        return dict(zip(grid.configs, rates, strict=True))
+        speeds = pool.map(measure_in_slot, grid.configs.values())
+        return dict(zip(grid.configs, speeds, strict=True))
 
 
-def _measure_rate(
+def _measure_speed(
     config: Config, environment: Mapping[str, str], threads: int, device: str
-) -> Rate:
+) -> _Speed:
     """Measure the speed of a config in another process.
 
     It is a program rather than a worker of `multiprocessing`, so that a script that calls `study`
@@ -527,7 +539,8 @@ def _measure_rate(
         raise RunError(
             f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps"
         )
-    return Rate(**json.loads(process.stdout))
+    fields = json.loads(process.stdout)
+    return _Speed(Rate(**fields["rate"]), fields["share"])
 
 
 def make_environment(slot: int, threads: int) -> dict[str, str]:

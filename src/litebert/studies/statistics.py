@@ -61,6 +61,8 @@ class Difference:
     """Seeds that both have."""
     spread: float | None = None
     """The standard deviation of the difference over seeds; None with one pair."""
+    higher: int = 0
+    """Pairs in which the variant has the higher score."""
     is_open: bool = False
     """True if no verdict stands yet and planned seeds have not ended."""
 
@@ -149,20 +151,20 @@ def _pair_scores(
 def _test_pairs(variant: str, score: str, pairs: Sequence[float | None]) -> Difference:
     """Test the differences of pairs of runs against zero, without corrections."""
     values = [pair for pair in pairs if pair is not None]
-    count = len(values)
+    count, higher = len(values), sum(value > 0 for value in values)
     mean = statistics.fmean(values) if values else math.nan
     if count < 2:
-        return Difference(variant, score, mean, None, None, count)
+        return Difference(variant, score, mean, None, None, count, higher=higher)
     spread = statistics.stdev(values)
     if len({*values}) == 1:  # seeds that change nothing leave no noise
         p = None if values[0] else 1.0
-        return Difference(variant, score, mean, 0.0, p, count, spread)
+        return Difference(variant, score, mean, 0.0, p, count, spread, higher)
     from scipy.stats import t
 
     error = spread / math.sqrt(count)
     halfwidth = float(t.ppf(1 - LEVEL / 2, count - 1)) * error
     p = float(2 * t.sf(abs(mean) / error, count - 1))
-    return Difference(variant, score, mean, halfwidth, p, count, spread)
+    return Difference(variant, score, mean, halfwidth, p, count, spread, higher)
 
 
 def _correct(
