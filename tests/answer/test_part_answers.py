@@ -236,6 +236,50 @@ def test_the_commands(classifier: Path, rows: Path, tmp_path: Path, run: Run) ->
     assert "standard input" in err
 
 
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_merged_scores_are_those_of_one_run(
+    classifier: Path,
+    rows: Path,
+    tmp_path: Path,
+    run: Run,
+    count: int,
+) -> None:
+    draw, labeled = random.Random(3), tmp_path / "labeled.csv"
+    with open(rows, newline="") as source, open(labeled, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "text"])
+        for row in list(csv.reader(source))[1:] * 8:
+            writer.writerow([draw.choice(("ja", "nein", "so")), row[1]])
+    command: tuple[object, ...] = (
+        "evaluate",
+        classifier,
+        "--data",
+        labeled,
+        "--label-column",
+        "label",
+    )
+    command += ("--mistakes", "3", "--slice-columns", "label")
+    status, printed, err = run(*command, "--json", "--out", tmp_path / "single.json")
+    assert status == 0, err
+    single, out = (tmp_path / "single.json").read_text(), tmp_path / "out.json"
+    assert single == printed
+    for part in shuffle_parts(count):
+        status, _, err = run(*command, "--out", out, "--part", part)
+        assert status == 0, err
+    assert run("merge", out)[0] == 0
+    assert out.read_text() == single
+    assert json.loads(single)["examples"] == 800
+    labeled.write_text(labeled.read_text() + "ja,bado\n")
+    status, _, err = run("merge", out)
+    assert status == 2
+    assert "another input" in err
+    assert out.read_text() == single
+    for wrong, place in ((("--part", "1/2"), "--out"), (("--part", "1/x"), "1/x")):
+        status, _, err = run(*command, *wrong)
+        assert status == 2
+        assert place in err
+
+
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))
 """Rows of the slow test; a million stands in the issue."""
 

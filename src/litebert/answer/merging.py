@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from litebert.answer.files import merge_answers
+from litebert.answer.part_scores import merge_scores
 from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
@@ -39,4 +40,5 @@ _MERGERS: Mapping[str, Callable[[str | Path, Sequence[FinishedPart]], object]] =
     "prepare": merge_shards,
     "predict": merge_answers,
     "embed": merge_vectors,
+    "evaluate": merge_scores,
 }

@@ -20,8 +20,11 @@ from litebert.finetuning.task import Task
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes
 from litebert.tokenizer.coverage import Coverage
+from litebert.train.ranks import Ranks
 
 log = logging.getLogger("litebert")
+
+_ALONE = Ranks()
 
 MOST_SLICES = 50
 """Values of a column that divides rows into slices, at most."""
@@ -87,9 +90,14 @@ def score_predictor(
     *,
     mistakes: int = 0,
     slice_columns: Sequence[str] = (),
+    ranks: Ranks = _ALONE,
     **options: Any,
 ) -> Scored:
-    """Score any predictor on labeled files of its task, as `score_file` does."""
+    """Score any predictor on labeled files of its task, as `score_file` does.
+
+    Args:
+        ranks: what shares the computation, as in `compute_logits`.
+    """
     files = [source] if isinstance(source, (str, Path)) else source
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):
@@ -110,8 +118,10 @@ def score_predictor(
         raise DataError(f"{label} has no examples to score; give a file that has some")
     columns = {name: opened.read_column(task.dev[0], name) for name in slice_columns}
     predictor.compare(examples, items)
-    logits, _ = predictor.logits(items)
-    share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
+    logits, layers = predictor.logits(items, ranks)
+    share = None
+    if isinstance(predictor.runtime, EarlyExit):
+        share = sum(layers) / (len(layers) * predictor.runtime.layers)
     rows = _Rows(
         examples,
         [item.target for item in items],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
 
 from litebert.commands import console
 from litebert.commands.console import Json
 from litebert.commands.task_options import LabeledFiles
 from litebert.errors import ConfigError, require
+from litebert.storage import check_output, write_json
 
 if TYPE_CHECKING:
     from litebert.answer.retrieval import RetrievalScores
@@ -69,6 +72,10 @@ class EvaluateArguments(LabeledFiles):
     """Columns of a table of --data; the rows with each value are scored by themselves."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    out: Path | None = None
+    """File to write the report to, as JSON."""
+    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
+    """Compute one of N parts of --data here, such as 1/4; litebert merge writes --out of all."""
     json: Json = False
 
 
@@ -76,6 +83,8 @@ def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER | --retrieval FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
+    if arguments.part is not None:
+        return _evaluate_part(arguments, arguments.part)
     if arguments.retrieval is not None:
         return _evaluate_retrieval(arguments, Path(arguments.retrieval))
     with console.loading():
@@ -116,8 +125,40 @@ def evaluate(words: list[str]) -> int:
             console.table(minimal_pairs.COLUMNS, scores.rows())
     if arguments.json:
         console.print_json(report)
+    if arguments.out is not None:
+        write_json(arguments.out, report)
     if not arguments.data:
         console.ending(None, console.suggest_finetuning(arguments.model))
+    return 0
+
+
+def _evaluate_part(arguments: EvaluateArguments, option: str) -> int:
+    """Compute a part of labeled files, and say how to merge."""
+    from litebert.parts import Part, find_parts
+
+    part = Part.parse(option)
+    require(bool(arguments.data), "--part divides the rows of --data; give --data, or leave it out")
+    require(arguments.out is not None, "--part needs a name for the report of all; give --out FILE")
+    assert arguments.out is not None
+    with console.loading():
+        from litebert.answer.part_scores import score_part
+
+    loading = ("engine", "exit_confidence", "min_precision", "device")
+    scoring = ("mistakes", "slice_columns")
+    count = score_part(
+        part,
+        arguments.model,
+        arguments.data,
+        arguments.out,
+        loading={name: getattr(arguments, name) for name in loading},
+        scoring={
+            **{name: getattr(arguments, name) for name in scoring},
+            **arguments.reading_options(),
+        },
+    )
+    folder = find_parts(arguments.out) / part.name
+    batches = f"{count:,} batches" if count != 1 else "1 batch"
+    console.ending(f"{batches} to {folder}", ("merge", arguments.out))
     return 0
 
 
@@ -136,8 +177,11 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
         engine=arguments.engine,
         device=arguments.device,
     )
+    report = {"model": arguments.model, "retrieval": str(folder), **asdict(scored)}
+    if arguments.out is not None:
+        write_json(arguments.out, report)
     if arguments.json:
-        console.print_json({"model": arguments.model, "retrieval": str(folder), **asdict(scored)})
+        console.print_json(report)
         return 0
     _show_retrieval(arguments, scored)
     return 0
@@ -162,6 +206,8 @@ def _check_options(arguments: EvaluateArguments) -> None:
     Raises:
         ConfigError: an option would have no effect.
     """
+    if arguments.out is not None:
+        check_output(arguments.out)
     if not all(arguments.data):
         raise ConfigError("data is empty; name one labeled file or more")
     if arguments.blimp is None and arguments.max_pairs is not None:
