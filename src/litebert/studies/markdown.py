@@ -130,6 +130,9 @@ def _describe_runs(findings: Findings) -> str:
     steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
     needless = sum(cell.is_needless for cell in findings.cells)
     early = f" {needless} more were not needed, because their verdicts stood." if needless else ""
+    table = ""
+    if config.table.start == "cooccurrence":
+        table = " The token table starts from counts of neighboring tokens."
     missing = len(findings.cells) - len(findings.ended) - needless
     rest = f" {missing} are still to come." if missing else ""
     return (
@@ -137,8 +140,8 @@ def _describe_runs(findings: Findings) -> str:
         f"run: {len(findings.ended)} runs have ended.{early}{rest} The network of "
         f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
         f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
-        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens. The text "
-        f"has {plan.text}. Variants of one seed read the same text in the same order."
+        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens.{table} "
+        f"The text has {plan.text}. Variants of one seed read the same text in the same order."
     )
 
 
