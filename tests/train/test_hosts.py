@@ -69,7 +69,7 @@ class Run:
                 *(second if host else ()),
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
                 *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{Hosts.addresses[0]}:29500"),
-                *("--rdzv-conf", f"is_host={int(host == 0)}"),
+                *("--rdzv-conf", f"is_host={int(host == 0)},read_timeout=600"),
                 *("--local-addr", Hosts.addresses[host], "--monitor-interval", "0.5"),
                 *("-m", "litebert", *map(str, words)),
             ]
