@@ -84,6 +84,8 @@ class PrepareArguments(Text):
     """Share of the documents kept for evaluation; a small corpus keeps up to 5 %."""
     processes: int = 0
     """Number of processes that encode; 0 for one per core."""
+    near_duplicates: float = 0.0
+    """Drop documents that resemble an earlier one at least so much, such as 0.8; 0 keeps them."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
     json: Json = False

@@ -43,6 +43,12 @@ class Corpus(Protocol[T]):
     def duplicates(self) -> int:
         """Duplicates that were dropped before."""
 
+    @property
+    def near_duplicates(self) -> dict[str, Any] | None:
+        """What is known of the near-duplicates that were dropped, for the index; None where none
+        were looked for.
+        """
+
     def read(self) -> Iterator[Hashed[T]]:
         """Yield the documents in order."""
 
@@ -205,6 +211,7 @@ def _describe_content(
             "duplicates": dealer.duplicates + corpus.duplicates,
             "empty": dealer.distinct - sum(info.documents for info in shards),
         },
+        **({} if corpus.near_duplicates is None else {"near_duplicates": corpus.near_duplicates}),
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
         "summary": summarize(corpus.tally, shards, dealer.words, unknown, counts.pairs),

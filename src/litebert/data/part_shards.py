@@ -7,28 +7,37 @@
 A part drops the duplicates within itself, and keeps documents without tokens. Here the documents of
 all parts go through the same writer as texts do (building.py): it drops duplicates across parts,
 deals the splits and cuts the shards. Only the encoding is done. Memory is that of `prepare`: a few
-shards, and 15 bytes for each document.
+shards, and 15 bytes for each document. Near-duplicates, where they are dropped, are found before
+(near_duplicates.py), with 40 bytes more for each document.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from litebert import storage
 from litebert.data import shards as disk
 from litebert.data.building import finish_set
-from litebert.data.dealing import Hashed, Key
+from litebert.data.dealing import DocumentHashes, Hashed, Key
 from litebert.data.encoding import Encoded
+from litebert.data.near_duplicates import find_near_duplicates, write_signatures
 from litebert.data.shards import Block, ShardInfo, Shards
 from litebert.errors import DataError
 from litebert.parts import FinishedPart
+from litebert.progress import task
 from litebert.text.tally import Tally
+from litebert.tokenizer import Tokenizer
+
+EXCERPT = 24
+"""Tokens of a document that an example of a near-duplicate shows."""
 
 Row = tuple[Block, int]
 """A document of a part: its block, and its number in the block."""
@@ -48,7 +57,11 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
             with storage.write_whole(tokenizer) as unfinished:
                 shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
 
-    return finish_set(folder, header, _PartsCorpus(parts), save_tokenizer)
+    corpus = _PartsCorpus(parts)
+    if similarity := header["settings"].get("near_duplicates", 0.0):
+        with task("comparing documents"):
+            corpus.drop_near_duplicates(similarity)
+    return finish_set(folder, header, corpus, save_tokenizer)
 
 
 class _PartsCorpus:
@@ -57,6 +70,8 @@ class _PartsCorpus:
     def __init__(self, parts: Sequence[FinishedPart]) -> None:
         self._parts = parts
         self.duplicates = 0
+        self.near_duplicates: dict[str, Any] | None = None
+        self._dropped: npt.NDArray[np.bool_] | None = None
         self.tally = Tally()
         for number, part in enumerate(parts):
             try:
@@ -69,18 +84,70 @@ class _PartsCorpus:
                 tally.skipped.clear()
             self.tally.add(tally)
 
-    def read(self) -> Iterator[Hashed[Row]]:
-        """Yield the documents in order."""
+    def drop_near_duplicates(self, similarity: float) -> None:
+        """Leave out documents that resemble an earlier one, and note how many."""
+        seen, skipped = DocumentHashes(), bytearray()
+        for document in self.read():
+            block, row = document.content
+            is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
+            skipped.append(is_empty or not seen.is_new(document.digest))
+        parent = self._parts[0].folder.parent
+        for leftover in parent.glob(f"{storage.UNFINISHED}signatures*"):  # of a killed process
+            storage.remove(leftover)
+        with tempfile.NamedTemporaryFile(
+            prefix=f"{storage.UNFINISHED}signatures", dir=parent
+        ) as file:
+            write_signatures(Path(file.name), self._read_blocks())
+            result = find_near_duplicates(Path(file.name), similarity, np.frombuffer(skipped, bool))
+        self._dropped = result.dropped
+        excerpts = self._read_excerpts({i for example in result.examples for i in example[:2]})
+        self.near_duplicates = {
+            "similarity": similarity,
+            "documents": int(result.dropped.sum()),
+            "examples": [
+                {
+                    "dropped": excerpts[dropped],
+                    "kept": excerpts[kept],
+                    "similarity": round(value, 3),
+                }
+                for dropped, kept, value in result.examples
+            ],
+        }
+
+    def _read_excerpts(self, numbers: set[int]) -> dict[int, str]:
+        """Read the beginnings of some documents."""
+        tokenizer, excerpts, first = None, dict[int, str](), 0
+        for block in self._read_blocks() if numbers else ():
+            for number in numbers & set(range(first, first + block.documents)):
+                tokenizer = tokenizer or Tokenizer.load(self._parts[0].folder / disk.TOKENIZER)
+                begin, end = block.sentence_offsets[
+                    block.document_offsets[[number - first, number - first + 1]]
+                ]
+                ids = block.ids[begin : min(end, begin + EXCERPT)].tolist()
+                excerpts[number] = tokenizer.decode(ids)
+            first += block.documents
+        return excerpts
+
+    def _read_blocks(self) -> Iterator[Block]:
         for part in self._parts:
             for info in _list_infos(part):
                 for block in disk.read_blocks(part.open_file(info.file)):
                     if block.texts is None:
                         raise _make_damage_error(part)
-                    digests = block.texts.digests.tobytes()
-                    sizes, words = block.texts.sizes.tolist(), block.texts.words.tolist()
-                    for row, (size, count) in enumerate(zip(sizes, words, strict=True)):
-                        digest = digests[16 * row : 16 * row + 16]
-                        yield Hashed((block, row), size, digest, count)
+                    yield block
+
+    def read(self) -> Iterator[Hashed[Row]]:
+        """Yield the documents in order."""
+        number = 0
+        for block in self._read_blocks():
+            assert block.texts is not None
+            digests = block.texts.digests.tobytes()
+            sizes, words = block.texts.sizes.tolist(), block.texts.words.tolist()
+            for row, (size, count) in enumerate(zip(sizes, words, strict=True)):
+                if self._dropped is None or not self._dropped[number]:
+                    digest = digests[16 * row : 16 * row + 16]
+                    yield Hashed((block, row), size, digest, count)
+                number += 1
 
     def encode(
         self, chunks: Iterable[tuple[Key, list[Row]]], tokenizer: Path

@@ -16,6 +16,7 @@ import inspect
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,22 @@ from litebert.data import shards as disk
 from litebert.data.building import finish_set, reporting_writes, write_shards
 from litebert.data.dealing import Dealer, Hashed, Key, hash_documents, make_other_text_error
 from litebert.data.encoding import Encode, Encoded, encode, encode_with_texts
-from litebert.data.journal import Journal
+from litebert.data.journal import Journal, check_same
+from litebert.data.part_shards import merge_shards
 from litebert.data.shards import ShardInfo, Shards
+from litebert.data.summary import warn
 from litebert.data.workers import encode_all
 from litebert.errors import DataError
 from litebert.machine import count_cores
-from litebert.parts import Part, finish_part, is_finished, lock_part, make_identity, read_marker
+from litebert.parts import (
+    Part,
+    finish_part,
+    is_finished,
+    lock_part,
+    make_identity,
+    read_marker,
+    read_parts,
+)
 from litebert.registry import SOURCES
 from litebert.text.files import expand
 from litebert.text.lines import STANDARD_INPUT, find_suffix
@@ -60,6 +71,7 @@ def prepare(
     heldout: float = 0.01,
     processes: int = 0,
     shard_bytes: int = 32 << 20,
+    near_duplicates: float = 0.0,
 ) -> Shards:
     """Turn `sources` (text/sources.py) into the shard folder `out`.
 
@@ -78,17 +90,21 @@ def prepare(
         processes: number of processes that encode, in addition to the one that reads; 0 for one per
             core, at most 8.
         shard_bytes: bytes of text per shard; memory grows with it.
+        near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
+            similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
 
     Raises:
         DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.
             Finished shards stay.
     """
-    _check_numbers(heldout, processes, shard_bytes)
+    _check_numbers(heldout, processes, shard_bytes, near_duplicates)
     check_language(language)
     folder = Path(out)
     loaded = Tokenizer.load(tokenizer)
     reading = Reading(text_column, split, encoding, encodings or {}, unwrap, markup)
-    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
+    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes, near_duplicates)
+    if near_duplicates:
+        return _prepare_distinct(folder, loaded, reading, header, processes)
     corpus = _TextCorpus(sources, reading, language, processes)
     return finish_set(folder, header, corpus, lambda: _save_tokenizer(loaded, folder))
 
@@ -109,6 +125,7 @@ def prepare_part(
     heldout: float = 0.01,
     processes: int = 0,
     shard_bytes: int = 32 << 20,
+    near_duplicates: float = 0.0,
 ) -> Path:
     """Prepare one part of `sources`, `i/n`, on any machine, for `merge` to make the set `out` of.
 
@@ -123,24 +140,55 @@ def prepare_part(
             part of other work.
         DataError: as in `prepare`.
     """
-    _check_numbers(heldout, processes, shard_bytes)
+    _check_numbers(heldout, processes, shard_bytes, near_duplicates)
     check_language(language)
     chosen = Part.parse(part) if isinstance(part, str) else part
     loaded = Tokenizer.load(tokenizer)
     reading = Reading(text_column, split, encoding, encodings or {}, unwrap, markup)
-    names = expand(sources, html=markup == "strip")
-    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
+    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes, near_duplicates)
+    return _finish_part(chosen, Path(out), loaded, reading, header, processes)
+
+
+def _finish_part(
+    part: Part,
+    out: Path,
+    tokenizer: Tokenizer,
+    reading: Reading,
+    header: dict[str, Any],
+    processes: int,
+) -> Path:
+    """Write what is missing of a part, and return its folder."""
+    sources, language = header["settings"]["sources"], header["settings"]["language"]
+    names = expand(sources, html=reading.markup == "strip")
     settings = {name: value for name, value in header["settings"].items() if name != "files"}
-    identity = make_identity("prepare", settings, loaded.fingerprint, names)
-    corpus = _TextCorpus(sources, reading, language, processes, chosen, encode_with_texts)
-    with lock_part(out, chosen, identity) as folder, reporting_writes(folder):
+    identity = make_identity("prepare", settings, tokenizer.fingerprint, names)
+    corpus = _TextCorpus(sources, reading, language, processes, part, encode_with_texts)
+    with lock_part(out, part, identity) as folder, reporting_writes(folder):
         if is_finished(folder):
             _check_part(folder, header, corpus)
         else:
-            _save_tokenizer(loaded, folder)
-            _write_part(folder, chosen, identity, header, corpus)
+            _save_tokenizer(tokenizer, folder)
+            _write_part(folder, part, identity, header, corpus)
         storage.remove(folder / Journal.NAME)
     return folder
+
+
+def _prepare_distinct(
+    out: Path, tokenizer: Tokenizer, reading: Reading, header: dict[str, Any], processes: int
+) -> Shards:
+    """Prepare a set without near-duplicates: as one part, whose documents `merge` compares."""
+    if (out / disk.INDEX).exists():
+        index, _ = disk.read_index(out)
+        check_same(out, index, header)
+        if index["settings"]["files"] == header["settings"]["files"]:
+            warn(index)
+            return Shards.open(out)
+    folder = _finish_part(Part(1, 1), out, tokenizer, reading, header, processes)
+    shards = merge_shards(out, read_parts(out))
+    storage.remove(folder)
+    with suppress(OSError):  # other parts lie there
+        folder.parent.rmdir()
+    return shards
 
 
 def _write_part(
@@ -192,6 +240,7 @@ class _TextCorpus:
     part: Part | None = None
     encode_chunk: Encode = encode
     duplicates: int = 0
+    near_duplicates: None = None
 
     @property
     def tally(self) -> Tally:
@@ -209,7 +258,9 @@ class _TextCorpus:
         return encode_all(chunks, tokenizer, self.language, processes, self.encode_chunk)
 
 
-def _check_numbers(heldout: float, processes: int, shard_bytes: int) -> None:
+def _check_numbers(
+    heldout: float, processes: int, shard_bytes: int, near_duplicates: float
+) -> None:
     """Refuse numbers out of range.
 
     Raises:
@@ -223,6 +274,11 @@ def _check_numbers(heldout: float, processes: int, shard_bytes: int) -> None:
         raise DataError(f"processes is {processes}; give how many to use, or 0 for one per core")
     if shard_bytes < 1:
         raise DataError(f"shard_bytes is {shard_bytes}; give 1 or more")
+    if near_duplicates and not 0.5 <= near_duplicates <= 1:
+        raise DataError(
+            f"near_duplicates is {near_duplicates}; give the smallest similarity of documents to "
+            "drop, from 0.5 to 1, or 0 for none"
+        )
 
 
 def _make_header(
@@ -232,6 +288,7 @@ def _make_header(
     language: str,
     heldout: float,
     shard_bytes: int,
+    near_duplicates: float,
 ) -> dict[str, Any]:
     """Return the settings and the tokenizer, which decide the content of the folder."""
     settings = {
@@ -246,6 +303,7 @@ def _make_header(
         "markup": reading.markup,
         "heldout": heldout,
         "shard_bytes": shard_bytes,
+        **({"near_duplicates": near_duplicates} if near_duplicates else {}),
     }
     return {
         "settings": settings,

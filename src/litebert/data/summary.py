@@ -70,6 +70,19 @@ def warn(index: Mapping[str, Any]) -> None:
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
+def _list_near_duplicates(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows about near-duplicates, with examples; none where none were looked for."""
+    near = index.get("near_duplicates")
+    if near is None:
+        return []
+    share = near["documents"] / max(1, near["documents"] + index["documents"]["kept"])
+    rows = [("near-duplicates dropped", f"{near['documents']:,} ({share:.1%})")]
+    for example in near["examples"]:
+        text = f'"{example["dropped"]}" is like "{example["kept"]}"'
+        rows.append((f"dropped at {example['similarity']:.0%}", text))
+    return rows
+
+
 def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (name, value) pairs for a table. A folder of an older version has fewer."""
     counts, summary = index["documents"], index["summary"]
@@ -85,6 +98,7 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("long documents cut", format_count(summary["cuts"], "time")),
         ("characters replaced", f"{summary['replaced_characters']:,}"),
         ("exact duplicates dropped", f"{counts['duplicates']:,}"),
+        *_list_near_duplicates(index),
         ("documents without a token", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
         ("tokens per word", f"{summary['pieces_per_word']:.2f}"),

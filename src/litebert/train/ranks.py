@@ -36,6 +36,8 @@ T = TypeVar("T")
 WAIT_MINUTES = "LITEBERT_WAIT_MINUTES"
 """The variable of the environment that says how long a process waits for the others."""
 _PULSE_SECONDS = 10.0
+_STORE_SECONDS = 10.0
+"""How long a process that failed waits for the store of its group."""
 
 
 def find_wait() -> timedelta:
@@ -310,12 +312,19 @@ def _form_group(wait: timedelta) -> Any:
 
 def _is_first_to_fail(store: Any) -> bool:
     """Record that this process failed, and return True if no other process of the group failed
-    before.
+    before, or the store does not answer.
     """
-    try:
-        return bool(store.add("failed", 1) == 1)
-    except RuntimeError:  # the machine that kept the store is gone
-        return True
+    counts: list[int] = []
+
+    def count() -> None:
+        with suppress(RuntimeError):  # the machine that kept the store is gone
+            counts.append(store.add("failed", 1))
+
+    # A store on a machine that vanished answers never, so a thread asks it.
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    thread.join(_STORE_SECONDS)
+    return counts in ([], [1])
 
 
 def _is_loss(error: BaseException) -> bool:

@@ -1,0 +1,297 @@
+"""Near-duplicates among the documents of encoded parts, by MinHash of their token ids.
+
+Two documents are alike where the sets of their runs of five tokens have a large Jaccard
+similarity (Broder 1997, "On the resemblance and containment of documents"). A signature of 128
+minima estimates it. Documents that agree in one of the bands of their signatures are compared
+(Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). Alike ones form a
+group, of which the first document stays.
+
+Signatures lie on the disk, 512 bytes for each document. Memory holds about 40 bytes for each
+document, and a block of signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from litebert.data.shards import Block
+from litebert.progress import task
+
+SHINGLE = 5
+"""Tokens in a run."""
+MINIMA = 128
+"""Numbers of a signature."""
+MOST_ROUNDS = 64
+"""Documents of a bucket that are compared with the others of the bucket."""
+_CHUNK = 1 << 16
+"""Runs of tokens whose hashes are computed at once, so that they fit in a processor's cache."""
+_PAIRS = 1 << 16
+"""Pairs of signatures that are compared at once."""
+
+Signatures = npt.NDArray[np.uint32]
+"""(documents, MINIMA)."""
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """What was found."""
+
+    dropped: npt.NDArray[np.bool_]
+    """(documents,)."""
+    examples: list[tuple[int, int, float]]
+    """Some dropped documents, each with the document that stays and the estimated similarity."""
+
+
+def choose_bands(similarity: float) -> tuple[int, int]:
+    """Choose the bands of a signature and the rows of a band.
+
+    Of pairs that are exactly as similar as asked for, 95 % or more share a band. Among such
+    choices, the one with the longest rows compares the fewest pairs that are not alike.
+    """
+    best = (MINIMA, 1)
+    for rows in range(1, MINIMA + 1):
+        bands = MINIMA // rows
+        if 1 - (1 - similarity**rows) ** bands >= 0.95:
+            best = (bands, rows)
+    return best
+
+
+def sign(block: Block) -> Signatures:
+    """Compute the signatures of a block's documents, (documents, MINIMA).
+
+    A document of fewer than five tokens has one run, which is the whole of it.
+    """
+    starts = block.sentence_offsets[block.document_offsets[:-1]].astype(np.int64)
+    ends = block.sentence_offsets[block.document_offsets[1:]].astype(np.int64)
+    signatures = np.full((len(starts), MINIMA), np.iinfo(np.uint32).max, np.uint32)
+    first = 0
+    while first < len(starts):
+        last = int(np.searchsorted(ends, starts[first] + _CHUNK, "right"))
+        last = max(first + 1, last)
+        _sign_documents(
+            block.ids[starts[first] : ends[last - 1]],
+            starts[first:last] - starts[first],
+            ends[first:last] - starts[first],
+            signatures[first:last],
+        )
+        first = last
+    return signatures
+
+
+def _make_multipliers() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Make the multiplier and the summand of each hash function, always the same ones."""
+    draw = np.random.Generator(np.random.PCG64(20260101))
+    multipliers = draw.integers(0, 2**63, MINIMA, np.uint64) * np.uint64(2) + np.uint64(1)
+    return multipliers, draw.integers(0, 2**63, MINIMA, np.uint64)
+
+
+_MULTIPLIERS, _SUMMANDS = _make_multipliers()
+
+
+def _sign_documents(
+    ids: npt.NDArray[Any],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    signatures: Signatures,
+) -> None:
+    """Write the signatures of documents that lie end to end in `ids`."""
+    hashes = _hash_runs(ids.astype(np.uint64))
+    for length in range(1, SHINGLE):  # documents too short for a run of five
+        for start in starts[ends - starts == length]:
+            hashes[start : start + 1] = _hash_whole(ids[start : start + length])
+    counts = np.maximum(ends - starts - SHINGLE + 1, np.minimum(ends - starts, 1))
+    full = counts > 0
+    if not full.any():
+        return
+    counts = counts[full]
+    offsets = np.cumsum(counts) - counts
+    # The runs that lie within one document, end to end.
+    within = np.arange(int(counts.sum())) - np.repeat(offsets - starts[full], counts)
+    runs = hashes[within] >> np.uint64(32)
+    minima = np.empty((int(full.sum()), MINIMA), np.uint32)
+    buffer = np.empty_like(runs)
+    for i in range(MINIMA):
+        # Multiply-shift hashing of 32 bits to 32 bits (Dietzfelbinger 1996).
+        np.multiply(runs, _MULTIPLIERS[i], out=buffer)
+        buffer += _SUMMANDS[i]
+        buffer >>= np.uint64(32)
+        minima[:, i] = np.minimum.reduceat(buffer, offsets)
+    signatures[full] = minima
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hash the run of five that begins at each token, (tokens,); the last four have none."""
+    hashes = np.zeros(len(ids), np.uint64)
+    count = len(ids) - SHINGLE + 1
+    if count > 0:
+        for i in range(SHINGLE):
+            hashes[:count] = _mix(hashes[:count] + ids[i : i + count] + np.uint64(1))
+    return hashes
+
+
+def _hash_whole(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Hash all tokens of a short document, as no run of five is hashed, (1,)."""
+    value = np.full(1, len(ids), np.uint64)
+    for token in ids.astype(np.uint64):
+        value = _mix(value * _ODD + token)
+    return value
+
+
+def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Mix the bits of numbers (the finalizer of splitmix64, Steele, Lea and Flood 2014)."""
+    values: npt.NDArray[np.uint64] = numbers * _ODD
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
+    """Estimate the similarity of pairs of documents, (pairs,)."""
+    equal: npt.NDArray[np.float64] = (left == right).mean(axis=1)
+    return equal
+
+
+# ------------------------------------------------------------------------------------ all documents
+
+
+def write_signatures(file: Path, blocks: Iterable[Block]) -> int:
+    """Write the signatures of all documents into a file, and return how many there are."""
+    count = 0
+    with open(file, "wb") as out, task("looking for near-duplicates", unit="documents") as bar:
+        for block in blocks:
+            out.write(sign(block).data)
+            count += block.documents
+            bar.advance(block.documents)
+    return count
+
+
+def find_near_duplicates(
+    file: Path, similarity: float, skipped: npt.NDArray[np.bool_], examples: int = 3
+) -> NearDuplicates:
+    """Find the documents that resemble an earlier one, from the file of `write_signatures`.
+
+    Args:
+        similarity: the smallest similarity of near-duplicates, above 0 and at most 1.
+        skipped: documents that are compared with none, (documents,), such as exact duplicates.
+        examples: how many to give.
+    """
+    count = len(skipped)
+    signatures = (
+        np.memmap(file, np.uint32, "r", shape=(count, MINIMA))
+        if count
+        else np.empty((0, MINIMA), np.uint32)
+    )
+    compared = np.flatnonzero(~skipped)
+    groups = _Groups(count)
+    found: list[tuple[int, int, float]] = []
+    bands, rows = choose_bands(similarity)
+    for band in range(bands):
+        columns = slice(band * rows, (band + 1) * rows)
+        order, starts = _sort_buckets(signatures, compared, columns)
+        for left, right, likeness in _compare(signatures, order, starts, similarity):
+            for first, second, value in zip(
+                left.tolist(), right.tolist(), likeness.tolist(), strict=True
+            ):
+                if groups.join(first, second) and len(found) < examples:
+                    found.append((second, first, value))
+    return NearDuplicates(groups.list_later(), found)
+
+
+def _sort_buckets(
+    signatures: Signatures, compared: npt.NDArray[np.int64], columns: slice
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sort documents by the hash of a band.
+
+    Returns:
+        The documents of buckets of two or more, bucket after bucket and in their order within, and
+        where each bucket starts.
+    """
+    keys = np.empty(len(compared), np.uint64)
+    for begin in range(0, len(compared), _PAIRS):
+        chosen = compared[begin : begin + _PAIRS]
+        key = np.zeros(len(chosen), np.uint64)
+        for column in signatures[chosen, columns].T:
+            key = _mix(key + column.astype(np.uint64) + np.uint64(1))
+        keys[begin : begin + _PAIRS] = key
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    is_start = np.ones(len(keys), bool)
+    is_start[1:] = keys[1:] != keys[:-1]
+    bucket = np.cumsum(is_start) - 1
+    sizes = np.bincount(bucket) if len(bucket) else np.zeros(0, np.int64)
+    members = np.flatnonzero(sizes[bucket] > 1) if len(bucket) else np.zeros(0, np.int64)
+    kept = bucket[members]
+    starts = np.flatnonzero(np.diff(kept, prepend=-1))
+    return compared[order[members]], starts
+
+
+def _compare(
+    signatures: Signatures,
+    order: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    similarity: float,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
+    """Yield the alike pairs of each bucket, with the earlier document first.
+
+    Every document of a bucket is compared with the first one. Those that are not alike are compared
+    with the first one among them, and so on.
+    """
+    bucket = np.zeros(len(order), np.int64)
+    bucket[starts] = 1
+    bucket = np.cumsum(bucket) - 1
+    for _ in range(MOST_ROUNDS):
+        if not len(order):
+            return
+        is_first = np.ones(len(bucket), bool)
+        is_first[1:] = bucket[1:] != bucket[:-1]
+        firsts = order[is_first]
+        others = np.flatnonzero(~is_first)
+        index = np.cumsum(is_first) - 1
+        left, right = firsts[index[others]], order[others]
+        likeness = np.empty(len(others))
+        for begin in range(0, len(others), _PAIRS):
+            chosen = slice(begin, begin + _PAIRS)
+            likeness[chosen] = estimate(signatures[left[chosen]], signatures[right[chosen]])
+        alike = likeness >= similarity
+        yield left[alike], right[alike], likeness[alike]
+        rest = others[~alike]
+        order, bucket = order[rest], bucket[rest]
+
+
+class _Groups:
+    """Groups of documents, each known by its first one (union and find)."""
+
+    def __init__(self, count: int) -> None:
+        self._parents = np.arange(count, dtype=np.int64 if count > 1 << 31 else np.int32)
+
+    def _find(self, document: int) -> int:
+        parents = self._parents
+        root = document
+        while (parent := int(parents[root])) != root:
+            root = parent
+        while document != root:
+            document, parents[document] = int(parents[document]), root
+        return root
+
+    def join(self, first: int, second: int) -> bool:
+        """Join the groups of two documents, and return whether they were two."""
+        left, right = self._find(first), self._find(second)
+        self._parents[max(left, right)] = min(left, right)
+        return left != right
+
+    def list_later(self) -> npt.NDArray[np.bool_]:
+        """Return which documents are not the first of their group, (documents,)."""
+        later: npt.NDArray[np.bool_] = self._parents != np.arange(len(self._parents))
+        return later
