@@ -107,8 +107,7 @@ def finetune(
     fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> Finetuned:
-    """Fine-tune a model on a task; the same call on the same folder continues, or returns what is
-    finished.
+    """Fine-tune a model on a task; the same call continues, or returns what is finished.
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
@@ -117,24 +116,20 @@ def finetune(
         out: the run folder.
         config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
             the encoder and the task.
-        teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
-            `config.distill` says. Of several folders, the mean of their answers is learned.
-            `baseline` stands for the baseline. For pairs, it is a model of sentence vectors.
+        teacher: a model of the same task, or several, whose (mean) answers are learned as
+            `config.distill` says; for pairs a model of sentence vectors, or else `baseline`.
         unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         on_step: called after every step.
-        baseline: also fit a model that counts words and characters on the same rows; see
-            `Finetuned.baseline`.
+        baseline: also fit the baseline on the same rows; see `Finetuned.baseline`.
         mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
         search: how long Optuna searches for a better config before, such as 20m or "30 trials".
-        fixed: of rate, epochs, batch, head, length and layer_decay, those that a search leaves as
-            `config` has them.
+        fixed: what a search leaves, of rate, epochs, batch, head, length and layer_decay.
         trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
 
     Raises:
-        ConfigError: unlabeled examples without a teacher, or for a task that cannot use them; or a
-            search that cannot be.
+        ConfigError: unlabeled examples or a search that the task cannot use.
         DataError: a file of the task cannot be used.
         ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
