@@ -117,7 +117,7 @@ def finetune(
         config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
             the encoder and the task.
         teacher: a model of the same task, or several, whose (mean) answers are learned as
-            `config.distill` says; for pairs a model of sentence vectors, or else `baseline`.
+            `config.distill` says; for pairs a model of sentence vectors. Also `baseline`.
         unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
