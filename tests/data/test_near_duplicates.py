@@ -73,22 +73,22 @@ def test_estimates_are_as_near_as_those_of_datasketch() -> None:
     datasketch = pytest.importorskip("datasketch")
     documents, pairs = plant(600, 1)
     signatures = sign(make_block(documents))
-    theirs = []
+    sketches = []
     for document in documents:
         sketch = datasketch.MinHash(num_perm=128)
         sketch.update_batch([repr(run).encode() for run in list_runs(document)])
-        theirs.append(sketch)
+        sketches.append(sketch)
     differences = np.array(
         [
             (
                 estimate(signatures[[left]], signatures[[right]])[0] - similarity,
-                theirs[left].jaccard(theirs[right]) - similarity,
+                sketches[left].jaccard(sketches[right]) - similarity,
             )
             for left, right, similarity in pairs
         ]
     )
-    ours, sketches = np.sqrt((differences**2).mean(axis=0))
-    assert ours < 1.3 * sketches
+    error, peer_error = np.sqrt((differences**2).mean(axis=0))
+    assert error < 1.3 * peer_error
 
 
 @pytest.mark.parametrize("similarity", [0.75, 0.8, 0.85])

@@ -45,9 +45,7 @@ class Corpus(Protocol[T]):
 
     @property
     def near_duplicates(self) -> dict[str, Any] | None:
-        """What is known of the near-duplicates that were dropped, for the index; None where none
-        were looked for.
-        """
+        """Counts and examples of near-duplicates that were dropped; None where none were sought."""
 
     def read(self) -> Iterator[Hashed[T]]:
         """Yield the documents in order."""

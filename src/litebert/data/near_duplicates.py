@@ -40,7 +40,7 @@ Signatures = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """What was found."""
+    """The near-duplicates of a corpus."""
 
     dropped: npt.NDArray[np.bool_]
     """(documents,)."""
@@ -195,7 +195,7 @@ def find_near_duplicates(
     )
     compared = np.flatnonzero(~skipped)
     groups = _Groups(count)
-    found: list[tuple[int, int, float]] = []
+    pairs: list[tuple[int, int, float]] = []
     bands, rows = choose_bands(similarity)
     for band in range(bands):
         columns = slice(band * rows, (band + 1) * rows)
@@ -204,9 +204,9 @@ def find_near_duplicates(
             for first, second, value in zip(
                 left.tolist(), right.tolist(), likeness.tolist(), strict=True
             ):
-                if groups.join(first, second) and len(found) < examples:
-                    found.append((second, first, value))
-    return NearDuplicates(groups.list_later(), found)
+                if groups.join(first, second) and len(pairs) < examples:
+                    pairs.append((second, first, value))
+    return NearDuplicates(groups.list_later(), pairs)
 
 
 def _sort_buckets(
@@ -232,8 +232,7 @@ def _sort_buckets(
     bucket = np.cumsum(is_start) - 1
     sizes = np.bincount(bucket) if len(bucket) else np.zeros(0, np.int64)
     members = np.flatnonzero(sizes[bucket] > 1) if len(bucket) else np.zeros(0, np.int64)
-    kept = bucket[members]
-    starts = np.flatnonzero(np.diff(kept, prepend=-1))
+    starts = np.flatnonzero(np.diff(bucket[members], prepend=-1))
     return compared[order[members]], starts
 
 
