@@ -106,3 +106,6 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     assert power in page
     assert "--forecast" not in page
     assert json.loads((tmp_path / "study-own" / "study.json").read_text())["power"] == power
+    (tmp_path / "old" / "results.csv").unlink()  # a study that continues needs no pilot
+    status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")
+    assert (status, json.loads(out)["power"]) == (0, power), err

@@ -12,7 +12,7 @@ from litebert.registry import TASKS
 from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.page import Findings, find_decided, write_reports
-from litebert.studies.plan import Extras, Plan, make_plan
+from litebert.studies.plan import PLAN, Extras, Plan, make_plan
 from litebert.studies.power import make_power, measure_spread, read_seed_scores
 from litebert.studies.statistics import compare_with_baseline
 from litebert.studies.study import Scale, Study, make_slug, make_study
@@ -75,7 +75,7 @@ def study(
             seeds=seeds,
             jobs=jobs,
             device=device,
-            power=_describe_power(grid, seeds, extras, pilot),
+            power=_describe_power(grid, folder, seeds, extras, pilot),
         )
         findings = _run_plan(grid, plan, extras, device, forecast)
         write_reports(findings, command or ("study", name))
@@ -107,12 +107,16 @@ def _list_extra_scores(extras: Extras) -> tuple[str, ...]:
     return (*(["blimp"] if extras.blimp else []), *extras.tasks)
 
 
-def _describe_power(grid: Study, seeds: int, extras: Extras, pilot: str | Path | None) -> str:
+def _describe_power(
+    grid: Study, folder: Path, seeds: int, extras: Extras, pilot: str | Path | None
+) -> str:
     """Describe which difference a study sees before its first run; "" if it can test nothing.
 
     Raises:
         DataError: the folder of the earlier study cannot be read.
     """
+    if (folder / PLAN).exists():  # it was said before
+        return ""
     judged = grid.list_judged(_list_extra_scores(extras))
     spread = None
     if pilot is not None and judged:
