@@ -127,4 +127,4 @@ def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> 
             assert not connections("finetune", model, *tuned, *tracked)
         address = server.url.removeprefix("http://")
         assert connections("embed", "hf:me/model", *table, "same.npy") == {"127.0.0.1", address}
-        assert [path.name for path in (tmp_path / "home").iterdir()] == ["hub"]
+        assert {path.name for path in (tmp_path / "home").iterdir()} == {"hub", "trackio"}
