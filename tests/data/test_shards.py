@@ -5,7 +5,10 @@ opens.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.data import dealing
 from litebert.data import shards as disk
 from litebert.data.encoding import Encoded, choose_id_type
 from litebert.data.shards import INDEX, Shards, Split, read_blocks, write_shard
 from litebert.errors import DataError
+from toys.prepare import run as prepare
 from toys.refusals import refused
 
 Documents = list[list[list[int]]]
@@ -270,3 +275,98 @@ def test_the_tokenizer_is_missing(data: Path) -> None:
     shutil.rmtree(data / "tokenizer")
     with refused(DataError, data / "tokenizer"):
         Shards.open(data)
+
+
+# ---------------------------------------------------------------------------------- many shards
+
+
+@pytest.fixture
+def many(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> Path:
+    """A set of a dozen shards of several record batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "_BATCH_TOKENS", 800)
+        patch.setattr(dealing, "CHUNK_BYTES", 500)
+        prepare(tiny_corpus, tmp_path / "many", tiny_tokenizer, shard_bytes=5000)
+    return tmp_path / "many"
+
+
+def test_shards_that_are_opened_when_they_are_read(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eager = Shards.open(many)
+    monkeypatch.setattr(disk, "_BATCH_TOKENS", 800)
+    monkeypatch.setattr(disk, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(disk, "MOST_OPEN", 2)
+    opened: list[str] = []
+    read = disk.read_blocks
+
+    def note_and_read(path: Path) -> Any:
+        opened.append(path.name)
+        return read(path)
+
+    lazy = Shards.open(many)
+    monkeypatch.setattr(disk, "read_blocks", note_and_read)
+    order = np.random.default_rng(1).integers(0, eager.train.documents, 300)
+    for before, now in ((eager.train, lazy.train), (eager.heldout, lazy.heldout)):
+        assert as_lists(now) == as_lists(before)
+        assert (now.documents, now.sentences, now.tokens) == (
+            before.documents,
+            before.sentences,
+            before.tokens,
+        )
+        assert now.document_tokens.tolist() == before.document_tokens.tolist()
+        assert now.document_sentences.tolist() == before.document_sentences.tolist()
+    some, same = lazy.train.read(order), eager.train.read(order)
+    assert some.tokens.tolist() == same.tokens.tolist()
+    assert some.sentences.tolist() == same.sentences.tolist()
+    segments = zip(
+        lazy.train.read_segments("sentence"), eager.train.read_segments("sentence"), strict=True
+    )
+    for (ids, starts), (expected_ids, expected_starts) in segments:
+        assert ids.tolist() == expected_ids.tolist()
+        assert starts.tolist() == expected_starts.tolist()
+    assert len(set(opened)) > 5
+
+
+def test_an_index_that_miscounts_a_shard_is_refused_where_it_is_read(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = json.loads((many / INDEX).read_text())
+    entry = index["shards"][2]
+    entry["documents"] += 1
+    (many / INDEX).write_text(json.dumps(index))
+    with refused(DataError, many / INDEX):
+        Shards.open(many)
+    monkeypatch.setattr(disk, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(disk, "_BATCH_TOKENS", 800)
+    with refused(DataError, many / INDEX, entry["file"], entry["documents"]):
+        _ = Shards.open(many).train.document_tokens
+
+
+OPENED = """
+import resource, sys, time
+from litebert.data.shards import Shards
+before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+split = Shards.open(sys.argv[1]).train
+seconds = time.perf_counter() - start
+print(split.documents, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.thorough
+def test_ten_thousand_shards_open_in_two_seconds_and_200_mb(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    index = json.loads((data / INDEX).read_text())
+    entry = next(entry for entry in index["shards"] if entry["split"] == "train")
+    for number in range(1, 10_000):
+        name = f"train-{number:05d}.arrow"
+        os.link(data / entry["file"], data / name)
+        index["shards"].append({**entry, "file": name})
+    (data / INDEX).write_text(json.dumps(index))
+    command = [sys.executable, "-c", OPENED, str(data)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert int(output[0]) == 10_000 * entry["documents"]
+    assert float(output[1]) < 2
+    assert int(output[2]) < 200_000, "kilobytes"

@@ -8,15 +8,17 @@
                                   last: if it exists, the set is complete
 
 pyarrow, polars and duckdb can open the shards. A document is one slice of the mapped file. Opening
-checks names and sizes. Reading every byte for its checksum takes a second per gigabyte or more, so
-only `verify=True` does it.
+checks names and sizes. A set of more than `MOST_AT_ONCE` shards maps each when it is read. Reading
+every byte for its checksum takes a second per gigabyte or more, so only `verify=True` does it.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +49,12 @@ _TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.i
 
 SPLITS = ("train", "heldout")
 """The splits of a set."""
+MOST_AT_ONCE = 256
+"""Shards of a set that are opened and counted at once. Those of a larger set are opened when they
+are read.
+"""
+MOST_OPEN = 4096
+"""Shards of a large set that stay open."""
 UNDEALT = "documents"
 """Stands in place of a split in the files of a part, whose documents `merge` deals."""
 
@@ -71,14 +79,13 @@ class ShardInfo:
         Raises:
             KeyError, TypeError, ValueError: it is invalid, or names a file elsewhere.
         """
-        names = {field.name for field in fields(cls)}
-        if unknown := entry.keys() - names:
+        if unknown := entry.keys() - _FIELDS.keys():
             raise ValueError(f"there is an unknown field '{min(unknown)}'")
-        info = cls(**{name: entry[name] for name in names})
-        for field in fields(cls):
-            value = getattr(info, field.name)
-            if type(value).__name__ != field.type or (field.type == "int" and value < 0):
-                raise ValueError(f"{field.name} is {value!r}")
+        info = cls(**{name: entry[name] for name in _FIELDS})
+        for name, kind in _FIELDS.items():
+            value = getattr(info, name)
+            if type(value).__name__ != kind or (kind == "int" and value < 0):
+                raise ValueError(f"{name} is {value!r}")
         if Path(info.file).name != info.file or info.file == "..":
             raise ValueError(
                 f"file is {info.file!r}, which is not the name of a file in this folder"
@@ -86,6 +93,10 @@ class ShardInfo:
         if info.split not in (*SPLITS, UNDEALT):
             raise ValueError(f"split is {info.split!r}; {nearest(info.split, SPLITS)}")
         return info
+
+
+_FIELDS: dict[str, str] = {field.name: str(field.type) for field in fields(ShardInfo)}
+"""The fields of an entry with the names of their types."""
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -204,18 +215,75 @@ def _read_texts(batch: Any) -> Texts | None:
     return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy())
 
 
+class _ShardBlocks(Sequence[Block]):
+    """The record batches of many shards. A shard is opened when it is read, and the ones that were
+    read last stay open: a process may map some 65,000 files at most.
+    """
+
+    def __init__(self, folder: Path, infos: Sequence[ShardInfo]) -> None:
+        self._folder, self._infos = folder, [info for info in infos if info.documents]
+        self.documents: list[int] = []
+        """Documents of each record batch."""
+        self._origins: list[tuple[int, int]] = []
+        for number, info in enumerate(self._infos):
+            counts = [info.documents]
+            if info.tokens >= _BATCH_TOKENS:  # a smaller shard has a single record batch
+                counts = [block.documents for block in self._read(number)]
+            self.documents += counts
+            self._origins += [(number, batch) for batch in range(len(counts))]
+        self._open = lru_cache(MOST_OPEN)(self._read)
+
+    def _read(self, number: int) -> list[Block]:
+        info = self._infos[number]
+        blocks = [block for block in read_blocks(self._folder / info.file) if block.documents]
+        documents = sum(block.documents for block in blocks)
+        if documents != info.documents or (len(blocks) > 1 and info.tokens < _BATCH_TOKENS):
+            raise DataError(
+                f"{self._folder / INDEX} counts {info.documents} documents in {info.file}, which "
+                f"holds {documents} in {len(blocks)} batches; prepare the data again"
+            )
+        return blocks
+
+    def __len__(self) -> int:
+        return len(self._origins)
+
+    def __getitem__(self, index: Any) -> Any:
+        number, batch = self._origins[index]
+        return self._open(number)[batch]
+
+    def __iter__(self) -> Iterator[Block]:
+        for number in range(len(self._infos)):
+            yield from self._read(number)
+
+
 class Split:
     """One split of a set, with documents numbered through all its shards."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
-        self._blocks = [block for block in blocks if block.documents]
-        self._starts = np.cumsum([0, *(block.documents for block in self._blocks)], dtype=np.int64)
-        self.documents = int(self._starts[-1])
+        self._blocks: Sequence[Block] = [block for block in blocks if block.documents]
         spans = [
             (block.sentence_offsets, block.document_offsets[[0, -1]]) for block in self._blocks
         ]
         self.sentences = sum(int(last - first) for _, (first, last) in spans)
         self.tokens = sum(int(offsets[last] - offsets[first]) for offsets, (first, last) in spans)
+        self._number_documents([block.documents for block in self._blocks])
+
+    @classmethod
+    def of_shards(cls, folder: Path, infos: Sequence[ShardInfo]) -> Split:
+        """Return the split of many shards, which are opened when they are read.
+
+        Their index is trusted until then.
+        """
+        split = cls([])
+        split._blocks = blocks = _ShardBlocks(folder, infos)
+        split.sentences = sum(info.sentences for info in infos)
+        split.tokens = sum(info.tokens for info in infos)
+        split._number_documents(blocks.documents)
+        return split
+
+    def _number_documents(self, documents: Sequence[int]) -> None:
+        self._starts = np.cumsum([0, *documents], dtype=np.int64)
+        self.documents = int(self._starts[-1])
 
     @cached_property
     def document_tokens(self) -> Offsets:
@@ -346,15 +414,17 @@ class Shards:
             infos, "checking the shards", total, "bytes", lambda info: info.bytes
         ) as checked:
             for info in checked:
-                file = path / info.file
-                if not file.is_file():
-                    raise DataError(f"{file} is missing; prepare the data again")
-                if file.stat().st_size != info.bytes:
+                file = os.path.join(path, info.file)
+                try:
+                    state = os.stat(file)
+                except OSError:
+                    raise DataError(f"{file} is missing; prepare the data again") from None
+                if state.st_size != info.bytes or not stat.S_ISREG(state.st_mode):
                     raise DataError(
-                        f"{file} has {file.stat().st_size} bytes, not {info.bytes}; "
+                        f"{file} has {state.st_size} bytes, not {info.bytes}; "
                         "prepare the data again"
                     )
-                if verify and sha256_of(file) != info.sha256:
+                if verify and sha256_of(Path(file)) != info.sha256:
                     raise DataError(
                         f"{file} has changed since it was written (sha256); prepare the data again"
                     )
@@ -373,7 +443,10 @@ class Shards:
         self.heldout = self._read_split("heldout", infos)
 
     def _read_split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
+        is_large = len(infos) > MOST_AT_ONCE
         infos = [info for info in infos if info.split == name]
+        if is_large:
+            return Split.of_shards(self.path, infos)
         split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
         for unit in ("documents", "sentences", "tokens"):
             recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
@@ -442,6 +515,8 @@ def require_distinct(infos: Sequence[ShardInfo]) -> None:
     Raises:
         ValueError: two entries name the same file.
     """
-    names = [info.file for info in infos]
-    if duplicate := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"the shard {duplicate!r} is listed twice")
+    names: set[str] = set()
+    for info in infos:
+        if info.file in names:
+            raise ValueError(f"the shard {info.file!r} is listed twice")
+        names.add(info.file)
