@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 SMALL: dict[str, list[str]] = {
     "batches": ["--repeats", "10"],
     "prepare": ["--repeats", "1"],
+    "loading": ["--shards", "2000"],
     "pretraining": ["--shapes", "h128", "h256", "--quick"],
     "scaling": ["--shapes", "h128", "--rounds", "3"],
     "memory": ["--shapes", "base-128"],

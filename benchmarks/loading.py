@@ -36,15 +36,21 @@ def main() -> int:
     )
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=20, help="documents of a shard")
+    parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.data:
-        _measure(arguments.data)
+        result = _measure(arguments.data)
+        from results import write as write_results  # which loads torch, so it comes last
+
+        write_results(arguments.json, result)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         _generate(data, arguments.shards, arguments.documents)
         command = [sys.executable, __file__, "--data", str(data)]
+        if arguments.json:
+            command += ["--json", str(arguments.json)]
         return subprocess.run(command, check=False).returncode
 
 
@@ -88,8 +94,8 @@ def _generate(folder: Path, count: int, documents: int) -> None:
     disk.write_index(folder, content, infos)
 
 
-def _measure(data: Path) -> None:
-    """Print what opening and reading cost."""
+def _measure(data: Path) -> dict[str, float]:
+    """Print and return what opening and reading cost."""
     from litebert.config import MaskingConfig, SequenceConfig
     from litebert.data import shards as disk
     from litebert.data.batches import Batches
@@ -112,13 +118,23 @@ def _measure(data: Path) -> None:
         seed=0,
     )
     make(0)
-    print(f"first batch: {time.perf_counter() - start:.2f} s, {_peak_mb() - before:.0f} MB at most")
+    first = time.perf_counter() - start
+    print(f"first batch: {first:.2f} s, {_peak_mb() - before:.0f} MB at most")
     start = time.perf_counter()
     for step in range(1, BATCHES + 1):
         make(step)
     rate = BATCHES * BATCH / (time.perf_counter() - start)
     print(f"read: {rate:,.0f} sequences of {LENGTH} a second, one process")
     print(f"{_count_maps(data):,} mapped shards, {_peak_mb() - before:.0f} MB at most")
+    return {
+        "tokens": tokens,
+        "documents": documents,
+        "index_bytes": size,
+        "open_seconds": opening,
+        "open_mb": memory,
+        "first_batch_seconds": first,
+        "sequences_per_second": rate,
+    }
 
 
 def _peak_mb() -> float:
