@@ -39,6 +39,7 @@ class Hosts:
     def __init__(self, names: Sequence[str], devices: Sequence[int]) -> None:
         self._names = names
         self._devices = devices
+        self._processes: list[list[subprocess.Popen[bytes]]] = [[], []]
         self._done = False
         self._wire = threading.Thread(target=self._carry, daemon=True)
         self._wire.start()
@@ -47,13 +48,15 @@ class Hosts:
         self, host: int, command: Sequence[str], output: IO[Any], environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         """Start a command on a host, in a session of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["ip", "netns", "exec", self._names[host], *command],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             start_new_session=True,
         )
+        self._processes[host].append(process)
+        return process
 
     def kill(self, host: int) -> None:
         """Kill every process of a host, as a failure of its power does."""
@@ -63,6 +66,8 @@ class Hosts:
         for pid in listed.stdout.split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
+        for process in self._processes[host]:
+            process.wait()
 
     def close(self) -> None:
         """Kill every process of both hosts, stop the wire, and remove the hosts."""

@@ -331,7 +331,7 @@ def _is_loss(error: BaseException) -> bool:
     """Return True if the error is that another process could not be reached."""
     from torch import distributed
 
-    words = ("gloo", "nccl", "connection", "socket", "timed out")
+    words = ("gloo", "nccl", "connection", "socket", "timed out", "timeout")
     is_dist_error = isinstance(error, getattr(distributed, "DistError", ()))
     return is_dist_error or (
         isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
