@@ -182,8 +182,8 @@ def test_the_drawn_head_is_taken_unless_the_fitted_one_is_surely_better(
         lengths.append(steps)
         alternating = noise * np.resize([1, -1], 16)
         if steps == min(lengths):
-            return 0.3 + 0.0 * alternating + (0.0 if prepared.fitted else 0.1) + abs(rate - 3e-4)
-        return 0.5 + (-fitted_ahead + alternating if prepared.fitted else 0 * alternating)
+            return 0.4 + 0.0 * alternating + (0.0 if prepared.fitted else 0.1) + abs(rate - 3e-4)
+        return 0.35 + (-fitted_ahead + alternating if prepared.fitted else 0 * alternating)
 
     class Stop(Exception):
         pass
@@ -307,3 +307,32 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     assert np.allclose(
         (states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3
     )
+
+
+def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
+    vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    lengths: list[int] = []
+
+    def train(
+        self: Any, prepared: PreparedTask, rate: float, steps: int, bar: object
+    ) -> np.ndarray[Any, Any]:
+        lengths.append(steps)
+        if steps == min(lengths):
+            return np.full(16, 0.5 if prepared.fitted else 0.8)
+        return np.full(16, 0.5 if prepared.fitted and rate < 1e-4 else 0.8)
+
+    class Stop(Exception):
+        pass
+
+    def stop(loop: Loop[TaskBatch]) -> None:
+        raise Stop
+
+    monkeypatch.setattr("litebert.finetuning.probe._Trials.train_shortly", train)
+    with pytest.raises(Stop):
+        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
+    record = json.loads((tmp_path / "run" / "finetune.json").read_text())
+    assert record["config"]["fit_head"], record["chosen"][-1]
+    assert record["config"]["train"]["optimizer"]["learning_rate"] == 3e-5
+    assert lengths.count(max(lengths)) == 4, "three rates from the fitted head, one from the other"

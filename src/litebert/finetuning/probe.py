@@ -10,7 +10,7 @@ place of one that rises, so that no rate inherits what another one spoiled.
 A fitted head is ahead of a drawn one in a short run, and may be behind it at the end: small rates
 keep what it starts with, and a small network learns most with large ones. Where both are to be
 chosen, each start is therefore tried at rates of its own. The best rate of each start then trains
-`LONGER` times as long.
+`LONGER` times as long. A rate that overfits there gives way to the next smaller one.
 
 Where teachers answer, the short runs learn from these answers as the run does, to unlabeled texts
 too. A few labels alone would be read many times, and rates would be judged by how they overfit.
@@ -59,6 +59,8 @@ LONG_RUN, LARGEST_OF_LONG = 5000, 1e-3
 and a long one ends behind (docs/reports/results.md)."""
 LONGER = 4
 """How many times as long as the others the short runs are that decide between the two starts."""
+OVERFITTED = 1.25
+"""How much higher than after the short run the loss of a longer run may be."""
 LEAST_UNTOLD = 1e-4
 """The least rate that is taken where no short run learns anything. The papers' rates are for
 networks that were pretrained for days, and such a network seldom learns nothing.
@@ -178,8 +180,8 @@ def probe_two_starts(
     with progress.task("trying learning rates", total=steps * count, unit="steps") as bar:
         first = trials.probe(fitted, FITTED_RATES, steps, bar)
         second = trials.probe(drawn, drawn_rates, steps, bar)
-        fitted_losses = trials.train_shortly(fitted, first.rate, LONGER * steps, bar)
-        drawn_losses = trials.train_shortly(drawn, second.rate, LONGER * steps, bar)
+        first, fitted_losses = trials.train_longer(fitted, first, bar)
+        second, drawn_losses = trials.train_longer(drawn, second, bar)
     behind = drawn_losses - fitted_losses
     return TwoStartProbe(
         fitted=first,
@@ -284,6 +286,22 @@ class _Trials:
         usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
         means = {rate: float(parts.mean()) for rate, parts in losses.items()}
         return Probe(choose_rate(losses, prior, usual), steps, means, len(self.held_out))
+
+    def train_longer(
+        self, prepared: PreparedTask, probe: Probe, bar: progress.Task
+    ) -> tuple[Probe, NDArray[np.float64]]:
+        """Train `LONGER` times as long at the rate of a probe. Where the loss rises above that of
+        the short run by a quarter, the network has begun to learn its rows by heart, and the next
+        smaller rate of the probe is tried.
+
+        Returns:
+            The probe with the rate that is left, and the losses of that rate.
+        """
+        losses = self.train_shortly(prepared, probe.rate, LONGER * probe.steps, bar)
+        smaller = max((rate for rate in probe.losses if rate < probe.rate), default=None)
+        if smaller is None or losses.mean() <= OVERFITTED * probe.losses[probe.rate]:
+            return probe, losses
+        return self.train_longer(prepared, replace(probe, rate=smaller), bar)
 
     def train_shortly(
         self, prepared: PreparedTask, rate: float, steps: int, bar: progress.Task
