@@ -19,6 +19,7 @@ from litebert.studies.distill_record import DistillRecord
 from litebert.studies.distilled import advise
 from litebert.studies.distilling import choose_budget, choose_student, parse_size
 from litebert.tasks.registry import open_task
+from toys.beir import make_collection
 from toys.finetuning import finetune_on_other_labels, write_table
 from toys.refusals import names, refused
 
@@ -274,6 +275,14 @@ def test_wrong_words_are_refused_before_any_work(
     assert status == 2
     names(err.splitlines()[-1], *places)
     assert not (tmp_path / "run" / "distill.json").exists()
+
+
+def test_a_task_without_labeled_rows_is_refused(run: Run, place: Path, tmp_path: Path) -> None:
+    folder = make_collection(tmp_path / "data", 30, {"train": 10})
+    words = ("distill", list_words(place, tmp_path)[1], "--task", "rerank", "--data", folder)
+    status, _, err = run(*words, "--out", tmp_path / "run")
+    assert status == 2
+    names(err.splitlines()[-1], "rerank", "without labeled rows", "finetune --teacher")
 
 
 def test_refused_weights_of_8_bits_are_not_made_again(
