@@ -106,11 +106,11 @@ class _PartsCorpus:
             "documents": int(result.dropped.sum()),
             "examples": [
                 {
-                    "dropped": excerpts[dropped],
-                    "kept": excerpts[kept],
+                    "dropped": excerpts[later],
+                    "kept": excerpts[first],
                     "similarity": round(value, 3),
                 }
-                for dropped, kept, value in result.examples
+                for later, first, value in result.examples
             ],
         }
 
