@@ -42,6 +42,7 @@ RUNNING = {
 SET_BY_OTHERS = (
     {f"encoder.{name}" for name in FOREIGN}
     | {"encoder.global_tokens"}  # litebert convert --global-tokens
+    | {"encoder.groups"}  # of ALBERT folders with num_hidden_groups
     | {"objective_settings"}  # of extensions
     | {f"table.{name}" for name in TABLE}
     | {f"train.{name}" for name in RUNNING}
@@ -49,6 +50,7 @@ SET_BY_OTHERS = (
 )
 CHOICES = {
     "encoder.activation": {"relu", "silu"},  # of folders of other libraries
+    "encoder.sharing": {"groups"},  # of ALBERT folders with num_hidden_groups
     "train.schedule.name": {"cosine"},
     "table.context": {"document"},
     "train.precision": {"float32", "bfloat16"},

@@ -40,8 +40,8 @@ class StudyArguments:
     """Most runs of each variant; it needs fewer if its verdicts stand early. With one, no verdict
     is given."""
     scale: Literal["toy", "micro", "claim", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder: toy and micro for checks in seconds; claim to decide a claim in minutes
-    or hours; tiny, mini or base as their recipes."""
+    """Size of the encoder: toy and micro check in seconds, claim decides a claim, others as their
+    recipes."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None
