@@ -56,8 +56,8 @@ class StudyArguments:
     page: Path | None = None
     """A Markdown file for the page of the study; its picture goes next to it."""
     forecast: bool = False
-    """Only write the plan, and say what the study costs and which difference it sees. The same
-    command without this option continues."""
+    """Only write the plan, with its cost and the difference that it sees; the command without this
+    continues."""
     json: Json = False
 
 
