@@ -124,11 +124,11 @@ class TwoStartProbe:
     def __str__(self) -> str:
         """Return the choice and what it rests on, in one line."""
         return (
-            f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'drawn'} "
+            f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'random'} "
             f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
             f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, "
-            f"drawn {self.drawn.rate:.0e} {self.drawn_loss:.3g}); after {self.fitted.steps} steps: "
-            f"fitted {self.fitted.describe_losses()}; drawn {self.drawn.describe_losses()}"
+            f"random {self.drawn.rate:.0e} {self.drawn_loss:.3g}); after {self.fitted.steps} steps: "
+            f"fitted {self.fitted.describe_losses()}; random {self.drawn.describe_losses()}"
         )
 
 
@@ -469,7 +469,7 @@ def _fit_heads(
         "held-out training rows"
     )
     if whole.loss >= whole.prior:
-        remark += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
+        remark += f", no less than without them ({whole.prior:.3g}): the head starts random"
         heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
     else:
         remark += f" ({whole.prior:.3g} without them)"
