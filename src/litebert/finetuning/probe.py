@@ -128,7 +128,8 @@ class TwoStartProbe:
             f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
             f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, "
             f"random {self.drawn.rate:.0e} {self.drawn_loss:.3g}); "
-            f"after {self.fitted.steps} steps: fitted {self.fitted.describe_losses()}; random {self.drawn.describe_losses()}"
+            f"after {self.fitted.steps} steps: fitted {self.fitted.describe_losses()}; "
+            f"random {self.drawn.describe_losses()}"
         )
 
 
