@@ -311,7 +311,7 @@ def test_links_and_named_tests_are_files(page: Path) -> None:
 
 
 def test_the_tree_names_every_package() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tree = text[text.index("    src/litebert/") :].split("\n\n")[0]
     shown = set(re.findall(r"\b([a-z]+)/(?=\s)", tree.split("\n    tests/")[0]))
     source = ROOT / "src" / "litebert"
