@@ -96,7 +96,7 @@ def make_answer_identity(
         ConfigError: the output is no file, or an input is read only once.
     """
     if not isinstance(out, (str, Path)):
-        raise ConfigError("a part is written beside the output of all; give --out a file")
+        raise ConfigError("a part is written next to the output; give --out a file")
     choices = {
         name: getattr(model, name)
         for name in ("engine", "device", "exit_confidence", "min_precision")
