@@ -84,7 +84,7 @@ class Inputs:
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a pretraining run."""
-    return RunFolder(Path(out), IDENTITY, LEFTOVERS, CONTENTS)
+    return RunFolder(Path(out), IDENTITY, leftovers=LEFTOVERS, contents=CONTENTS)
 
 
 def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:

@@ -39,11 +39,11 @@ class RunFolder:
     leftovers: tuple[str, ...] = ()
     """Files that a run leaves if it is killed before its identity is written, beside hidden files.
     """
-    lasting: tuple[str, ...] = ()
-    """Names that stay in the folder when a collapsed run is set aside."""
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
+    lasting: tuple[str, ...] = ()
+    """Names that stay in the folder when a collapsed run is set aside."""
 
     @property
     def identity_file(self) -> Path:
