@@ -143,7 +143,7 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     names(
         line,
         "fitted 3e-05",
-        "drawn",
+        "random",
         f"{record['config']['train']['optimizer']['learning_rate']:.0e}",
     )
     takes_fitted = "from a fitted head" in line
