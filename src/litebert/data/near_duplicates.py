@@ -31,6 +31,8 @@ MOST_ROUNDS = 64
 """Documents of a bucket that are compared with the others of the bucket."""
 _CHUNK = 1 << 16
 """Runs of tokens whose hashes are computed at once, so that they fit in a processor's cache."""
+_CANDIDATES = 1000
+"""Pairs that examples are chosen from, where the earlier document stays."""
 _PAIRS = 1 << 16
 """Pairs of signatures that are compared at once."""
 
@@ -204,9 +206,11 @@ def find_near_duplicates(
             for first, second, value in zip(
                 left.tolist(), right.tolist(), likeness.tolist(), strict=True
             ):
-                if groups.join(first, second) and len(pairs) < examples:
+                if groups.join(first, second) and len(pairs) < _CANDIDATES:
                     pairs.append((second, first, value))
-    return NearDuplicates(groups.list_later(), pairs)
+    dropped = groups.list_later()
+    shown = [pair for pair in pairs if not dropped[pair[1]]]
+    return NearDuplicates(dropped, shown[:examples])
 
 
 def _sort_buckets(

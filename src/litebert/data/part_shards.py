@@ -86,11 +86,12 @@ class _PartsCorpus:
 
     def drop_near_duplicates(self, similarity: float) -> None:
         """Leave out documents that resemble an earlier one, and note how many."""
-        seen, skipped = DocumentHashes(), bytearray()
+        seen, is_copy, is_compared = DocumentHashes(), bytearray(), bytearray()
         for document in self.read():
             block, row = document.content
             is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
-            skipped.append(is_empty or not seen.is_new(document.digest))
+            is_copy.append(not seen.is_new(document.digest))
+            is_compared.append(not is_empty and not is_copy[-1])
         parent = self._parts[0].folder.parent
         for leftover in parent.glob(f"{storage.UNFINISHED}signatures*"):  # of a killed process
             storage.remove(leftover)
@@ -98,8 +99,13 @@ class _PartsCorpus:
             prefix=f"{storage.UNFINISHED}signatures", dir=parent
         ) as file:
             write_signatures(Path(file.name), self._read_blocks())
-            result = find_near_duplicates(Path(file.name), similarity, np.frombuffer(skipped, bool))
-        self._dropped = result.dropped
+            result = find_near_duplicates(
+                Path(file.name), similarity, ~np.frombuffer(is_compared, bool)
+            )
+        # A copy goes with its first document, which may be dropped itself.
+        copies = np.frombuffer(is_copy, bool)
+        self._dropped = result.dropped | copies
+        self.duplicates += int(copies.sum())
         excerpts = self._read_excerpts({i for example in result.examples for i in example[:2]})
         self.near_duplicates = {
             "similarity": similarity,

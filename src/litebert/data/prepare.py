@@ -26,7 +26,7 @@ from litebert.data import shards as disk
 from litebert.data.building import finish_set, reporting_writes, write_shards
 from litebert.data.dealing import Dealer, Hashed, Key, hash_documents, make_other_text_error
 from litebert.data.encoding import Encode, Encoded, encode, encode_with_texts
-from litebert.data.journal import Journal, check_same
+from litebert.data.journal import Journal, check_folder, check_same
 from litebert.data.part_shards import merge_shards
 from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import warn
@@ -35,6 +35,7 @@ from litebert.errors import DataError
 from litebert.machine import count_cores
 from litebert.parts import (
     Part,
+    find_parts,
     finish_part,
     is_finished,
     lock_part,
@@ -181,14 +182,23 @@ def _prepare_distinct(
         index, _ = disk.read_index(out)
         check_same(out, index, header)
         if index["settings"]["files"] == header["settings"]["files"]:
+            _remove_part(find_parts(out) / Part(1, 1).name)  # of a process killed at the end
             warn(index)
             return Shards.open(out)
+    else:
+        with reporting_writes(out):
+            check_folder(out)
     folder = _finish_part(Part(1, 1), out, tokenizer, reading, header, processes)
     shards = merge_shards(out, read_parts(out))
-    storage.remove(folder)
-    with suppress(OSError):  # other parts lie there
-        folder.parent.rmdir()
+    _remove_part(folder)
     return shards
+
+
+def _remove_part(folder: Path) -> None:
+    """Remove a part that is merged, and the folder of parts, if it is empty then."""
+    storage.remove(folder)
+    with suppress(OSError):  # other parts lie there, or there is no folder
+        folder.parent.rmdir()
 
 
 def _write_part(
