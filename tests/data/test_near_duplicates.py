@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,23 @@ def test_signatures_do_not_depend_on_the_block() -> None:
     whole = sign(make_block(documents))
     alone = np.concatenate([sign(make_block([document])) for document in documents])
     assert (whole == alone).all()
+
+
+@pytest.mark.thorough
+def test_memory_is_less_than_60_bytes_a_document(tmp_path: Path) -> None:
+    """The signatures lie on the disk. The hashes of exact duplicates are not counted here."""
+    count, file = 200_000, tmp_path / "signatures"
+    draw = np.random.default_rng(0)
+    with open(file, "wb") as out:
+        for _ in range(20):
+            out.write(draw.integers(0, 2**32, (count // 20, 128), np.uint32).data)
+    tracemalloc.start()
+    try:
+        find_near_duplicates(file, 0.8, np.zeros(count, bool))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / count < 60
 
 
 def test_bands_find_pairs_that_are_as_similar_as_asked() -> None:

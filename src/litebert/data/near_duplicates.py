@@ -6,8 +6,8 @@ minima estimates it. Documents that agree in one of the bands of their signature
 (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). Alike ones form a
 group, of which the first document stays.
 
-Signatures lie on the disk, 512 bytes for each document. Memory holds about 40 bytes for each
-document, and a block of signatures.
+Signatures lie on the disk, 512 bytes for each document. Memory holds about 55 bytes for each
+document, and a block of signatures (tests/data/test_near_duplicates.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A part drops the duplicates within itself, and keeps documents without tokens. H
 all parts go through the same writer as texts do (building.py): it drops duplicates across parts,
 deals the splits and cuts the shards. Only the encoding is done. Memory is that of `prepare`: a few
 shards, and 15 bytes for each document. Near-duplicates, where they are dropped, are found before
-(near_duplicates.py), with 40 bytes more for each document.
+(near_duplicates.py), with 55 bytes more for each document.
 """
 
 from __future__ import annotations
