@@ -54,6 +54,7 @@ APART = {
     "near_duplicates": "needs datasketch and rensa, which are no dependencies",
     "lora": "needs peft, and takes minutes",
     "token_weights": "needs a pretrained model and STS-B, which have to be named",
+    "retrieval": "needs an encoder and SQuAD, which have to be named",
     "vector_teacher": "needs a teacher and task files, which have to be named",
     "wrong_labels": "needs SST-2, which has to be named",
 }

@@ -54,7 +54,7 @@ WORDS = (3, 60)
 def list_texts(benchmarks: Path, novels: Path, most: int) -> list[str]:
     """List the different sentences of all sources, the same ones each time."""
     parts = [*_read_glue(benchmarks / "glue"), _read_squad(benchmarks), _read_wikitext(benchmarks)]
-    parts.append(_read_novels(novels, most))
+    parts.append(read_novels(novels, most))
     return list(dict.fromkeys(text for part in parts for text in part))
 
 
@@ -85,7 +85,7 @@ def _read_wikitext(benchmarks: Path) -> list[str]:
     return texts
 
 
-def _read_novels(novels: Path, most: int) -> list[str]:
+def read_novels(novels: Path, most: int) -> list[str]:
     texts: list[str] = []
     for file in sorted(novels.glob("*.txt.gz")):
         with gzip.open(file, "rt", encoding="utf-8") as lines:
