@@ -32,7 +32,8 @@ def write_collection(squad: Path, folder: Path, searches: int, lessons: int) -> 
     """Write the corpus, the queries and the judgments of both halves of the articles."""
     articles = json.loads(squad.read_text(encoding="utf-8"))["data"]
     halves: dict[str, list[tuple[str, str]]] = {"test": [], "train": []}
-    corpus, queries = [], {}
+    corpus: list[dict[str, str]] = []
+    queries: dict[str, str] = {}
     for number, article in enumerate(articles):
         half = halves["train" if number % 2 else "test"]
         for passage in article["paragraphs"]:
@@ -42,10 +43,10 @@ def write_collection(squad: Path, folder: Path, searches: int, lessons: int) -> 
                 queries[row["id"]] = row["question"].strip()
                 half.append((row["id"], name))
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for half, most in (("test", searches), ("train", lessons)):
-        rows = random.Random(1).sample(halves[half], min(most, len(halves[half])))
+    for part, most in (("test", searches), ("train", lessons)):
+        rows = random.Random(1).sample(halves[part], min(most, len(halves[part])))
         lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{name}\t1" for query, name in rows)]
-        (folder / "qrels" / f"{half}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (folder / "qrels" / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     _write_lines(folder / "queries.jsonl", [{"_id": k, "text": v} for k, v in queries.items()])
     _write_lines(folder / "corpus.jsonl", corpus)
 
