@@ -25,7 +25,7 @@ set --
 for system in $systems; do
     echo "== $system, $budget"
     "$litebert" pretrain "$system" --shards "$out/data" --out "$out/$system" --budget "$budget" \
-        --encoder.layers 2 --train.depth-schedule --sequences.length 64 --train.batch "64 sequences" \
+        --encoder.layers 2 --train.depth-schedule --max-length 64 --batch-size 64 \
         --train.evaluate-every 50% --train.evaluate-sequences 1024
     set -- "$@" "$out/$system"
 done

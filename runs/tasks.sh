@@ -36,7 +36,7 @@ finetune() {
     shift
     case $name in
         squad) set -- "$@" --task squad --data "$benchmarks/squad/dev-v1.1.json" ;;
-        race) set -- "$@" --task race --data "$benchmarks/race" --length 128 ;;
+        race) set -- "$@" --task race --data "$benchmarks/race" --max-length 128 ;;
         wnut17) set -- "$@" --task tagging --data "$benchmarks/wnut17" ;;
         *) set -- "$@" --task "$name" --data "$benchmarks/glue" ;;
     esac

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from litebert import cost
+from litebert.data.prepare import prepare
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
 from litebert.studies.page import Findings, write_markdown, write_reports
 from litebert.studies.papers import generator, systems
-from litebert.studies.plan import Plan
+from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary
 from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, make_verdict_table
+from litebert.tokenizer import train_tokenizer
 from toys.refusals import refused
 
 SCORES = ("mlm_loss", "mlm_accuracy")
@@ -145,6 +148,46 @@ def test_an_objective_is_compared_with_the_papers_column_of_its_name(
     study = replace(study, paper=paper, scores=("mlm_loss",))
     findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
     assert make_verdict_table(findings.differences, study).rows[0][-1] == DISAGREES
+
+
+def test_networks_that_know_only_frequencies_are_named(study: Study, tmp_path: Path) -> None:
+    findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
+    assert findings.warn_of_frequencies() == ""
+    findings.plan = replace(findings.plan, entropy=3.2)
+    warning = findings.warn_of_frequencies()
+    assert "of 'a' have" in warning
+    assert "(3.20 nats)" in warning
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"kind": "unigram"}, "--vocab-size 400 --kind unigram --out tokenizer"),
+        ({"kind": "unigram", "lower_case": False}, "--vocab-size 400 --kind unigram --no-lower-case"),
+        (
+            {"kind": "wordpiece", "strip_accents": True},
+            "--vocab-size 400 --kind wordpiece --strip-accents --out",
+        ),
+        ({"kind": "bpe"}, "--vocab-size 400 --kind bpe --out"),
+    ],
+    ids=["unigram", "capitals", "accents", "bpe"],
+)
+def test_the_commands_repeat_the_recorded_settings(
+    tiny_corpus: Path, tmp_path: Path, options: dict[str, Any], expected: str
+) -> None:
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, vocab_size=400, **options).save(tmp_path / "tokenizer")
+    shards = prepare(
+        [str(tiny_corpus)],
+        tmp_path / "data",
+        tokenizer=tmp_path / "tokenizer",
+        heldout=0.25,
+        processes=1,
+    )
+    first, second = list_preparing_commands(shards)
+    assert expected in first
+    assert second == "prepare my-text --tokenizer tokenizer --heldout 0.25 --out data"
 
 
 def test_a_variant_without_a_head_guesses(study: Study, tmp_path: Path) -> None:

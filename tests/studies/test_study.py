@@ -5,6 +5,7 @@ end to end.
 from __future__ import annotations
 
 import csv
+import html
 import json
 import subprocess
 import sys
@@ -139,7 +140,12 @@ def test_a_grid_from_end_to_end(grid: Path, run: Callable[..., Output], tiny_dat
     }
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Does a wider embedding help?" in page
-    assert "Does a wider embedding help?" in (folder / "report.md").read_text(encoding="utf-8")
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    assert "Does a wider embedding help?" in report
+    for text in (page, report, err):  # four steps teach nothing
+        assert "'E 8', 'E 16' have learned little more than how frequent" in html.unescape(text)
+    settings = json.loads((tiny_data / "index.json").read_text(encoding="utf-8"))["settings"]
+    assert f"--tokenizer tokenizer --heldout {settings['heldout']:g} --out data" in report
 
     before = (folder / "results.csv").read_bytes()
     status, out, err = run(*words)  # nothing is done again

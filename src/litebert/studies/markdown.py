@@ -46,7 +46,8 @@ def format_markdown(
     if study.finding:
         source = f" Source: {study.paper.source}." if study.paper else ""
         paragraphs.append(f"**What the paper found.** {study.finding}{source}")
-    paragraphs.append(f"**What we found.** {_count_fits(findings)}".strip())
+    found = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
+    paragraphs.append(f"**What we found.** {found}".strip())
     if sentences := _list_verdicts(findings):
         paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
     if picture is not None:
@@ -151,8 +152,8 @@ def _describe_power(findings: Findings) -> str:
     stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
     measured = f"Afterwards: {power.describe()}" if power else ""
     rule = (
-        "A verdict is a paired t test below 5 %, corrected for the comparisons (Holm) and for the "
-        "looks after each seed (alpha spending). So a study without any difference gives a "
+        "A verdict is a paired t test below 5 %, corrected for the comparisons (Holm) and for "
+        "testing after each seed (alpha spending). So a study without any difference gives a "
         "verdict in at most 5 % of cases."
     )
     return " ".join(filter(None, (stated, measured, rule)))
@@ -187,9 +188,5 @@ def _list_commands(plan: Plan, command: Sequence[str]) -> str:
         if option in again:
             position = again.index(option)
             again[position : position + 2] = [option, value] if value else []
-    lines = (
-        f"litebert tokenizer train my-text --vocab-size {plan.vocabulary} --out tokenizer",
-        "litebert prepare my-text --tokenizer tokenizer --heldout 0.02 --out data",
-        f"litebert {shlex.join(again)}",
-    )
-    return "\n".join(f"    {line}" for line in lines)
+    lines = (*plan.preparing, shlex.join(again))
+    return "\n".join(f"    litebert {line}" for line in lines)

@@ -32,6 +32,7 @@ from litebert.studies.verdicts import (
     make_verdict_table,
     summarize,
 )
+from litebert.train.plateau import knows_frequencies_only
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """A value for each seed that has ended, by variant and name of score."""
@@ -121,6 +122,23 @@ class Findings:
         spread = measure_spread(self.differences, self.judged[0], "the seeds of this study")
         return make_power(self.plan.planned, len(self.differences), spread) if spread else None
 
+    def warn_of_frequencies(self) -> str:
+        """Warn of variants that learned little but how frequent each token is; "" without any."""
+        entropy = self.plan.entropy
+        names = [
+            f"'{name}'"
+            for name, scores in self.scores.items()
+            if (losses := scores.get("mlm_loss"))
+            and knows_frequencies_only(compute_mean(losses).value, entropy)
+        ]
+        if not names:
+            return ""
+        return (
+            f"The networks of {', '.join(names)} have learned little more than how frequent each "
+            f"token is: their held-out loss is not clearly below the unigram entropy "
+            f"({entropy:.2f} nats). Give the study a larger --budget before you trust a verdict."
+        )
+
     def verdicts(self) -> list[str]:
         """Return a sentence on each difference from the baseline, by score."""
         if not self.judged:
@@ -173,15 +191,15 @@ class Findings:
         tested = sum(difference.p is not None for difference in self.differences)
         if self.judged:
             title = format_title(self.judged[0])
-            note += f" Differences are from '{self.study.baseline}' in {title}; "
+            note += f" Differences are from '{self.study.baseline}' in {title}. "
             if tested:
                 note += (
-                    "* marks those beyond the noise (paired t test, p < 0.05 after Holm's "
-                    f"correction for {tested} comparison{'s' * (tested > 1)} and that for the "
-                    "looks)."
+                    "A star marks those beyond the noise (paired t test, p < 0.05 after Holm's "
+                    f"correction for {tested} comparison{'s' * (tested > 1)} and for "
+                    "testing after each seed)."
                 )
             else:
-                note += "none could be tested."
+                note += "None could be tested."
         if self.study.paper:
             note += (
                 f" The paper's figures are from {self.study.paper.source}: other models, other "
@@ -335,6 +353,7 @@ def write_reports(findings: Findings, command: Sequence[str]) -> Path:
         lead = summarize(findings.differences, study, findings.judged)
     else:
         lead = " ".join(findings.verdicts())
+    lead = " ".join(filter(None, (findings.warn_of_frequencies(), lead)))
     figures = findings.make_figures()
     sections = _make_sections(findings, figures, command)
     page = plan.folder / "report.html"

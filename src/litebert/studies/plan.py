@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +34,7 @@ from litebert.machine import count_cores, read_free_memory
 from litebert.progress import duration, task
 from litebert.storage import write_json
 from litebert.studies.study import Study, make_identity, make_slug
+from litebert.tokenizer.tokenizer import Tokenizer
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS
 from litebert.train.measure import Rate
@@ -100,6 +103,10 @@ class Plan:
     """The seconds of a step by variant, as measured on this machine; empty if not measured."""
     hours: float | None = None
     """The time of all runs on this machine without fine-tuning; None if not measured."""
+    entropy: float = math.inf
+    """The unigram entropy of the data in nats: the loss of a model that knows only frequencies."""
+    preparing: tuple[str, ...] = ()
+    """The commands that make a tokenizer and shards with the settings that the data records."""
     power: str = ""
     """A statement, made before the first run, of the differences that the study sees."""
 
@@ -185,6 +192,8 @@ def make_plan(
         machine=machine.describe(),
         vocabulary=shards.tokenizer.vocab_size,
         text=_describe_text(shards),
+        entropy=shards.unigram_entropy,
+        preparing=list_preparing_commands(shards),
         first_seeds=seeds,
         power=power,
         **_plan_grid(grid, amount, scale not in UNMEASURED),
@@ -280,6 +289,8 @@ def _continue_plan(
         shares=saved["data_shares"],
         vocabulary=shards.tokenizer.vocab_size,
         text=_describe_text(shards),
+        entropy=shards.unigram_entropy,
+        preparing=list_preparing_commands(shards),
         baseline=baseline,
         first_seeds=saved["seeds"],
         step_seconds=saved.get("step_seconds", {}),
@@ -319,11 +330,30 @@ def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> di
 
 def _describe_text(shards: Shards) -> str:
     tokens, entropy = shards.tokenizer.vocab_size, shards.unigram_entropy
+    case = "lower-cases" if _lower_cases(shards.tokenizer) else "keeps capitals"
     return (
         f"{shards.train.tokens:,} tokens to learn from and {shards.heldout.tokens:,} held out, "
-        f"with a vocabulary of {tokens:,}. A model that knows only the frequency of each token has "
-        f"a loss of {entropy:.2f} nats"
+        f"with a vocabulary of {tokens:,}. Its {shards.tokenizer.kind} tokenizer {case}, and the "
+        f"share held out is {shards.index['settings']['heldout']:g}. A model that knows only the "
+        f"frequency of each token has a loss of {entropy:.2f} nats"
     )
+
+
+def _lower_cases(tokenizer: Tokenizer) -> bool:
+    return tokenizer.normalize("A").strip() == "a"
+
+
+def list_preparing_commands(shards: Shards) -> tuple[str, str]:
+    """List the commands that make a tokenizer and shards of `my-text` as those of a study."""
+    tokenizer, settings = shards.tokenizer, shards.index["settings"]
+    train = ["tokenizer", "train", "my-text", "--vocab-size", str(tokenizer.vocab_size)]
+    train += ["--kind", tokenizer.kind]
+    if not tokenizer.engine.kind.is_bytes:
+        train += [] if _lower_cases(tokenizer) else ["--no-lower-case"]
+        train += ["--strip-accents"] if tokenizer.normalize("é").strip() == "e" else []
+    prepare = ["prepare", "my-text", "--tokenizer", "tokenizer"]
+    prepare += ["--heldout", f"{settings['heldout']:g}", "--out", "data"]
+    return shlex.join([*train, "--out", "tokenizer"]), shlex.join(prepare)
 
 
 def set_vocabulary(config: Config, vocabulary: int) -> Config:

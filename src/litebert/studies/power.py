@@ -56,8 +56,8 @@ class Power:
         start = f"With {self.seeds} seeds and {comparisons} the study sees"
         if self.spread is None:
             return (
-                f"{start} a difference of {self.spreads:.1f} spreads with a chance of "
-                f"{100 * POWER:.0f} %. The spread of a pair of runs is measured once two seeds "
+                f"{start} a difference of {self.spreads:.1f} times the spread of a pair of runs, "
+                f"with a chance of {100 * POWER:.0f} %. That spread is measured once two seeds "
                 "have ended."
             )
         score, value = self.spread.score, self.spreads * self.spread.value

@@ -79,6 +79,8 @@ def study(
         )
         findings = _run_plan(grid, plan, extras, device, forecast)
         write_reports(findings, command or ("study", name))
+        if warning := findings.warn_of_frequencies():
+            log.warning(warning)
         return findings
 
 

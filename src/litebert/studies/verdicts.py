@@ -84,7 +84,8 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         rows.append(row)
     note = (
         f"Differences are from '{study.baseline}', seed by seed, with 95 % intervals that are not "
-        "corrected. The p values are corrected for the comparisons and the looks."
+        "corrected. The p values are corrected for the comparisons and for "
+        "testing after each seed."
     )
     if study.paper:
         columns += ("paper's difference", "sign of both")

@@ -109,11 +109,16 @@ def _describe_plateau(step: int, loss: float, entropy: float, is_above: bool) ->
     )
 
 
+def knows_frequencies_only(loss: float, entropy: float) -> bool:
+    """True if a held-out loss is not clearly below the unigram entropy, both in nats."""
+    return loss > entropy - PLATEAU_NATS
+
+
 def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str | None:
     """Remark on a run too short for `watch_plateau` whose held-out loss ends about the unigram
     entropy.
     """
-    if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
+    if loss is None or steps >= PLATEAU_STEPS or not knows_frequencies_only(loss, entropy):
         return None
     return (
         f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of this "
