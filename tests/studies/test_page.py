@@ -164,7 +164,10 @@ def test_networks_that_know_only_frequencies_are_named(study: Study, tmp_path: P
     ("options", "expected"),
     [
         ({"kind": "unigram"}, "--vocab-size 400 --kind unigram --out tokenizer"),
-        ({"kind": "unigram", "lower_case": False}, "--vocab-size 400 --kind unigram --no-lower-case"),
+        (
+            {"kind": "unigram", "lower_case": False},
+            "--vocab-size 400 --kind unigram --no-lower-case",
+        ),
         (
             {"kind": "wordpiece", "strip_accents": True},
             "--vocab-size 400 --kind wordpiece --strip-accents --out",
