@@ -16,7 +16,8 @@ from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import Item
-from litebert.finetuning.probe import RATES, choose_rate, list_rates, split_held_out
+from litebert.finetuning.probe import split_held_out
+from litebert.finetuning.rates import RATES, choose_rate, list_rates
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer

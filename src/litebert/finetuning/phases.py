@@ -19,10 +19,10 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.mislabeled import MISLABELED, keep_mislabeled
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
-from litebert.finetuning.probe import FITTED
 from litebert.finetuning.reliability import forget_texts
 from litebert.finetuning.results import Finetuned, require_calibrated, write_results
 from litebert.finetuning.scoring import Logits, name_metric, score_parts
+from litebert.finetuning.start import FITTED
 from litebert.finetuning.task import Task
 from litebert.finetuning.taught_table import start_table
 from litebert.finetuning.teachers import compute_teacher_logits

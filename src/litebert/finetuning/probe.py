@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,39 +32,31 @@ from litebert import progress
 from litebert.data.random_keys import derive, permute
 from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate
-from litebert.finetuning.defaults import mark_chosen
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
-from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
+from litebert.finetuning.rates import (
+    DRAWN_RATES,
+    FITTED_RATES,
+    LEAST_UNTOLD,
+    RATES,
+    choose_rate,
+    compute_standard_error,
+    list_rates,
+)
 from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
-from litebert.interop.files import read_tensors
 from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.ranks import Ranks
-from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
 
-FITTED = "head.safetensors"
-"""Name of the file of a fitted head in a run folder."""
-RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-"""The rates that are tried from the only start there is."""
-FITTED_RATES, DRAWN_RATES = RATES[:3], RATES[2:]
-"""The rates that are tried from a fitted head, and from a drawn one, where one of them is taken."""
-LONG_RUN, LARGEST_OF_LONG = 5000, 1e-3
-"""Steps of a run in which larger rates than this one are not tried: a short run is ahead with them,
-and a long one ends behind (docs/reports/results.md)."""
 LONGER = 4
 """How many times as long as the others the short runs are that decide between the two starts."""
 OVERFITTED = 1.25
 """How much higher than after the short run the loss of a longer run may be."""
-LEAST_UNTOLD = 1e-4
-"""The least rate that is taken where no short run learns anything. The papers' rates are for
-networks that were pretrained for days, and such a network seldom learns nothing.
-"""
 SHARE, SHARE_OF_TWO = 0.5, 0.75
 """Share of the run's steps that the short runs take together, at most: from one start, and from
 two."""
@@ -191,62 +183,9 @@ def probe_two_starts(
         fitted_loss=float(fitted_losses.mean()),
         drawn_loss=float(drawn_losses.mean()),
         takes_fitted=bool(
-            not np.isfinite(drawn_losses).all() or behind.mean() > _compute_standard_error(behind)
+            not np.isfinite(drawn_losses).all() or behind.mean() > compute_standard_error(behind)
         ),
     )
-
-
-def list_rates(rates: Sequence[float], steps: int) -> list[float]:
-    """List the rates that are tried for a run of some steps."""
-    return [rate for rate in rates if steps < LONG_RUN or rate <= LARGEST_OF_LONG]
-
-
-def choose_rate(
-    losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float
-) -> float:
-    """Choose the rate to take, as `find_largest_good` says, where a short run learned something.
-
-    Where none did, the lowest loss is that of the network that moved least. Then rates below the
-    usual one are left out, and the lowest loss of the others counts.
-
-    Args:
-        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
-        prior: the same of answers that read no text; None where they are not known.
-        usual: the rate of the recipe.
-    """
-    best = min(losses.values(), key=lambda parts: float(parts.mean()))
-    if (
-        prior is None
-        or not np.isfinite(best).all()
-        or (prior - best).mean() > _compute_standard_error(prior - best)
-    ):
-        return find_largest_good(losses)
-    higher = [rate for rate in losses if rate >= usual] or [max(losses)]
-    return min(higher, key=lambda rate: float(losses[rate].mean()))
-
-
-def _compute_standard_error(differences: NDArray[np.float64]) -> float:
-    """Compute the standard error of the mean of differences; none of a single one."""
-    return (
-        float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
-    )
-
-
-def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
-    """Find the largest rate whose loss is not above the lowest by more than its standard error.
-
-    A short run shows too little of what a small rate would still learn. So of rates that cannot be
-    told apart the largest is the safest.
-
-    Args:
-        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
-    """
-    best = min(losses.values(), key=lambda parts: float(parts.mean()))
-    good = []
-    for rate, parts in losses.items():
-        if np.isfinite(parts).all():
-            good.append((rate, (parts - best).mean() <= _compute_standard_error(parts - best)))
-    return max((rate for rate, fits in good if fits), default=min(losses))
 
 
 @dataclass(frozen=True)
@@ -419,95 +358,3 @@ def _compute_prior_losses(
         )
         losses.append(float(total) / len(part))
     return np.array(losses)
-
-
-def choose_start(
-    prepared: PreparedTask, folders: Sequence[RunFolder], device: str, overwrite: bool
-) -> PreparedTask:
-    """Complete the task with a fitted head and a rate, where the config asks for them. They are
-    those of a run in one of the folders, or are computed now.
-
-    Args:
-        overwrite: whether those runs are about to be deleted.
-    """
-    config, first = prepared.config, folders[0]
-    decide = first.ranks.decide
-    has_run = decide(lambda: not overwrite and any(folder.read_identities() for folder in folders))
-    files = [folder.path / sub / FITTED for folder in folders for sub in (".", ASIDE)]
-    if config.fit_head and has_run:
-        saved = decide(lambda: next((file for file in files if file.is_file()), None))
-        fitted = decide(lambda: {} if saved is None else read_tensors(saved))
-        prepared = replace(prepared, fitted=fitted)
-    if (has_run or not config.fit_head) and "rate" not in config.choose:
-        return prepared
-    with first.lock():
-        machine = devices.choose(config.train.precision, first.ranks.device(device))
-        learned = prepared
-        if config.fit_head and not has_run:
-            learned, prepared = decide(lambda: _fit_heads(prepared, machine))
-        if "rate" in config.choose:
-            prepared = decide(lambda: _choose_rate(prepared, learned, first.path, machine))
-    return prepared
-
-
-def _fit_heads(
-    prepared: PreparedTask, machine: devices.Device
-) -> tuple[PreparedTask, PreparedTask]:
-    """Fit the head of a task on the rows that `split_held_out` leaves, and on all training rows."""
-    items = prepared.train.items
-    if len(items) > MOST_ROWS:
-        items = items[:: -(-len(items) // MOST_ROWS)]
-    apart = {
-        id(item) for item in split_held_out(prepared.train.items, prepared.config.train.seed)[1]
-    }
-    held = np.array([id(item) in apart for item in items])
-    if held.all() or not held.any():
-        return prepared, prepared
-    output, targets = prepared.task.output.fit([item.target for item in items])
-    half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
-    remark = (
-        f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} "
-        "held-out training rows"
-    )
-    if whole.loss >= whole.prior:
-        remark += f", no less than without them ({whole.prior:.3g}): the head starts random"
-        heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
-    else:
-        remark += f" ({whole.prior:.3g} without them)"
-        heads = half.tensors(), whole.tensors()
-    log.info(remark)
-    first, second = (
-        replace(prepared, fitted=head, chosen=(*prepared.chosen, remark)) for head in heads
-    )
-    return first, second
-
-
-def _choose_rate(
-    prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device
-) -> PreparedTask:
-    """Choose the rate of a task by `probe_rate` on `learned`, or keep that of its recipe.
-
-    `learned` is the same task, whose fitted head has not seen the held-out rows.
-    """
-    config = mark_chosen(prepared.config, "rate")
-    optimizer = config.train.optimizer
-    if optimizer.name == "muon":  # whose matrices have a rate of their own
-        return replace(prepared, config=mark_chosen(config, "head"))
-    two = bool("head" in config.choose and learned.fitted)
-    config = mark_chosen(config, "head")
-    probe: Probe | TwoStartProbe | None = (probe_two_starts if two else probe_rate)(
-        replace(learned, config=config), folder, machine
-    )
-    if isinstance(probe, TwoStartProbe) and not probe.takes_fitted:
-        prepared = replace(prepared, fitted={})
-        config = replace(config, fit_head=False)
-    rate = optimizer.learning_rate if probe is None else probe.rate
-    remark = (
-        f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
-        if probe is None
-        else str(probe)
-    )
-    log.info(remark)
-    optimizer = replace(optimizer, learning_rate=rate)
-    config = replace(config, train=replace(config.train, optimizer=optimizer))
-    return replace(prepared, config=config, chosen=(*prepared.chosen, remark))

@@ -46,12 +46,12 @@ from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.finetuning.mislabeled import MISLABELED, require_mislabeled
 from litebert.finetuning.phases import FinetuningRun
 from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, prepare_task
-from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.search import SEARCHED, require_search, search_config
 from litebert.finetuning.seeds import summarize
+from litebert.finetuning.start import FITTED, choose_start
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
 from litebert.finetuning.vector_teacher import FOLDER

@@ -25,7 +25,8 @@ from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.registry import TASKS
 from litebert.storage import lock_folder, write_json
-from litebert.studies.plan import DECIDING, Extras, Plan, make_environment
+from litebert.studies.grid import DECIDING, make_environment
+from litebert.studies.plan import Extras, Plan
 from litebert.studies.statistics import FIRST_LOOK
 from litebert.studies.study import Study
 from litebert.train import metrics

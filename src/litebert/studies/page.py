@@ -19,8 +19,9 @@ from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, read_scores
+from litebert.studies.grid import set_vocabulary
 from litebert.studies.markdown import format_markdown
-from litebert.studies.plan import Plan, set_vocabulary
+from litebert.studies.plan import Plan
 from litebert.studies.power import Power, make_power, measure_spread
 from litebert.studies.statistics import compare_with_baseline, compute_mean
 from litebert.studies.study import Study
