@@ -168,12 +168,9 @@ def make_plan(
         budget=budget,
         seeds=seeds,
         machine=machine.describe(),
-        vocabulary=shards.tokenizer.vocab_size,
-        text=_describe_text(shards),
-        entropy=shards.unigram_entropy,
-        preparing=list_preparing_commands(shards),
         first_seeds=seeds,
         power=power,
+        **_describe_data(shards),
         **plan_grid(grid, amount, scale not in UNMEASURED),
     )
     _write_plan(plan, identity, extras)
@@ -265,10 +262,7 @@ def _continue_plan(
         steps=saved["steps"],
         machine=saved["machine"],
         shares=saved["data_shares"],
-        vocabulary=shards.tokenizer.vocab_size,
-        text=_describe_text(shards),
-        entropy=shards.unigram_entropy,
-        preparing=list_preparing_commands(shards),
+        **_describe_data(shards),
         baseline=baseline,
         first_seeds=saved["seeds"],
         step_seconds=saved.get("step_seconds", {}),
@@ -304,6 +298,16 @@ def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> di
                 "the same folder, or --out a new one"
             )
     return {**saved, **extras.list_folders()}
+
+
+def _describe_data(shards: Shards) -> dict[str, Any]:
+    """Describe the data of a study, as fields of its plan."""
+    return {
+        "vocabulary": shards.tokenizer.vocab_size,
+        "text": _describe_text(shards),
+        "entropy": shards.unigram_entropy,
+        "preparing": list_preparing_commands(shards),
+    }
 
 
 def _describe_text(shards: Shards) -> str:

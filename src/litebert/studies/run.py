@@ -79,8 +79,6 @@ def study(
         )
         findings = _run_plan(grid, plan, extras, device, forecast)
         write_reports(findings, command or ("study", name))
-        if warning := findings.warn_of_frequencies():
-            log.warning(warning)
         return findings
 
 
@@ -102,6 +100,8 @@ def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bo
     findings = Findings(grid, plan, cells, names, stopped)
     if power := findings.find_power():
         log.info(power.describe())
+    if warning := findings.warn_of_frequencies():
+        log.warning(warning)
     return findings
 
 
