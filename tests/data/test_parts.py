@@ -22,8 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import litebert
-from litebert.data import dealing
-from litebert.data import prepare as preparing
+from litebert.data import dealing, text_corpus
 from litebert.data import shards as disk
 from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
@@ -198,7 +197,7 @@ def test_a_finished_part_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(preparing, "read_documents", never)
+    monkeypatch.setattr(text_corpus, "read_documents", never)
     before = content(parts.with_name("data.parts"))
     make("2/3", corpus, parts, tiny_tokenizer)
     assert content(parts.with_name("data.parts")) == before

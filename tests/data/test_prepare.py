@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.data import dealing
-from litebert.data import prepare as preparing
+from litebert.data import dealing, text_corpus
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.errors import DataError
@@ -158,7 +157,7 @@ def test_the_number_of_processes_does_not_show(
     )  # several chunks a shard, more than wait at a time
     run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
     assert content(tmp_path / "two") == content(whole)
-    monkeypatch.setattr(preparing, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(text_corpus, "MOST_PROCESSES", 1)
     run(tiny_corpus, tmp_path / "all", tiny_tokenizer, processes=0)
     assert content(tmp_path / "all") == content(whole)
 
@@ -201,7 +200,7 @@ def test_a_finished_folder_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(preparing, "read_documents", never)
+    monkeypatch.setattr(text_corpus, "read_documents", never)
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     assert run(tiny_corpus, whole, tiny_tokenizer).train.documents > 0
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
@@ -244,7 +243,7 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
             yield document
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparing, "read_documents", deadly)
+        patch.setattr(text_corpus, "read_documents", deadly)
         patch.setattr(dealing, "LOOKAHEAD_BYTES", 1)
         with refused(DataError, "--processes"):
             run(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)

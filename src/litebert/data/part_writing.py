@@ -1,0 +1,94 @@
+"""A part of a set written from text, on any machine (part_shards.py merges them)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from litebert import storage
+from litebert.data.building import reporting_writes, write_shards
+from litebert.data.dealing import Dealer, make_other_text_error
+from litebert.data.encoding import encode_with_texts
+from litebert.data.journal import Journal
+from litebert.data.settings import ShardSettings
+from litebert.data.shards import ShardInfo
+from litebert.data.text_corpus import TextCorpus, save_tokenizer
+from litebert.parts import (
+    Part,
+    finish_part,
+    is_finished,
+    lock_part,
+    make_identity,
+    read_marker,
+)
+from litebert.tokenizer import Tokenizer
+
+
+def write_part(
+    part: Part, out: Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
+) -> Path:
+    """Write what is missing of a part of the set `out`, and return its folder.
+
+    Raises:
+        ConfigError: a source can be read only once, or the folder holds the part of other work.
+        DataError: the text cannot be used, or the disk is full. Finished files stay.
+    """
+    header = settings.make_header(tokenizer)
+    recorded = {name: value for name, value in header["settings"].items() if name != "files"}
+    identity = make_identity("prepare", recorded, tokenizer.fingerprint, settings.list_files())
+    corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode_with_texts)
+    with lock_part(out, part, identity) as folder, reporting_writes(folder):
+        if is_finished(folder):
+            _check_part(folder, header, corpus)
+        else:
+            save_tokenizer(tokenizer, folder)
+            _write_files(folder, part, identity, header, corpus)
+        storage.remove(folder / Journal.NAME)
+    return folder
+
+
+def _write_files(
+    folder: Path, part: Part, identity: dict[str, Any], header: dict[str, Any], corpus: TextCorpus
+) -> None:
+    """Write the files of a part that are missing, and then its marker."""
+    journal = Journal(folder, header)
+    dealer: Dealer[str] = Dealer(None, header["settings"]["shard_bytes"], journal.finished, folder)
+    for _ in write_shards(folder, header, journal, dealer, corpus):
+        pass
+    infos = sorted(journal.finished.values(), key=lambda info: (len(info.file), info.file))
+    finish_part(
+        folder,
+        part,
+        identity,
+        files=[info.file for info in infos],
+        header=header,
+        shards=[asdict(info) for info in infos],
+        documents={"kept": dealer.distinct, "duplicates": dealer.duplicates},
+        tally=corpus.tally.to_state(),
+    )
+
+
+def _check_part(folder: Path, header: dict[str, Any], corpus: TextCorpus) -> None:
+    """Check that the sources still hold the text of a finished part, where their times differ.
+
+    Raises:
+        DataError: they hold other text.
+    """
+    marker, settings = read_marker(folder), header["settings"]
+    if marker["header"]["settings"]["files"] == settings["files"]:
+        return
+    infos = [ShardInfo.from_json(entry) for entry in marker["shards"]]
+    finished = {info.file: info for info in infos}
+    dealer: Dealer[str] = Dealer(None, settings["shard_bytes"], finished, folder)
+    has_more = any(True for _ in dealer.make_chunks(corpus.read()))
+    if has_more or dealer.distinct != marker["documents"]["kept"]:
+        raise make_other_text_error(folder)
+
+
+def remove_part(folder: Path) -> None:
+    """Remove a part that is merged, and the folder of parts, if it is empty then."""
+    storage.remove(folder)
+    with suppress(OSError):  # other parts lie there, or there is no folder
+        folder.parent.rmdir()

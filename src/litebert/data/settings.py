@@ -1,0 +1,154 @@
+"""The settings of a set of shards: its sources, how they are read, and what is dropped.
+
+The settings and the tokenizer are the identity of a set. A folder, a part and a journal keep them,
+and refuse to continue with others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from litebert.errors import DataError
+from litebert.registry import SOURCES
+from litebert.text.files import expand
+from litebert.text.lines import STANDARD_INPUT, find_suffix
+from litebert.text.sentences import check_language
+from litebert.text.sources import DocumentSplit, Markup, Reading
+from litebert.tokenizer import Tokenizer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ShardSettings:
+    """The settings of a set. `prepare` (prepare.py) says what each one means.
+
+    Raises:
+        DataError: a setting is out of range, or has no meaning.
+    """
+
+    sources: Sequence[str]
+    text_column: str = "text"
+    split: DocumentSplit = "blank-line"
+    language: str = "en"
+    encoding: str = "utf-8"
+    encodings: Mapping[str, str] | None = None
+    unwrap: bool = False
+    markup: Markup = "keep"
+    heldout: float = 0.01
+    shard_bytes: int = 32 << 20
+    near_duplicates: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.heldout < 1:
+            raise DataError(
+                f"heldout is {self.heldout}; give the share of the documents to hold out, from 0 "
+                "to below 1"
+            )
+        if self.shard_bytes < 1:
+            raise DataError(f"shard_bytes is {self.shard_bytes}; give 1 or more")
+        if self.near_duplicates and not 0.5 <= self.near_duplicates <= 1:
+            raise DataError(
+                f"near_duplicates is {self.near_duplicates}; give the smallest similarity of "
+                "documents to drop, from 0.5 to 1, or 0 for none"
+            )
+        check_language(self.language)
+        self.make_reading()
+
+    @property
+    def needs_parts(self) -> bool:
+        """True where documents are dropped after the encoding, so that a part holds them first."""
+        return bool(self.near_duplicates)
+
+    def make_reading(self) -> Reading:
+        """Make a reading of the sources, which counts what it reads."""
+        return Reading(
+            self.text_column,
+            self.split,
+            self.encoding,
+            self.encodings or {},
+            self.unwrap,
+            self.markup,
+        )
+
+    def list_files(self) -> list[str]:
+        """Return the names of all files of the sources, in order."""
+        return expand(self.sources, html=self.markup == "strip")
+
+    def make_header(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return the settings and the tokenizer, which decide the content of a folder."""
+        settings = {
+            "sources": list(self.sources),
+            "files": _digest_files(self.list_files()),
+            "text_field": self.text_column,
+            "split": self.split,
+            "language": self.language,
+            "encoding": self.encoding,
+            "encodings": dict(self.encodings or {}),
+            "unwrap": self.unwrap,
+            "markup": self.markup,
+            "heldout": self.heldout,
+            "shard_bytes": self.shard_bytes,
+        }
+        # A later setting is left out where it is off, so that older folders stay the same.
+        if self.near_duplicates:
+            settings["near_duplicates"] = self.near_duplicates
+        return {
+            "settings": settings,
+            "tokenizer": {
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "fingerprint": tokenizer.fingerprint,
+            },
+        }
+
+
+def show_settings(function: Function) -> Function:
+    """Show the settings in the signature of a function that takes them by name."""
+    signature = inspect.signature(function, eval_str=False)
+    settings = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+        )
+        for field in fields(ShardSettings)
+        if field.name != "sources"
+    ]
+    others = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
+    function.__signature__ = signature.replace(parameters=[*others, *settings])  # type: ignore[attr-defined]
+    return function
+
+
+def _digest_files(names: Sequence[str]) -> str:
+    """Return a digest of names, sizes and times. While it is the same, so is the text.
+
+    It is never the same for standard input and pipes. A source of the user's own counts by the code
+    of its reader. The built-in corpus counts by the version of Python, a set of the `datasets`
+    library by its name alone.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        path, state = Path(name), f"{sys.version}{_read_reader_code(name)}"
+        if path.is_file():
+            state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_read_reader_code(name)}"
+        elif name == STANDARD_INPUT or path.exists():
+            state = secrets.token_hex()
+        digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _read_reader_code(name: str) -> str:
+    """Return the code that reads a source of the user's own; "" for a source of litebert."""
+    for key in (name.partition(":")[0] + ":", name, find_suffix(Path(name))):
+        if key in SOURCES and not SOURCES[key].__module__.startswith("litebert."):
+            try:
+                return inspect.getsource(SOURCES[key])
+            except (OSError, TypeError):  # a function typed into a session has no source
+                return ""
+    return ""
