@@ -15,9 +15,11 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from litebert.config import OptimizerConfig, SequenceConfig, replace
+from litebert.config import EncoderConfig, OptimizerConfig, SequenceConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
+from litebert.model.task_model import TaskModel
+from litebert.model.unpadded import enable_unpadded
 from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
@@ -162,3 +164,39 @@ def test_a_plan_says_what_share_of_the_products_is_reached(
     assert 0.05 < measured["share_of_products"] < 1
     assert measured["products_per_second"] == measure_matmul_speed(choose("auto", "cuda"))
     assert measured["batch_processes"] >= 1
+
+
+@pytest.mark.parametrize("window", [0, 16])
+def test_a_pass_without_padding_computes_what_a_padded_one_does(window: int) -> None:
+    """By the kernel for sequences of variable length, in bfloat16, its gradients too."""
+    shape = EncoderConfig(
+        vocab_size=100,
+        hidden_size=64,
+        embedding_size=64,
+        heads=2,
+        layers=2,
+        intermediate_size=128,
+        sharing="none",
+        positions="rotary",
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        window=window,
+        global_every=2 if window else 1,
+    )
+    torch.manual_seed(1)
+    model = TaskModel(shape, reads_cls=False, classes=3).to(GPU).eval()
+    ids = torch.randint(5, 100, (3, 60), device=GPU)
+    mask = torch.arange(60, device=GPU)[None] < torch.tensor([[60], [7], [33]], device=GPU)
+    machine = choose("bfloat16", "cuda")
+    results = []
+    for unpadded in (False, True):
+        assert not unpadded or enable_unpadded([model.encoder], GPU, machine.autocast)
+        model.zero_grad()
+        with machine.autocast_context():
+            logits = model(ids, None, mask)[mask].float()
+        torch.autograd.backward(logits.pow(2).sum())
+        weights = model.encoder.get_parameter("attention.0.qkv.weight")
+        assert weights.grad is not None
+        results.append((logits.detach(), weights.grad.clone()))
+    for padded, packed in zip(*results, strict=True):
+        assert float((padded - packed).abs().max()) <= 0.03 * float(padded.abs().max())

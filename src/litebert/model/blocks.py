@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model.operations import (
+    Rotation,
     attend,
     layer_norm,
     linear_activation,
     linear_heads,
     linear_norm,
 )
+from litebert.model.unpadded import Unpadded, attend_unpadded
 from litebert.model.windows import Blocks, attend_by_blocks
 
 
@@ -155,17 +157,19 @@ class Attention(Block):
         self,
         x_BSH: Tensor,
         mask: Tensor | None,
-        positions: AttentionPositions,
-        blocks: Blocks | None = None,
+        positions: Rotation,
+        way: Blocks | Unpadded | None = None,
     ) -> Tensor:
-        """Attend, with a mask as `kernels.attend` takes it, or by blocks of queries
-        (model/windows.py).
+        """Attend, with a mask as `operations.attend` takes it, by blocks of queries
+        (model/windows.py), or over sequences without padding (model/unpadded.py).
         """
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
-        if blocks:
+        if isinstance(way, Unpadded):
+            y_BASD = attend_unpadded(q_BASD, k_BASD, v_BASD, way)
+        elif way:
             assert mask is not None
-            y_BASD = attend_by_blocks(q_BASD, k_BASD, v_BASD, mask, blocks, dropout)
+            y_BASD = attend_by_blocks(q_BASD, k_BASD, v_BASD, mask, way, dropout)
         else:
             y_BASD = attend(q_BASD, k_BASD, v_BASD, mask, dropout)
         return y_BASD.transpose(1, 2).reshape(x_BSH.shape)

@@ -26,7 +26,8 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.operations import additive, computing_dtype, layer_norm
+from litebert.model.operations import Rotation, additive, computing_dtype, layer_norm
+from litebert.model.unpadded import PackedPositions, Unpadded, make_packing
 from litebert.model.windows import Blocks, block_mask, window_mask
 from litebert.registry import POSITIONS
 
@@ -44,9 +45,9 @@ class EncoderOutput:
     them."""
 
 
-AttentionInputs = tuple[Tensor | None, nn.Module, Blocks | None]
+AttentionInputs = tuple[Tensor | None, Rotation, Blocks | Unpadded | None]
 """The inputs of attention besides a state: the mask, the positions, and how a windowed layer cuts
-its queries.
+its queries or a pass without padding attends.
 """
 Selection = tuple[Tensor, int]
 """The sequences to go on with, as row numbers of the batch, int64 (K,), and the length that all of
@@ -68,6 +69,8 @@ class Encoder(nn.Module):
         """True where a pass keeps only the state before each layer and computes the rest again in
         the backward pass.
         """
+        self.unpadded = False
+        """True where a pass computes no padding (model/unpadded.py says when)."""
         self.embedding = Embedding(config, borrows)
         positions = POSITIONS[config.positions](config)
         self.positions = positions.attention()
@@ -138,13 +141,16 @@ class Encoder(nn.Module):
                     for kind in set(windowed)
                 }
             normalizes_input = i > 0 or self.config.first_norm
-            arguments = (a, f, x_BSH, attention_inputs[within], normalizes_input)
-            if self.recompute and torch.is_grad_enabled():
-                # `checkpoint` restores the random state, so dropout is the same the second time.
-                x_BSH = checkpoint(self._apply_layer, *arguments, use_reentrant=False)
-            else:
-                x_BSH = self._apply_layer(*arguments)
+            x_BSH = self._compute_layer(a, f, x_BSH, attention_inputs[within], normalizes_input)
             selection = yield x_BSH
+
+    def _compute_layer(self, *arguments: Any) -> Tensor:
+        """Apply a layer, whose inner states are kept for the backward pass or computed again."""
+        if self.recompute and torch.is_grad_enabled():
+            # `checkpoint` restores the random state, so dropout is the same the second time.
+            state: Tensor = checkpoint(self._apply_layer, *arguments, use_reentrant=False)
+            return state
+        return self._apply_layer(*arguments)
 
     def _build_attention_inputs(
         self, within: bool, x_BSH: Tensor, real_BS: Tensor | None
@@ -155,11 +161,7 @@ class Encoder(nn.Module):
         `x_BSH` gives its shape, dtype and device alone.
         """
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
-        positions = (
-            self.window_positions
-            if within and self.window_positions is not None
-            else self.positions
-        )
+        positions = self._choose_positions(within)
         bias = positions.bias(length)
         reach = self.config.window // 2  # tokens on each side
         first = min(self.config.global_tokens, length)  # G
@@ -241,12 +243,15 @@ class Encoder(nn.Module):
 
     def _positions_of(self, layer: int) -> Any:
         """The module by which positions change the attention of a layer."""
-        within = self.config.window_map()[layer]
-        return (
-            self.window_positions
-            if within and self.window_positions is not None
-            else self.positions
-        )
+        return self._choose_positions(self.config.window_map()[layer])
+
+    def _choose_positions(self, within: bool) -> Any:
+        """The module by which positions change attention, within the window or in all of a
+        sequence.
+        """
+        if within and self.window_positions is not None:
+            return self.window_positions
+        return self.positions
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""
@@ -264,8 +269,44 @@ class Encoder(nn.Module):
         lender: Embedding | None = None,
     ) -> EncoderOutput:
         """Encode a batch, given as to `states`, to the last layer."""
+        if self.unpadded and attention_mask is not None and not self._drops_attention():
+            return self.read_out(
+                self._compute_unpadded(input_ids, token_type_ids, attention_mask, layers, lender)
+            )
         states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
         return self.read_out(deque(states, maxlen=1).pop())
+
+    def _drops_attention(self) -> bool:
+        return self.training and self.config.attention_dropout > 0
+
+    def _compute_unpadded(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        attention_mask: Tensor,
+        layers: int | None,
+        lender: Embedding | None,
+    ) -> Tensor:
+        """Compute the last state of a batch, (B, S, H), zero on the padding."""
+        x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
+        packing = make_packing(attention_mask.bool())
+        inputs: dict[bool, AttentionInputs] = {}
+        for within in (False, True):
+            positions = self._choose_positions(within)
+            reach = self.config.window // 2 if within else -1
+            packed = PackedPositions(positions, packing.place_T)
+            inputs[within] = (None, packed, Unpadded(packing, reach))
+        x_1TH = packing.pack(x_BSH)
+        numbers = zip(
+            self.config.attention_of(layers),
+            self.config.feedforward_of(layers),
+            self.config.window_map(layers),
+            strict=True,
+        )
+        for i, (a, f, within) in enumerate(numbers):
+            normalizes_input = i > 0 or self.config.first_norm
+            x_1TH = self._compute_layer(a, f, x_1TH, inputs[within], normalizes_input)
+        return packing.unpack(x_1TH, *input_ids.shape)
 
     def depths(self) -> dict[nn.Parameter, int]:
         """The highest layer that uses each parameter, from 1 to L: 0 is the embedding, L + 1 the
