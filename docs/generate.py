@@ -274,7 +274,13 @@ def _features() -> Iterator[str]:
 
 def _projection() -> Iterator[str]:
     rows = []
-    for name in ("albert-xxlarge", "bert-large", "roberta-base", "roberta-large"):
+    for name in (
+        "albert-xxlarge",
+        "bert-large",
+        "roberta-base",
+        "roberta-large",
+        "modernbert-base",
+    ):
         config = RECIPES[name]()
         for devices in (8, 64, 512):
             estimate = (

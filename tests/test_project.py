@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,32 @@ def test_the_workflow_tries_the_versions_that_the_package_names() -> None:
     versions = {check, *jobs["test"]["strategy"]["matrix"]["python"]}
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert versions == set(re.findall(r"Python :: (3\.\d+)", project))
+
+
+def test_the_compose_file_limits_the_service_and_names_what_serve_exposes() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    block = re.search(r"^    # compose\.yaml\n((?: {4}.*\n)+)", page, re.M)
+    assert block
+    compose = yaml.safe_load(textwrap.dedent(block[1]))
+    service = compose["services"]["reviews"]
+    assert {"mem_limit", "cpuset", "cap_drop", "security_opt"} <= set(service)
+    assert service["read_only"] is True
+    assert "LITEBERT_KEY:?" in service["environment"]["LITEBERT_KEY"]
+    settings = yaml.safe_load(compose["configs"]["prometheus"]["content"])
+    assert settings["scrape_configs"][0]["static_configs"] == [{"targets": ["reviews:8000"]}]
+
+
+@pytest.mark.parametrize("name", ["deploying.md", "reference/http.md"])
+def test_metrics_that_a_page_names_are_exposed(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    source = "".join(
+        (ROOT / "src" / "litebert" / "serve" / file).read_text(encoding="utf-8")
+        for file in ("metrics.py", "routes.py")
+    )
+    exposed = set(re.findall(r'"(litebert_[a-z_]+)"', source))
+    named = {part.removesuffix("_bucket") for part in re.findall(r"\blitebert_[a-z_]+", page)}
+    assert named <= exposed
+    assert len(named) > 4
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "baselines.md"
 WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
 
 
@@ -45,6 +47,24 @@ def fit(files: Any) -> FittedBaseline:
 def score(fitted: FittedBaseline, files: Any) -> dict[str, float]:
     """The scores of the dev parts of a task."""
     return fitted.scores_of([(part, files.read(part)) for part in files.task.dev])
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("train.csv"), 120)
+    rows = Path("train.csv").read_text(encoding="utf-8").splitlines()[1:]
+    Path("train.csv").write_text("\n".join(["text,team", *rows, ""]), encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    scores, first, again = capsys.readouterr().out.splitlines()
+    assert "'accuracy'" in scores
+    assert first == again  # of the baseline, and of its file
+    (answer,) = names["baseline"].predict(["not bad at all"])
+    assert {row.shape for row in names["logits"]} == {(len(answer["probabilities"]),)}
 
 
 @pytest.fixture
