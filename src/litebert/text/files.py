@@ -12,6 +12,8 @@ from pathlib import Path
 
 from litebert.errors import DataError
 from litebert.registry import SOURCES
+from litebert.remote.names import get_scheme, is_url, path_of, shorten
+from litebert.remote.reading import list_source
 from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, find_suffix
 from litebert.text.records import SUFFIXES, FileFormat
 from litebert.text.tally import HIDDEN, Tally, format_counts
@@ -51,6 +53,9 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
         if not source:
             raise DataError("a source of text has an empty name; name a file, or . for this folder")
         path, (scheme, colon, _) = Path(source), source.partition(":")
+        if is_remote(source):
+            names += _expand_url(source, html, tally)
+            continue
         if source == STANDARD_INPUT or source in SOURCES or scheme + colon in SOURCES:
             tally.files["standard input" if source == STANDARD_INPUT else source] += 1
             names.append(source)
@@ -65,6 +70,42 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             tally.skipped[_BROKEN_LINKS] += len(files) - len(existing)
         tally.files.update(map(_describe_suffix, existing))
         names += existing
+    return names
+
+
+def is_remote(source: str | Path) -> bool:
+    """Return whether a source is in a store, and not of a scheme that a reader was added for.
+
+    `hf:NAME` is a data set of the `datasets` library, and `hf://` names a file.
+    """
+    scheme = get_scheme(str(source))
+    return is_url(source) and (scheme == "hf" or f"{scheme}:" not in SOURCES)
+
+
+def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
+    """List the files that a URL stands for, and count them and the others below a folder.
+
+    Raises:
+        DataError: there are none, or the store cannot be used.
+    """
+    entries, is_folder = list_source(source)
+    names = [entry.url for entry in entries]
+    if is_folder:
+        skipped: Counter[str] = Counter()
+        suffixes, below = _list_suffixes(html), len(source.rstrip("/")) + 1
+        chosen = []
+        for name in names:
+            if any(part.startswith(".") for part in name[below:].split("/")):
+                skipped[HIDDEN] += 1
+            elif find_suffix(name) in suffixes:
+                chosen.append(name)
+            else:
+                skipped[_describe_suffix(name)] += 1
+        if not chosen:
+            raise _make_nothing_error(shorten(source), suffixes, skipped)
+        tally.skipped.update(skipped)
+        names = chosen
+    tally.files.update(map(_describe_suffix, names))
     return names
 
 
@@ -119,8 +160,7 @@ def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list
     Raises:
         DataError: no file in the folder can be read.
     """
-    suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
-    suffixes += HTML_SUFFIXES if html else ()
+    suffixes = _list_suffixes(html)
     skipped: Counter[str] = Counter()
     files: list[Path] = []
     for path in _walk(folder, skipped):
@@ -133,14 +173,24 @@ def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list
         else:
             skipped[_describe_suffix(str(path))] += 1
     if not files and not optional:
-        content = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
-        raise DataError(
-            f"{folder} holds no file with a name ending in {', '.join(suffixes)} "
-            f"(or .gz, .xz, .zst after it): {content}; "
-            f"name other kinds of text files with a pattern, e.g. '{folder}/*'"
-        )
+        raise _make_nothing_error(str(folder), suffixes, skipped)
     tally.skipped.update(skipped)
     return sorted(files)
+
+
+def _list_suffixes(html: bool) -> tuple[str, ...]:
+    """Return the suffixes of the files that are read from a folder."""
+    suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
+    return suffixes + (HTML_SUFFIXES if html else ())
+
+
+def _make_nothing_error(folder: str, suffixes: Sequence[str], skipped: Counter[str]) -> DataError:
+    content = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
+    return DataError(
+        f"{folder} holds no file with a name ending in {', '.join(suffixes)} "
+        f"(or .gz, .xz, .zst after it): {content}; "
+        f"name other kinds of text files with a pattern, e.g. '{folder}/*'"
+    )
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
@@ -163,9 +213,9 @@ def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
 
 def _describe_suffix(name: str) -> str:
     """Return the suffix of a file, with that of its compression."""
-    path = Path(name)
+    path = path_of(name)
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return find_suffix(path) + compression or "no suffix"
+    return find_suffix(name) + compression or "no suffix"
 
 
 def _suggest_path(path: Path) -> str:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from litebert.errors import DataError
+from litebert.remote.names import path_of, shorten
+from litebert.remote.reading import open_file
 
 BLOCK = 1 << 20
 """Bytes that are read at once."""
@@ -37,8 +39,9 @@ class Meter:
     read: int = 0
 
 
-def find_suffix(path: Path) -> str:
-    """Return the suffix in lower case, without that of a compression."""
+def find_suffix(name: str | Path) -> str:
+    """Return the suffix of a file in lower case, without that of a compression."""
+    path = path_of(name)
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return plain.suffix.lower()
 
@@ -47,7 +50,7 @@ def find_suffix(path: Path) -> str:
 
 
 def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
-    """Yield the decompressed content of a file, or of standard input (`-`).
+    """Yield the decompressed content of a file, here or in a store, or of standard input (`-`).
 
     `meter` counts the bytes as they lie on disk.
 
@@ -57,10 +60,10 @@ def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     if str(source) == STANDARD_INPUT:
         yield from _read_standard_input(meter)
         return
-    path, before = Path(source), meter.read
+    label, before = shorten(source), meter.read
     try:
-        with open(path, "rb") as raw:
-            stream = _open_decompressor(raw, path.suffix.lower())
+        with open_file(source) as raw:
+            stream = _open_decompressor(raw, path_of(source).suffix.lower())
             seekable = raw.seekable()  # a pipe has no position
             while block := stream.read(BLOCK):
                 meter.read = before + raw.tell() if seekable else meter.read + len(block)
@@ -68,9 +71,9 @@ def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # Errors of the system have a number, those of the decompressors do not.
         if isinstance(error, OSError) and error.errno:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+            raise DataError(f"{label} cannot be read: {error.strerror}") from error
         raise DataError(
-            f"{path} is cut short or damaged ({error}); make or fetch the file again"
+            f"{label} is cut short or damaged ({error}); make or fetch the file again"
         ) from error
 
 

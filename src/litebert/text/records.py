@@ -20,6 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, parse_json
+from litebert.remote.names import shorten
+from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.lines import (
     STANDARD_INPUT,
     Meter,
@@ -138,11 +140,12 @@ def detect_format(source: RowSource) -> FileFormat:
         return source.form
     if str(source) == STANDARD_INPUT:
         return "text"
-    form = SUFFIXES.get(find_suffix(Path(str(source))))
+    form = SUFFIXES.get(find_suffix(str(source)))
     if form is None:
-        _check_file(Path(str(source)))
+        _check_file(str(source))
         raise DataError(
-            f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}"
+            f"{shorten(str(source))} has no suffix that tells its format; use one of "
+            f"{', '.join(SUFFIXES)}"
         )
     return form
 
@@ -163,9 +166,10 @@ def read_lines(
     if isinstance(source, RowFile):
         encoding, content = source.encoding, source.content
     if content is None and str(source) != STANDARD_INPUT:
-        _check_file(Path(str(source)))
+        _check_file(str(source))
     data = read_blocks(str(source), Meter()) if content is None else content
-    for number, text in enumerate(split_blocks(decode_blocks(data, str(source), encoding)), 1):
+    texts = decode_blocks(data, shorten(str(source)), encoding)
+    for number, text in enumerate(split_blocks(texts), 1):
         if text[:1] == BYTE_ORDER_MARK:
             text = text[1:]
             if number > 1:
@@ -231,8 +235,9 @@ def require_text(value: Any, field: str, location: str) -> str:
     return value
 
 
-def _check_file(path: Path) -> None:
-    if not path.is_file():
+def _check_file(name: str) -> None:
+    path = Path(name)
+    if not is_file(name):
         fault = (
             "is a folder"
             if path.is_dir()
@@ -290,7 +295,7 @@ def read_records(
             row = Record(row.line, tuple(row.values[index] for index in order), extras)
         yield row
     if row is None:
-        label = "standard input" if str(source) == STANDARD_INPUT else source
+        label = "standard input" if str(source) == STANDARD_INPUT else shorten(str(source))
         raise DataError(f"{label} holds no rows; give a file with some")
 
 
@@ -338,11 +343,12 @@ def read_rows(
         return (Record(number, (text, *blank)) for number, text in numbered_lines)
     wanted = _Columns(columns, optional, remedy)
     if form == "parquet":
-        return _read_parquet(Path(name), wanted, meter or Meter())
+        return _read_parquet(name, wanted, meter or Meter())
+    label = shorten(name)
     if form == "jsonl":
-        return _read_jsonl(name, numbered_lines, wanted, notes)
+        return _read_jsonl(label, numbered_lines, wanted, notes)
     return _read_table(
-        name, numbered_lines, wanted, notes, has_quotes=form == "csv", has_header=header
+        label, numbered_lines, wanted, notes, has_quotes=form == "csv", has_header=header
     )
 
 
@@ -461,18 +467,18 @@ def _read_jsonl(
         yield Record(number, wanted.select(row))
 
 
-def _read_parquet(path: Path, wanted: _Columns, meter: Meter) -> Iterator[Record]:
+def _read_parquet(path: str, wanted: _Columns, meter: Meter) -> Iterator[Record]:
     """Yield the wanted cells of each row of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     _check_file(path)
-    number, before, size = 0, meter.read, path.stat().st_size
+    number, before, size, label = 0, meter.read, size_of(path), shorten(path)
     try:
         # Arrow refuses names of files that are not UTF-8, so Python opens the file.
-        with open(path, "rb") as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
+        with open_file(path) as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
             names = file.schema_arrow.names
-            indices = wanted.find_indices(names, str(path))
+            indices = wanted.find_indices(names, label)
             present = [names[index] for index in dict.fromkeys(indices) if index is not None]
             for batch in file.iter_batches(batch_size=1024, columns=present):
                 for row in _read_batch(batch):
@@ -482,7 +488,7 @@ def _read_parquet(path: Path, wanted: _Columns, meter: Meter) -> Iterator[Record
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(
-            f"{path} is not a whole Parquet file ({reason}); make or fetch the file again"
+            f"{label} is not a whole Parquet file ({reason}); make or fetch the file again"
         ) from error
     except UnicodeDecodeError as error:  # the format does not look into its texts
         byte = f"byte 0x{error.object[error.start]:02x}"

@@ -2,7 +2,8 @@
 
 A source is one of these:
 
-- a file: .txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and .parquet,
+- a file, here or in a store (`s3://...`): .txt and other plain text, .jsonl, .csv, .tsv, each also
+  .gz, .xz or .zst, and .parquet,
 - a folder of files, or a pattern that matches some, which are read in sorted order,
 - `-` for standard input,
 - a name that `SOURCES` has a reader for: `python-docs`, the built-in corpus, `hf:NAME` for the
@@ -35,8 +36,9 @@ from litebert import progress
 from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.parts import Part
 from litebert.registry import SOURCES
+from litebert.remote.reading import is_file, size_of
 from litebert.text import encodings, markup
-from litebert.text.files import HTML_SUFFIXES, TABLES, expand
+from litebert.text.files import HTML_SUFFIXES, TABLES, expand, is_remote
 from litebert.text.lines import (
     STANDARD_INPUT,
     Meter,
@@ -142,9 +144,8 @@ def read_documents(
             )
     _check_options(names, reading)
     stretches = list_stretches(names, reading.markup, part)
-    paths = [Path(stretch.name) for stretch in stretches]
-    if all(path.is_file() for path in paths):
-        meter.total = sum(path.stat().st_size for path in paths)
+    if all(is_file(stretch.name) for stretch in stretches):
+        meter.total = sum(size_of(stretch.name) for stretch in stretches)
     total = None if meter.total is None else meter.total / _MEGABYTE
     with progress.task("reading text", total, "MB") as bar:
         for stretch in stretches:
@@ -198,9 +199,9 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
     Raises:
         DataError: an option has no meaning for the sources.
     """
-    tables = [find_suffix(Path(name)) in TABLES and Path(name).is_file() for name in names]
+    tables = [find_suffix(name) in TABLES and is_file(name) for name in names]
     plain = [
-        not table and (name == STANDARD_INPUT or Path(name).is_file())
+        not table and (name == STANDARD_INPUT or is_file(name))
         for name, table in zip(names, tables, strict=True)
     ]
     if all(plain) and reading.text_column != "text":
@@ -222,9 +223,9 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
 def _read_source(source: str, reading: Reading) -> Texts:
     """Yield the texts of a source, with the reader that `SOURCES` has for it or as a file."""
     scheme, _, rest = source.partition(":")
-    suffix = find_suffix(Path(source))
+    suffix = find_suffix(source)
     for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):
-        if key in SOURCES:
+        if key in SOURCES and not (is_remote(source) and key != suffix):
             encoding = encodings.choose_encoding(
                 source, b"", reading.encoding, reading.encodings, html=False
             )

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from litebert.errors import DataError
 from litebert.parts import Part
 from litebert.registry import SOURCES
+from litebert.remote.names import path_of
+from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.files import HTML_SUFFIXES
 from litebert.text.lines import BLOCK, COMPRESSIONS, find_suffix
 
@@ -50,7 +51,7 @@ def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list
     """
     if part is None:
         return [Stretch(name) for name in names]
-    sizes = [Path(name).stat().st_size if Path(name).is_file() else 0 for name in names]
+    sizes = [size_of(name) if is_file(name) else 0 for name in names]
     stretches = []
     for index, (low, high) in part.choose_stretches(sizes).items():
         name, size = names[index], max(1, sizes[index])
@@ -68,34 +69,33 @@ def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list
 
 def _has_numbers(name: str, markup: str) -> bool:
     """Return whether the documents of a source have the numbers of lines or rows."""
-    path = Path(name)
-    suffix = find_suffix(path)
+    suffix = find_suffix(name)
     is_stripped = markup == "strip" and suffix in (*HTML_SUFFIXES, ".md")
-    is_other = path.suffix.lower() in COMPRESSIONS or suffix in SOURCES or name in SOURCES
-    return path.is_file() and not is_stripped and not is_other
+    is_other = path_of(name).suffix.lower() in COMPRESSIONS or suffix in SOURCES or name in SOURCES
+    return is_file(name) and not is_stripped and not is_other
 
 
 def _find_number(name: str, offset: int, size: int) -> int:
     """Return the number of the last line or row that begins before a cut at `offset` bytes."""
-    path = Path(name)
-    if path.suffix.lower() == ".parquet":
-        return offset * _count_rows(path) // size
+    if path_of(name).suffix.lower() == ".parquet":
+        return offset * _count_rows(name) // size
     count = 0
     try:
-        with open(path, "rb") as file:
+        with open_file(name) as file:
             while offset > 0 and (block := file.read(min(offset, BLOCK))):
                 count += block.count(b"\n")
                 offset -= len(block)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(f"{name} cannot be read: {error.strerror}") from error
     return count
 
 
-def _count_rows(path: Path) -> int:
+def _count_rows(name: str) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return int(pq.read_metadata(path).num_rows)
+        with open_file(name) as file:
+            return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
         return 0

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from litebert.remote.names import shorten
 from litebert.text.records import Notes
 
 log = logging.getLogger("litebert")
@@ -126,5 +127,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file as text, with escapes for bytes that are not UTF-8."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    """Return the name of a file as text, with escapes for bytes that are not UTF-8, and without the
+    secrets of a URL.
+    """
+    return shorten(name).encode("utf-8", "backslashreplace").decode()

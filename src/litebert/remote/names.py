@@ -1,0 +1,62 @@
+"""Names of files and folders that may be URLs of stores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):(//|/(?=[^/]))", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*@")
+_QUERY = re.compile(r"\?[^/]*=.*$")
+_ANYWHERE = re.compile(r"[a-z][a-z0-9+.-]+://[^\s'\"]+", re.IGNORECASE)
+
+
+def as_url(name: str | Path) -> str | None:
+    """Return the URL that a name is; None for the name of a local file.
+
+    A `Path` made of a URL has lost a slash, which comes back.
+    """
+    match = _URL.match(str(name))
+    if match is None or (match[2] == "/" and not isinstance(name, Path)):
+        return None
+    return f"{match[1].lower()}://{str(name)[match.end() :]}"
+
+
+def is_url(name: str | Path) -> bool:
+    """Return whether a name is the URL of a store."""
+    return as_url(name) is not None
+
+
+def get_scheme(url: str) -> str:
+    """Return what stands before `://`."""
+    return url.partition("://")[0]
+
+
+def shorten(name: str | Path) -> str:
+    """Return a name as messages and records show it: a URL without a password and without a query,
+    which may be a signature.
+    """
+    url = as_url(name)
+    return str(name) if url is None else _QUERY.sub("?...", _PASSWORD.sub("...@", url))
+
+
+def hide_secrets(text: str, url: str = "") -> str:
+    """Return a text with the URLs in it as messages show them, and without the secrets of `url`."""
+    for pattern in (_PASSWORD, _QUERY):
+        for match in pattern.finditer(url):
+            text = text.replace(match[0], "...").replace(match[0].rstrip("@"), "...")
+    return _ANYWHERE.sub(lambda match: shorten(match[0]), text)
+
+
+def join(folder: str | Path, name: str) -> str:
+    """Return the name of a file in a folder."""
+    url = as_url(folder)
+    return str(Path(folder, name)) if url is None else f"{url.rstrip('/')}/{name}"
+
+
+def path_of(name: str | Path) -> PurePosixPath | Path:
+    """Return the path in a name, whose suffix tells what the file holds: of a URL without the
+    query.
+    """
+    url = as_url(name)
+    return Path(name) if url is None else PurePosixPath(_QUERY.sub("", url))

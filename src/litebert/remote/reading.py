@@ -1,0 +1,196 @@
+"""A file here or in a store, opened for reading.
+
+A file of a store is read in blocks. While one is read, the next is fetched:
+
+    block      0    1    2    3 ...
+    read       |====|
+    fetched         |====|            in a thread
+
+Memory is two blocks, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, cast
+
+from litebert.errors import DataError
+from litebert.remote import stores
+from litebert.remote.names import as_url, shorten
+from litebert.remote.stores import Entry
+
+BLOCK = 4 << 20
+"""Bytes of a block."""
+
+_entries: dict[str, Entry] = {}
+"""The files of stores that were listed: a listing tells of a thousand files in one request."""
+
+
+def list_source(url: str) -> tuple[list[Entry], bool]:
+    """Describe the files that a source is, or stands for, and remember them.
+
+    Returns:
+        The files, and whether they were chosen by a folder, so that others there are skipped.
+
+    Raises:
+        DataError: there is nothing of that name, or the store cannot be used.
+    """
+    is_pattern = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
+    entry = None if is_pattern else stores.look(url)
+    if is_pattern:
+        matches = [match for match in stores.list_matches(url) if not _is_hidden(match.url, url)]
+        if not matches:
+            raise DataError(f"no file matches {shorten(url)}; check the pattern and its quotes")
+        files = [
+            file
+            for match in matches
+            for file in (stores.list_below(match.url) if match.is_folder else [match])
+        ]
+    elif entry is None:
+        raise stores.make_absence_error(url)
+    else:
+        files = stores.list_below(url) if entry.is_folder else [entry]
+    files = [file for file in files if not file.is_folder]
+    _entries.update({file.url: file for file in files})
+    return files, entry is not None and entry.is_folder
+
+
+def _is_hidden(name: str, pattern: str) -> bool:
+    """Return whether a match is hidden, as patterns here match no hidden files."""
+    return "/." in name and "/." not in pattern
+
+
+def describe(url: str) -> Entry:
+    """Describe a file of a store, as it was listed if it was.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    if url not in _entries:
+        entry = stores.look(url)
+        if entry is None or entry.is_folder:
+            raise stores.make_absence_error(url)
+        _entries[url] = entry
+    return _entries[url]
+
+
+def is_file(name: str | Path) -> bool:
+    """Return whether a name is that of a file. A URL that is read as a file is one."""
+    return as_url(name) is not None or Path(name).is_file()
+
+
+def size_of(name: str | Path) -> int:
+    """Return the bytes of a file.
+
+    Raises:
+        OSError, DataError: there is no such file.
+    """
+    url = as_url(name)
+    return Path(name).stat().st_size if url is None else describe(url).size
+
+
+def open_file(name: str | Path) -> IO[bytes]:
+    """Open a file for reading.
+
+    Raises:
+        OSError, DataError: it cannot be opened. Reading it raises DataError where a store fails.
+    """
+    url = as_url(name)
+    if url is None:
+        return open(name, "rb")
+    return cast(IO[bytes], io.BufferedReader(StoreFile(url), 1 << 20))
+
+
+class StoreFile(io.RawIOBase):
+    """A file of a store, read in blocks, of which the next is fetched ahead."""
+
+    def __init__(self, url: str) -> None:
+        """Raises DataError where there is no such file, or another one than was listed."""
+        listed = describe(url).size
+        entry = stores.look(url)
+        if entry is None or entry.is_folder:
+            raise stores.make_absence_error(url)
+        self._entry = entry
+        if listed != entry.size:
+            raise self._make_change_error()
+        self._position = 0
+        self._blocks: dict[int, Future[bytes]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopped = threading.Event()
+        self._is_same = self._entry.size <= BLOCK  # one request reads one file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._entry.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as many bytes as there are in the block at the position, at most all of `buffer`.
+
+        Raises:
+            DataError: the store fails, or the file was changed since it was opened.
+        """
+        size = self._entry.size
+        if self._position >= size:
+            self._check_same()
+            return 0
+        number, offset = divmod(self._position, BLOCK)
+        content = self._read_block(number)[offset : offset + len(buffer)]
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def _read_block(self, number: int) -> bytes:
+        """Return a block, and have the next one fetched if the one before was read too."""
+        is_next = number == 0 or number in self._blocks or number - 1 in self._blocks
+        block = self._fetch(number)
+        if is_next and (number + 1) * BLOCK < self._entry.size:
+            self._fetch(number + 1)
+        for other in [key for key in self._blocks if key not in (number, number + 1)]:
+            del self._blocks[other]
+        return block.result()
+
+    def _fetch(self, number: int) -> Future[bytes]:
+        if number not in self._blocks:
+            self._threads = self._threads or ThreadPoolExecutor(2, "store")
+            start = number * BLOCK
+            end = min(start + BLOCK, self._entry.size)
+            self._blocks[number] = self._threads.submit(
+                stores.read_range, self._entry.url, start, end, self._stopped
+            )
+        return self._blocks[number]
+
+    def _check_same(self) -> None:
+        """Refuse a file that was changed while it was read, for its blocks are of two files."""
+        if self._is_same:
+            return
+        if stores.look(self._entry.url) != self._entry:
+            raise self._make_change_error()
+        self._is_same = True
+
+    def _make_change_error(self) -> DataError:
+        _entries.pop(self._entry.url, None)
+        return DataError(
+            f"{shorten(self._entry.url)} was changed while it was read; give the same command again"
+        )
+
+    def close(self) -> None:
+        """End the fetching."""
+        if not self.closed:
+            self._stopped.set()
+            self._blocks.clear()
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+        super().close()
