@@ -292,6 +292,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def cache_folder() -> Path:
+    """The user's cache of litebert: compiled libraries, and what else can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base, "litebert")
+
+
 def sha256_of(path: Path) -> str:
     """Hexadecimal checksum of a file."""
     digest = hashlib.sha256()

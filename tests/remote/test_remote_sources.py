@@ -57,13 +57,13 @@ def read(*sources: object, part: Part | None = None) -> list[str]:
 
 def test_a_folder_reads_as_on_the_disk(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BLOCK", 5000)
-    here, there = Reading(), Reading()
-    expected = list(read_documents([str(corpus)], here))
-    documents = list(read_documents([f"{ROOT}corpus"], there))
+    local, remote = Reading(), Reading()
+    expected = list(read_documents([str(corpus)], local))
+    documents = list(read_documents([f"{ROOT}corpus"], remote))
     assert [document.text for document in documents] == [document.text for document in expected]
-    assert there.tally.to_dict() == here.tally.to_dict()
+    assert remote.tally.to_dict() == local.tally.to_dict()
     assert documents[0].source == f"{ROOT}corpus/a.txt:1"
-    assert there.meter.total == here.meter.total
+    assert remote.meter.total == local.meter.total
 
 
 @pytest.mark.thorough
@@ -212,5 +212,7 @@ def test_a_tokenizer_is_trained_on_text_in_a_store(corpus: Path, run: Run, tmp_p
     options = ("--kind", "wordpiece", "--vocab-size", "300", "--out")
     assert run("tokenizer", "train", corpus, *options, tmp_path / "here")[0] == 0
     assert run("tokenizer", "train", f"{ROOT}corpus", *options, tmp_path / "there")[0] == 0
-    here, there = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("here", "there"))
-    assert here == there
+    local, remote = (
+        (tmp_path / name / "tokenizer.json").read_bytes() for name in ("here", "there")
+    )
+    assert local == remote

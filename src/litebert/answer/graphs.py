@@ -27,8 +27,7 @@ from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.exports import find_exported_graph, require_whole
-from litebert.model.cpu.loader import cache_folder
-from litebert.storage import LOCK, remove, sha256_of, write_whole
+from litebert.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

@@ -14,11 +14,10 @@ every byte for its checksum takes a second per gigabyte or more, so only `verify
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,10 +26,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from litebert.data.encoding import Encoded, Texts, choose_id_type
+from litebert.data.shard_files import (
+    AHEAD,
+    FolderFiles,
+    ShardFiles,
+    naming_store,
+    open_set_folder,
+)
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, read_json
 from litebert.parts import MARKER
-from litebert.progress import track
+from litebert.remote import cache
+from litebert.remote.names import join
 from litebert.storage import atomic_write, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
@@ -55,6 +62,8 @@ are read.
 """
 MOST_OPEN = 4096
 """Shards of a large set that stay open."""
+_TRIES = 5
+"""How often a shard is fetched that other processes delete from the cache at once."""
 UNDEALT = "documents"
 """Stands in place of a split in the files of a part, whose documents `merge` deals."""
 
@@ -220,8 +229,8 @@ class _ShardBlocks(Sequence[Block]):
     read last stay open: a process may map some 65,000 files at most.
     """
 
-    def __init__(self, folder: Path, infos: Sequence[ShardInfo]) -> None:
-        self._folder, self._infos = folder, [info for info in infos if info.documents]
+    def __init__(self, files: ShardFiles, infos: Sequence[ShardInfo]) -> None:
+        self._files, self._infos = files, [info for info in infos if info.documents]
         self.documents: list[int] = []
         """Documents of each record batch."""
         self._origins: list[tuple[int, int]] = []
@@ -231,18 +240,54 @@ class _ShardBlocks(Sequence[Block]):
                 counts = [block.documents for block in self._read(number)]
             self.documents += counts
             self._origins += [(number, batch) for batch in range(len(counts))]
-        self._open = lru_cache(MOST_OPEN)(self._read)
+        self._most = files.count_open(self._infos, MOST_OPEN)
+        self._opened: dict[int, list[Block]] = {}
+        """The record batches of open shards by their numbers, the one that was read last at the
+        end.
+        """
+        self._lock = threading.Lock()
+
+    def fetch_ahead(self, indices: Iterable[int]) -> None:
+        """Expect that some record batches are read soon."""
+        numbers = dict.fromkeys(self._origins[index][0] for index in indices)
+        self._files.fetch_ahead(
+            self._infos[number] for number in numbers if number not in self._opened
+        )
+
+    def _open(self, number: int) -> list[Block]:
+        with self._lock:
+            blocks = self._opened.pop(number, None) or self._read(number)
+            self._opened[number] = blocks
+            if len(self._opened) > self._most:
+                del self._opened[next(iter(self._opened))]
+        return blocks
 
     def _read(self, number: int) -> list[Block]:
         info = self._infos[number]
-        blocks = [block for block in read_blocks(self._folder / info.file) if block.documents]
+        blocks = [block for block in self._read_file(info) if block.documents]
         documents = sum(block.documents for block in blocks)
         if documents != info.documents or (len(blocks) > 1 and info.tokens < _BATCH_TOKENS):
+            index = join(self._files.name, INDEX)
             raise DataError(
-                f"{self._folder / INDEX} counts {info.documents} documents in {info.file}, which "
-                f"holds {documents} in {len(blocks)} batches; prepare the data again"
+                f"{index} counts {info.documents} documents in {info.file}, which holds "
+                f"{documents} in {len(blocks)} batches; prepare the data again"
             )
         return blocks
+
+    def _read_file(self, info: ShardInfo) -> list[Block]:
+        for _ in range(_TRIES):
+            path = self._files.open_file(info)
+            try:
+                return read_blocks(path)
+            except DataError as error:
+                # Another process may have made room in the cache in this moment.
+                if not self._files.is_remote or path.exists():
+                    name = join(self._files.name, info.file)
+                    raise DataError(str(error).replace(str(path), name)) from error
+        raise DataError(
+            f"the cache has no room for {info.file} of {self._files.name}, because other processes "
+            f"use it; set {cache.SIZE_VARIABLE} to more"
+        )
 
     def __len__(self) -> int:
         return len(self._origins)
@@ -253,6 +298,7 @@ class _ShardBlocks(Sequence[Block]):
 
     def __iter__(self) -> Iterator[Block]:
         for number in range(len(self._infos)):
+            self._files.fetch_ahead(self._infos[number : number + 1 + AHEAD])
             yield from self._read(number)
 
 
@@ -269,13 +315,13 @@ class Split:
         self._number_documents([block.documents for block in self._blocks])
 
     @classmethod
-    def of_shards(cls, folder: Path, infos: Sequence[ShardInfo]) -> Split:
+    def of_shards(cls, files: ShardFiles, infos: Sequence[ShardInfo]) -> Split:
         """Return the split of many shards, which are opened when they are read.
 
         Their index is trusted until then.
         """
         split = cls([])
-        split._blocks = blocks = _ShardBlocks(folder, infos)
+        split._blocks = blocks = _ShardBlocks(files, infos)
         split.sentences = sum(info.sentences for info in infos)
         split.tokens = sum(info.tokens for info in infos)
         split._number_documents(blocks.documents)
@@ -337,6 +383,8 @@ class Split:
         numbers = self._starts.searchsorted(documents, side="right") - 1
         groups: list[tuple[Block, Any, Offsets]] = []
         used = sorted(set(numbers.tolist()))
+        if isinstance(self._blocks, _ShardBlocks):
+            self._blocks.fetch_ahead(used)
         for number in used:
             rows = slice(None) if len(used) == 1 else np.flatnonzero(numbers == number)
             groups.append((self._blocks[number], rows, documents[rows] - self._starts[number]))
@@ -405,29 +453,23 @@ class Documents:
 class Shards:
     """A complete set: its splits, its tokenizer, and its index."""
 
-    def __init__(self, path: Path, verify: bool) -> None:
+    def __init__(self, path: Path, verify: bool, files: ShardFiles | None = None) -> None:
+        """Args:
+        path: a folder here with the index and the tokenizer.
+        files: the shards; by default those of the folder.
+        """
+        self._files = files or FolderFiles(path)
         self.path = path
+        self.name, self.location = self._files.name, self._files.location
+        """The folder or the store, for messages and records, and what opens it again."""
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
-        total = sum(info.bytes for info in infos)
-        with track(
-            infos, "checking the shards", total, "bytes", lambda info: info.bytes
-        ) as checked:
-            for info in checked:
-                file = os.path.join(path, info.file)
-                try:
-                    state = os.stat(file)
-                except OSError:
-                    raise DataError(f"{file} is missing; prepare the data again") from None
-                if state.st_size != info.bytes or not stat.S_ISREG(state.st_mode):
-                    raise DataError(
-                        f"{file} has {state.st_size} bytes, not {info.bytes}; "
-                        "prepare the data again"
-                    )
-                if verify and sha256_of(Path(file)) != info.sha256:
-                    raise DataError(
-                        f"{file} has changed since it was written (sha256); prepare the data again"
-                    )
+        self._files.check(infos, verify)
+        self._open(infos)
+
+    def _open(self, infos: Sequence[ShardInfo]) -> None:
+        """Open the tokenizer and the splits."""
+        path = self.path
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(
@@ -443,10 +485,10 @@ class Shards:
         self.heldout = self._read_split("heldout", infos)
 
     def _read_split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
-        is_large = len(infos) > MOST_AT_ONCE
+        is_large = len(infos) > MOST_AT_ONCE or self._files.is_remote
         infos = [info for info in infos if info.split == name]
         if is_large:
-            return Split.of_shards(self.path, infos)
+            return Split.of_shards(self._files, infos)
         split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
         for unit in ("documents", "sentences", "tokens"):
             recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
@@ -457,12 +499,15 @@ class Shards:
 
     @classmethod
     def open(cls, folder: str | Path, verify: bool = False) -> Shards:
-        """Open a prepared folder. `verify` also reads every byte for its checksum.
+        """Open a prepared folder, here or in a store. `verify` also reads every byte for its
+        checksum.
 
         Raises:
             DataError: it is no complete set, or a part is missing, changed or of another version.
         """
-        return cls(Path(folder), verify)
+        path, files = open_set_folder(folder, INDEX, TOKENIZER)
+        with naming_store(path, files):
+            return cls(path, verify, files)
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:

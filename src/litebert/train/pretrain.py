@@ -263,7 +263,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
                 f"{budgets}"
             )
         steps, processes = range(loop.step, loop.steps), count_processes(config, inputs.machine)
-        data, first_steps = inputs.shards.path, record.first_steps
+        data, first_steps = inputs.shards.location, record.first_steps
         with make_in_processes(config, data, loop.rows, steps, processes, first_steps) as make:
             outcome = loop.run(make)
         return TrainedModel(config, model, record, outcome)

@@ -130,13 +130,13 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
     shards = ranks.do(lambda: Shards.open(request.data, verify=True))
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
-            f"{shards.path} differs between the machines of this run; copy it from the first one"
+            f"{shards.name} differs between the machines of this run; copy it from the first one"
         )
     if not shards.heldout.tokens:
         remedy = "prepare it with a --heldout above 0"
         if shards.index["settings"].get("heldout"):
             remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
-        raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
+        raise DataError(f"{shards.name} has no held-out text to evaluate on; {remedy}")
     watched = None if request.watch is None else _open_watched(request.watch, shards)
     machine = devices.choose(request.recipe.train.precision, ranks.device(request.device))
     config, teacher = open_teacher(
@@ -153,7 +153,7 @@ def resolve_vocabulary(config: Config, shards: Shards) -> Config:
     size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != named:
         log.info(
-            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {named})"
+            f"encoder.vocab_size is {size}, of the tokenizer in {shards.name} (recipe: {named})"
         )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
@@ -167,11 +167,11 @@ def _open_watched(watch: str | Path, shards: Shards) -> Shards:
     watched = Shards.open(watch)
     if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(
-            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to watch that "
+            f"{watched.name} was not prepared with the tokenizer of {shards.name}; to watch that "
             f"text, prepare it again with --tokenizer {shards.path / 'tokenizer'}"
         )
     if not watched.heldout.tokens:
         raise DataError(
-            f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0"
+            f"{watched.name} has no held-out text to watch; prepare it with a --heldout above 0"
         )
     return watched

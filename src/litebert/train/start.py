@@ -156,7 +156,7 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
     fields = {
         "format": 1,
         "steps": steps,
-        "data": str(shards.path),
+        "data": shards.name,
         "data_fingerprint": shards.fingerprint,
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
@@ -177,7 +177,7 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         with atomic_write(folder.path / "recipe.json") as file:
             file.write(to_json(config).encode())
         folder.claim(fields)
-    return RunRecord(steps, str(shards.path), shards.fingerprint)
+    return RunRecord(steps, shards.name, shards.fingerprint)
 
 
 def _warn_of_shape(config: Config, steps: int) -> None:
@@ -233,13 +233,13 @@ def _refuse_other_data(inputs: Inputs, record: RunRecord) -> None:
     folder, shards, data = inputs.folder, inputs.shards, record.data
     if record.data_fingerprint == shards.fingerprint:
         return
-    if _resolve_path(str(data)) == _resolve_path(shards.path):
+    if _resolve_path(str(data)) == _resolve_path(shards.name):
         raise RunError(
-            f"{shards.path} was prepared again or changed since the run in {folder.path} started; "
+            f"{shards.name} was prepared again or changed since the run in {folder.path} started; "
             "restore it, or start another --out"
         )
     raise RunError(
-        f"the run in {folder.path} was trained on {data}, and {shards.path} holds other data; give "
+        f"the run in {folder.path} was trained on {data}, and {shards.name} holds other data; give "
         f"--shards {data}, or start another --out"
     )
 

@@ -172,7 +172,7 @@ def count_processes(config: Config, device: Device) -> int:
 @contextmanager
 def make_in_processes(
     config: Config,
-    data: Path,
+    data: str | Path,
     rows: Sequence[slice],
     steps: range,
     count: int,

@@ -210,7 +210,7 @@ def _align(
         return None
     if "soft" in config.objectives:
         raise DataError(
-            f"{shards.path} was prepared with another tokenizer than {source} has, so it "
+            f"{shards.name} was prepared with another tokenizer than {source} has, so it "
             f"predicts other tokens; prepare the data with --tokenizer {loaded.path}, or set "
             "distill.soft=0 and learn states or relations"
         )

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from litebert.machine import read_processor_facts
+from litebert.storage import cache_folder
 
 log = logging.getLogger("litebert")
 
@@ -131,12 +132,6 @@ def _compile_library() -> tuple[ctypes.CDLL, str]:
             return opened, f"in use ({file})"
     except (OSError, subprocess.SubprocessError) as error:
         raise _Unavailable(f"they cannot be compiled into {file.parent} ({error})") from None
-
-
-def cache_folder() -> Path:
-    """The folder of compiled libraries."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base, "litebert")
 
 
 def _key() -> str:

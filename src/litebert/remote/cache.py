@@ -1,0 +1,200 @@
+"""The local cache of files from stores. Its names are checksums, so equal files are kept once,
+whatever their URLs.
+
+    CACHE/6b3a...e1.arrow    a file, by its sha256
+    CACHE/set-0f9c...77/     the index and the tokenizer of a set, by the sha256 of the index
+    CACHE/.lock-6b, ...      locks: processes that want the same file fetch it once
+
+A file is checked by its length and sha256 before it gets its name. Before a file is fetched, those
+that were not used for the longest time make room. A process that has mapped such a file still reads
+it, and its disk space is free when the process closes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from litebert import storage
+from litebert.errors import ConfigError, DataError
+from litebert.remote import stores
+from litebert.remote.names import shorten
+from litebert.remote.reading import BLOCK
+
+FOLDER_VARIABLE = "LITEBERT_CACHE"
+SIZE_VARIABLE = "LITEBERT_CACHE_GB"
+DEFAULT_GB = 100.0
+_SET = "set-"
+_TRIES = 2
+
+
+def find_folder() -> Path:
+    """Return the folder of the cache: LITEBERT_CACHE, or `stores` in the user's cache of
+    litebert.
+    """
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    return Path(chosen) if chosen else storage.cache_folder() / "stores"
+
+
+def read_limit() -> int:
+    """Return the bytes that the cache may have: LITEBERT_CACHE_GB, or 100 GB.
+
+    Raises:
+        ConfigError: the variable is no number above 0.
+    """
+    text = os.environ.get(SIZE_VARIABLE, "") or str(DEFAULT_GB)
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < math.inf:
+        raise ConfigError(f"{SIZE_VARIABLE} is '{text}'; give gigabytes, such as 20")
+    return int(size * 1e9)
+
+
+def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
+    """Return the path of a copy of a file, which is fetched if the cache lacks it.
+
+    Args:
+        size: its bytes.
+        sha256: its checksum, in hexadecimal.
+        verify: check the checksum of a copy that the cache has.
+
+    Raises:
+        DataError: the file is absent or another one, the store cannot be read, or the disk is full.
+    """
+    folder = find_folder()
+    path = folder / f"{sha256}{Path(url).suffix}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, sha256[:2]):
+            is_there = _touch(path) and path.stat().st_size == size
+            if is_there and not (verify and storage.sha256_of(path) != sha256):
+                return path
+            make_room(size)
+            for number in range(1, _TRIES + 1):
+                if _download(url, path, size, sha256):
+                    return path
+                if number == _TRIES:
+                    raise DataError(
+                        f"{shorten(url)} has changed since it was written (sha256); write it again"
+                    )
+    except OSError as error:
+        raise _make_disk_error(folder, error) from error
+    raise AssertionError("the last try returns or raises")
+
+
+def copy_set(url: str, names: list[str], index: bytes) -> Path:
+    """Return a local folder with small files of a set: its index, and files next to it.
+
+    Args:
+        names: the files below the folder `url`, beside the index.
+        index: the content of its index.json.
+
+    Raises:
+        DataError: a file cannot be read, or the disk is full.
+    """
+    folder = find_folder()
+    path = folder / f"{_SET}{hashlib.sha256(index).hexdigest()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, "set"):
+            if not _touch(path):
+                with storage.write_whole(path) as aside:
+                    for name in names:
+                        target = aside / name
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.write_bytes(stores.read_file(f"{url}/{name}"))
+                    (aside / "index.json").write_bytes(index)
+    except OSError as error:
+        raise _make_disk_error(folder, error) from error
+    return path
+
+
+def make_room(size: int) -> None:
+    """Delete what was not used for the longest time, until `size` more bytes fit in the cache.
+
+    Raises:
+        ConfigError: the limit of the cache is no number.
+    """
+    folder, limit = find_folder(), read_limit()
+    with _lock(folder, "room"):
+        entries = sorted(_list_entries(folder))
+        total = sum(size for _, size, _ in entries)
+        for _, entry_size, path in entries:
+            if total + size <= limit:
+                return
+            storage.remove(path)
+            total -= entry_size
+
+
+def _list_entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield the time of the last use, the bytes and the path of each file and set."""
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        with suppress(OSError):  # another process deletes it
+            about = path.stat()
+            size = about.st_size
+            if path.is_dir():
+                size = sum(file.stat().st_size for file in path.rglob("*"))
+            yield about.st_mtime, size, path
+
+
+def _touch(path: Path) -> bool:
+    """Note that a file or a set is used; False where there is none."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _download(url: str, path: Path, size: int, sha256: str) -> bool:
+    """Copy a file to `path`, and return whether it is the right one."""
+    digest = hashlib.sha256()
+    entry = stores.look(url)
+    if entry is None:
+        raise stores.make_absence_error(url)
+    if entry.size != size:
+        raise DataError(
+            f"{shorten(url)} has {entry.size} bytes, not {size}; it was changed, so write it again"
+        )
+    with suppress(_Wrong), storage.write_whole(path) as aside:
+        with open(aside, "wb") as file:
+            for start in range(0, size, BLOCK):
+                block = stores.read_range(url, start, min(start + BLOCK, size))
+                digest.update(block)
+                file.write(block)
+        if digest.hexdigest() != sha256:
+            raise _Wrong
+        return True
+    return False
+
+
+class _Wrong(Exception):
+    """A file with another checksum arrived."""
+
+
+@contextmanager
+def _lock(folder: Path, name: str) -> Iterator[None]:
+    from filelock import FileLock  # late, as in storage.py
+
+    with FileLock(folder / f".lock-{name}", preserve_lock_file=True):
+        yield
+
+
+def _make_disk_error(folder: Path, error: OSError) -> DataError:
+    if error.errno in storage.FULL:
+        return DataError(
+            f"the cache {folder} is on a full disk; free some space, set {SIZE_VARIABLE} to less, "
+            f"or {FOLDER_VARIABLE} to another folder"
+        )
+    return DataError(
+        f"the cache {folder} cannot be written ({error.strerror or error}); set {FOLDER_VARIABLE} "
+        "to another folder"
+    )
