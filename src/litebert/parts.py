@@ -24,6 +24,8 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError
 from litebert.json_reader import read_json
+from litebert.remote.names import shorten
+from litebert.remote.reading import is_file, size_of
 from litebert.storage import lock_folder, sha256_of, write_json
 
 FORMAT_VERSION = 1
@@ -131,10 +133,10 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
                 f"{label} cannot be divided into parts, for it is read only once; write it to a "
                 "file first"
             )
-        if path.is_file():
-            size = path.stat().st_size
+        if is_file(name):
+            size = size_of(name)
         total += size
-        digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
+        digest.update(f"{shorten(name)}\0{size}\0".encode("utf-8", "surrogatepass"))
     return {"files": len(names), "bytes": total, "names_and_sizes": digest.hexdigest()}
 
 

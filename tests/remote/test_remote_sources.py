@@ -18,6 +18,8 @@ from litebert.errors import DataError, MissingExtraError
 from litebert.parts import Part
 from litebert.remote import reading, stores
 from litebert.text.sources import Reading, read_documents
+from toys.prepare import content
+from toys.prepare import run as prepare
 from toys.refusals import refused
 from toys.s3 import SECRET, Fault, Store, forget_connections
 
@@ -36,6 +38,8 @@ def corpus(tiny_corpus: Path, tmp_path: Path, store: Store) -> Path:
     (folder / "c.txt.xz").write_bytes(lzma.compress("\n\n".join(texts[80:90]).encode()))
     with pa.CompressedOutputStream(str(folder / "d.txt.zst"), "zstd") as file:
         file.write("\n\n".join(texts[90:100]).encode())
+    (folder / "a").mkdir()
+    (folder / "a" / "z.txt").write_text("sorted before a.txt")
     rows = "".join(json.dumps({"text": text}) + "\n" for text in texts[100:120])
     (folder / "more" / "e.jsonl").write_text(rows)
     pq.write_table(pa.table({"text": texts[120:150]}), folder / "more" / "f.parquet")
@@ -62,7 +66,7 @@ def test_a_folder_reads_as_on_the_disk(corpus: Path, monkeypatch: pytest.MonkeyP
     documents = list(read_documents([f"{ROOT}corpus"], remote))
     assert [document.text for document in documents] == [document.text for document in expected]
     assert remote.tally.to_dict() == local.tally.to_dict()
-    assert documents[0].source == f"{ROOT}corpus/a.txt:1"
+    assert documents[0].source == f"{ROOT}corpus/a/z.txt:1"
     assert remote.meter.total == local.meter.total
 
 
@@ -216,3 +220,32 @@ def test_a_tokenizer_is_trained_on_text_in_a_store(corpus: Path, run: Run, tmp_p
         (tmp_path / name / "tokenizer.json").read_bytes() for name in ("here", "there")
     )
     assert local == remote
+
+
+def test_a_set_is_that_of_the_same_text_on_the_disk(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """And a source that was replaced is noticed."""
+    prepare(corpus, tmp_path / "local", tiny_tokenizer)
+    prepare(f"{ROOT}corpus", tmp_path / "remote", tiny_tokenizer)
+    local, remote = content(tmp_path / "local"), content(tmp_path / "remote")
+    indexes = [json.loads(files.pop("index.json")) for files in (local, remote)]
+    assert remote == local
+    assert indexes[1]["settings"].pop("sources") == [f"{ROOT}corpus"]
+    for index in indexes:
+        index["settings"].pop("files")
+        index["settings"].pop("sources", None)
+    assert indexes[0] == indexes[1]
+
+
+@pytest.mark.thorough
+def test_a_source_that_was_replaced_is_noticed(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    text = tiny_corpus.read_bytes()
+    store.put("a.txt", text)
+    prepare(f"{ROOT}a.txt", tmp_path / "data", tiny_tokenizer)
+    prepare(f"{ROOT}a.txt", tmp_path / "data", tiny_tokenizer)
+    store.put("a.txt", text[:-100] + text[-100:].swapcase())
+    with refused(DataError, tmp_path / "data", "text"):
+        prepare(f"{ROOT}a.txt", tmp_path / "data", tiny_tokenizer)

@@ -19,7 +19,7 @@ SHARD_BYTES = 20_000
 """Bytes of text of a shard: the 60 kB of `tiny_corpus` make several."""
 
 
-def run(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Shards:
+def run(corpus: str | Path, out: str | Path, tokenizer: Path, **options: Any) -> Shards:
     settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, **options}
     return prepare([str(corpus)], out, tokenizer=tokenizer, **settings)
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 from litebert import progress
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
+from litebert.remote.names import is_url
 from litebert.storage import LOCK, sha256_of
 
 
@@ -120,4 +121,6 @@ def check_same(folder: Path, existing: dict[str, Any], wanted: dict[str, Any]) -
 
 def _normalize_sources(sources: Any) -> Any:
     """Return absolute paths of sources, so that `x`, `./x` and `x/` are the same."""
-    return [os.path.abspath(source) for source in sources] if isinstance(sources, list) else sources
+    if not isinstance(sources, list):
+        return sources
+    return [source if is_url(source) else os.path.abspath(source) for source in sources]

@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 
 from litebert.errors import DataError
 from litebert.registry import SOURCES
-from litebert.text.files import expand
+from litebert.remote.names import shorten
+from litebert.remote.reading import describe
+from litebert.text.files import expand, is_remote
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
 from litebert.text.sources import DocumentSplit, Markup, Reading
@@ -85,7 +87,7 @@ class ShardSettings:
     def make_header(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """Return the settings and the tokenizer, which decide the content of a folder."""
         settings = {
-            "sources": list(self.sources),
+            "sources": [shorten(source) for source in self.sources],
             "files": _digest_files(self.list_files()),
             "text_field": self.text_column,
             "split": self.split,
@@ -126,7 +128,8 @@ def show_settings(function: Function) -> Function:
 
 
 def _digest_files(names: Sequence[str]) -> str:
-    """Return a digest of names, sizes and times. While it is the same, so is the text.
+    """Return a digest of names, sizes, and times or the marks of a store. While it is the same, so
+    is the text.
 
     It is never the same for standard input and pipes. A source of the user's own counts by the code
     of its reader. The built-in corpus counts by the version of Python, a set of the `datasets`
@@ -135,17 +138,20 @@ def _digest_files(names: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for name in names:
         path, state = Path(name), f"{sys.version}{_read_reader_code(name)}"
-        if path.is_file():
+        if is_remote(name):
+            entry = describe(name)
+            state = f"{entry.size} {entry.mark or secrets.token_hex()}"
+        elif path.is_file():
             state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_read_reader_code(name)}"
         elif name == STANDARD_INPUT or path.exists():
             state = secrets.token_hex()
-        digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
+        digest.update(f"{shorten(name)}\0{state}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def _read_reader_code(name: str) -> str:
     """Return the code that reads a source of the user's own; "" for a source of litebert."""
-    for key in (name.partition(":")[0] + ":", name, find_suffix(Path(name))):
+    for key in (name.partition(":")[0] + ":", name, find_suffix(name)):
         if key in SOURCES and not SOURCES[key].__module__.startswith("litebert."):
             try:
                 return inspect.getsource(SOURCES[key])

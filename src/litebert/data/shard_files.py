@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from litebert.cost import format_bytes
 from litebert.errors import DataError
 from litebert.progress import track
 from litebert.remote import cache, stores
@@ -24,7 +25,7 @@ AHEAD = 4
 
 
 class FileEntry(Protocol):
-    """What an index tells of a file."""
+    """The entry of a file in an index."""
 
     @property
     def file(self) -> str:
@@ -48,7 +49,7 @@ class FolderFiles:
         self.name = str(folder)
         """The folder, for messages."""
         self.location = str(folder)
-        """What opens the folder again."""
+        """The path or URL that opens the folder again."""
         self._folder = folder
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
@@ -97,7 +98,7 @@ class StoreFiles:
         self._expected: dict[str, Future[Path]] = {}
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
-        """With `verify`, fill the cache with all files, and check those that it has already.
+        """Fill the cache with all files, if `verify` asks for it, and check those that it has.
 
         A file that is fetched is checked anyway.
 
@@ -107,8 +108,8 @@ class StoreFiles:
         total, limit = sum(entry.bytes for entry in entries), cache.read_limit()
         if verify and total > limit:
             log.warning(
-                f"{self.name} has {total / 1e9:.1f} GB and the cache at most {limit / 1e9:.1f}, so "
-                f"files are fetched again and again; set {cache.SIZE_VARIABLE} to more"
+                f"{self.name} has {format_bytes(total)} and the cache at most {format_bytes(limit)}"
+                f", so files are fetched again and again; set {cache.SIZE_VARIABLE} to more"
             )
         elif verify:
             with _track("fetching the shards", entries) as expected:

@@ -79,7 +79,8 @@ def list_below(url: str) -> list[Entry]:
     def act(files: Any, path: str) -> list[Entry]:
         files.invalidate_cache()
         infos = files.find(path, detail=True)
-        return _make_entries(files, url, infos)
+        # The order is that of local folders, which sort by the parts of paths.
+        return _make_entries(files, url, infos, lambda path: path.split("/"))
 
     try:
         return _repeat(url, act)
@@ -234,11 +235,13 @@ def _make_entry(url: str, info: Mapping[str, Any]) -> Entry:
     return Entry(url, int(info["size"]), mark)
 
 
-def _make_entries(files: Any, url: str, infos: Mapping[str, Any]) -> list[Entry]:
+def _make_entries(
+    files: Any, url: str, infos: Mapping[str, Any], key: Callable[[str], Any] | None = None
+) -> list[Entry]:
     scheme = get_scheme(url)
     return [
         _make_entry(f"{scheme}://{files.unstrip_protocol(path).partition('://')[2]}", infos[path])
-        for path in sorted(infos)
+        for path in sorted(infos, key=key)
     ]
 
 
