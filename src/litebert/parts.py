@@ -24,9 +24,11 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError
 from litebert.json_reader import read_json
-from litebert.remote.names import shorten
+from litebert.remote import cache, stores
+from litebert.remote.names import as_url, is_url, join, shorten
 from litebert.remote.reading import is_file, size_of
-from litebert.storage import lock_folder, sha256_of, write_json
+from litebert.remote.target import Target, open_target
+from litebert.storage import file_record, lock_folder, sha256_of, write_json
 
 FORMAT_VERSION = 1
 MARKER = "part.json"
@@ -110,8 +112,10 @@ class Turns:
 EVERY = Turns()
 
 
-def find_parts(out: str | Path) -> Path:
-    """Return the folder of the parts of an output."""
+def find_parts(out: str | Path) -> str | Path:
+    """Return the folder of the parts of an output; a URL where the output is in a store."""
+    if url := as_url(out):
+        return url.rstrip("/") + SUFFIX
     path = Path(os.path.normpath(out))
     return path.with_name(path.name + SUFFIX)
 
@@ -163,27 +167,34 @@ def make_identity(
 
 
 @contextmanager
-def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Iterator[Path]:
+def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Iterator[Target]:
     """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`).
 
     Raises:
-        ConfigError: the folder holds the same part of other work.
+        ConfigError: the folder holds the same part of other work, or is in a store where the verb
+            cannot write.
         DataError: another process works on the part.
     """
-    folder = find_parts(out) / part.name
-    begun = folder / BEGUN
-    remedy = f"delete {folder}, or give --out another name"
-    with lock_folder(folder, DataError):
+    if is_url(out) and identity["verb"] != "prepare":
+        raise ConfigError(
+            f"{shorten(out)} is in a store, where litebert {identity['verb']} cannot write; give "
+            "--out a file here"
+        )
+    target = open_target(join(find_parts(out), part.name))
+    with target.open() as folder, lock_folder(folder, DataError):
+        begun = folder / BEGUN
+        remedy = f"delete {folder}, or give --out another name"
         if is_finished(folder) or begun.exists():
             finished = is_finished(folder)
             existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
             if fault := compare_identities(existing, identity):
                 raise ConfigError(f"{folder} was made {fault}; {remedy}")
         if is_finished(folder):
-            begun.unlink(missing_ok=True)
+            target.delete(BEGUN)
         else:
             write_json(begun, identity)
-        yield folder
+            target.send(BEGUN)
+        yield target
 
 
 def is_finished(folder: Path) -> bool:
@@ -202,12 +213,12 @@ def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content
     """Write the marker of a part. From then on the part is finished.
 
     Args:
-        content: what else the marker holds. `files` has the names of the files of the part.
+        content: what else the marker holds. `files` has the names of the files of the part, or
+            their records by name, where the files are in a store already.
     """
-    files = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-        for name in content.pop("files")
-    }
+    files = content.pop("files")
+    if not isinstance(files, Mapping):
+        files = {name: file_record(folder / name) for name in files}
     marker = {"format": FORMAT_VERSION, "part": part.number, "parts": part.count}
     write_json(folder / MARKER, {**marker, "identity": identity, "files": files, **content})
     (folder / BEGUN).unlink(missing_ok=True)
@@ -281,7 +292,15 @@ class FinishedPart:
 
     part: Part
     folder: Path
+    """The part, or a copy of its small files if it is in a store."""
     marker: Mapping[str, Any]
+    url: str | None = None
+    """The part in a store."""
+
+    @property
+    def name(self) -> str:
+        """The folder, for messages."""
+        return str(self.folder) if self.url is None else shorten(self.url)
 
     def open_file(self, name: str) -> Path:
         """Return the path of a file of the part, after a check of its bytes.
@@ -290,6 +309,8 @@ class FinishedPart:
             DataError: the file is missing or has changed.
         """
         path, record = self.folder / name, self.marker["files"].get(name)
+        if self.url is not None and record is not None:
+            return cache.fetch(join(self.url, name), record["bytes"], record["sha256"])
         if not path.is_file():
             fault = "is missing"
         elif (
@@ -301,7 +322,7 @@ class FinishedPart:
         else:
             return path
         raise DataError(
-            f"{path} of part {self.part} {fault}; delete {self.folder} and run its command again"
+            f"{path} of part {self.part} {fault}; delete {self.name} and run its command again"
         )
 
 
@@ -313,38 +334,66 @@ def read_parts(out: str | Path) -> list[FinishedPart]:
             part and the file.
     """
     parent = find_parts(out)
-    if not parent.is_dir():
+    label, names = shorten(parent), _list_folders(parent)
+    if names is None:
         raise DataError(
-            f"{parent} does not exist, so there are no parts of {out}; make them with --part, or "
-            "copy that folder here"
+            f"{label} does not exist, so there are no parts of {shorten(out)}; make them with "
+            "--part, or copy that folder here"
         )
-    folders = sorted(path for path in parent.iterdir() if (path / MARKER).exists())
-    if not folders:
-        raise DataError(f"{parent} holds no finished part; run the commands with --part first")
-    markers = [read_marker(folder) for folder in folders]
-    everything = [
-        FinishedPart(Part(marker["part"], marker["parts"]), folder, marker)
-        for folder, marker in zip(folders, markers, strict=True)
-    ]
+    everything = [open_part(join(parent, name)) for name, has_marker in names.items() if has_marker]
+    if not everything:
+        raise DataError(f"{label} holds no finished part; run the commands with --part first")
     _require_fit(everything)
     finished: dict[int, FinishedPart] = {}
     for current in everything:
         if before := finished.get(current.part.number):
             raise DataError(
-                f"part {current.part} is there twice, in {before.folder} and {current.folder}; "
+                f"part {current.part} is there twice, in {before.name} and {current.name}; "
                 "delete one of them"
             )
         finished[current.part.number] = current
     for number in range(1, everything[0].part.count + 1):
         if number not in finished:
             part = Part(number, everything[0].part.count)
-            folder = parent / part.name
-            state = "unfinished" if folder.exists() else "missing"
+            state = "unfinished" if part.name in names else "missing"
             raise DataError(
-                f"part {part} of {out} is {state} ({folder / MARKER} does not exist); run its "
-                f"command again, with --part {part}"
+                f"part {part} of {shorten(out)} is {state} ({join(label, part.name)}/{MARKER} does "
+                f"not exist); run its command again, with --part {part}"
             )
     return [finished[number] for number in sorted(finished)]
+
+
+def _list_folders(parent: str | Path) -> dict[str, bool] | None:
+    """List the folders of parts, sorted, and whether each is finished; None without any."""
+    url = as_url(parent)
+    if url is None:
+        path = Path(parent)
+        if not path.is_dir():
+            return None
+        return {folder.name: is_finished(folder) for folder in sorted(path.iterdir())}
+    names: dict[str, bool] = {}
+    for entry in stores.list_below(url):
+        name, _, file = entry.url[len(url) + 1 :].partition("/")
+        names[name] = names.get(name, False) or file == MARKER
+    return names or None
+
+
+def open_part(folder: str | Path) -> FinishedPart:
+    """Open a finished part, here or in a store.
+
+    Raises:
+        DataError: it is damaged, or the store cannot be read.
+    """
+    url = as_url(folder)
+    path = Path(folder)
+    if url is not None:
+        entries = stores.list_below(url)
+        names = [entry.url[len(url) + 1 :] for entry in entries]
+        below = [name for name in names if "/" in name]  # the tokenizer
+        marker = stores.read_file(join(url, MARKER))
+        path = cache.copy_records(url, below, marker, MARKER)
+    content = read_marker(path)
+    return FinishedPart(Part(content["part"], content["parts"]), path, content, url)
 
 
 def _require_fit(parts: Sequence[FinishedPart]) -> None:
@@ -356,7 +405,7 @@ def _require_fit(parts: Sequence[FinishedPart]) -> None:
     for other in parts:
         if other.part.count != parts[0].part.count:
             raise DataError(
-                f"{other.folder} is part {other.part}, and {parts[0].folder} is part "
+                f"{other.name} is part {other.part}, and {parts[0].name} is part "
                 f"{parts[0].part}; delete the parts of one of the two divisions"
             )
     texts = [json.dumps(part.marker["identity"], sort_keys=True) for part in parts]
@@ -364,12 +413,12 @@ def _require_fit(parts: Sequence[FinishedPart]) -> None:
     for other in parts:
         if fault := compare_identities(other.marker["identity"], usual.marker["identity"]):
             raise DataError(
-                f"part {other.part} was made {fault} as part {usual.part}; delete {other.folder} "
+                f"part {other.part} was made {fault} as part {usual.part}; delete {other.name} "
                 "and run its command again with the options of the other parts"
             )
     made, current = usual.marker["identity"]["version"], version("litebert")
     if made != current:
         raise DataError(
-            f"part {usual.part} ({usual.folder / MARKER}) was made by version {made} of litebert, "
-            f"and this is {current}; merge with {made}, or delete the parts and make them again"
+            f"part {usual.part} ({join(usual.name, MARKER)}) was made by version {made} of litebert"
+            f", and this is {current}; merge with {made}, or delete the parts and make them again"
         )

@@ -103,77 +103,85 @@ class Store:
         return ""
 
 
-class _Threads(socketserver.ThreadingTCPServer):
+class _Proxy(socketserver.ThreadingTCPServer):
+    """The proxy in front of a store's server."""
+
     daemon_threads = True
     allow_reuse_address = True
 
+    def __init__(self, store: Store) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.store = store
 
-def _make_handler(store: Store) -> type[BaseHTTPRequestHandler]:
-    host = store.direct.removeprefix("http://")
+    def handle_error(self, *arguments: object) -> None:
+        """A client that was killed is no error."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
 
-        def handle_request(self) -> None:
-            store.requests.append(f"{self.command} {self.path}")
-            fault = store.take_fault(self.command, self.path)
-            length = int(self.headers.get("Content-Length", 0))
-            body = self.rfile.read(length)
-            if self.headers.get("Transfer-Encoding") == "chunked":
-                body = _read_chunks(self.rfile)
-            if fault == "reset":
-                self.close_connection = True
-                return
-            if fault == "busy":
-                self.answer(503, [], b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
-                return
-            headers = {
-                key: value
-                for key, value in self.headers.items()
-                if key.lower() not in ("transfer-encoding", "content-length")
-            }
-            headers["Content-Length"] = str(len(body))
-            connection = http.client.HTTPConnection(host)
-            connection.request(self.command, self.path, body, headers)
-            reply = connection.getresponse()
-            content = reply.read()
-            connection.close()
+class _Handler(BaseHTTPRequestHandler):
+    """One connection to the proxy."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Proxy
+
+    def pass_on(self) -> None:
+        """Answer a request as the server does, or with a fault."""
+        store = self.server.store
+        store.requests.append(f"{self.command} {self.path}")
+        fault = store.take_fault(self.command, self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = _read_chunks(self.rfile)
+        if fault == "reset":
+            self.close_connection = True
+        elif fault == "busy":
+            self.answer(503, {}, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
+        else:
             if fault == "slow":
                 time.sleep(1)
-            fields = [
-                (key, value)
-                for key, value in reply.getheaders()
-                if key.lower() not in ("transfer-encoding", "connection", "content-length")
-            ]
+            status, fields, content = self.ask_server(body)
             if fault == "short":
                 content = content[: len(content) // 2]
-            told = reply.getheader("Content-Length") if self.command == "HEAD" else None
-            self.answer(reply.status, fields, content, told, cut=fault == "cut")
+            self.answer(status, fields, content, is_cut=fault == "cut")
 
-        def answer(
-            self,
-            status: int,
-            fields: list[tuple[str, str]],
-            content: bytes,
-            told: str | None = None,
-            cut: bool = False,
-        ) -> None:
-            self.send_response_only(status)
-            for key, value in fields:
+    def ask_server(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """The status, the headers and the body of the server's answer."""
+        connection = http.client.HTTPConnection(self.server.store.direct.removeprefix("http://"))
+        headers = {
+            key: value
+            for key, value in self.headers.items()
+            if key.lower() not in ("transfer-encoding", "content-length")
+        }
+        connection.request(
+            self.command, self.path, body, {**headers, "Content-Length": str(len(body))}
+        )
+        reply = connection.getresponse()
+        content = reply.read()
+        connection.close()
+        hidden = ("transfer-encoding", "connection")
+        fields = {key: value for key, value in reply.getheaders() if key.lower() not in hidden}
+        return reply.status, fields, content
+
+    def answer(
+        self, status: int, fields: dict[str, str], content: bytes, is_cut: bool = False
+    ) -> None:
+        self.send_response_only(status)
+        size = str(len(content))
+        for key, value in fields.items():
+            if key.lower() != "content-length":
                 self.send_header(key, value)
-            if status != 204:
-                self.send_header("Content-Length", told or str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if cut else content)
-            if cut:
-                self.close_connection = True
+            elif self.command == "HEAD":
+                size = value
+        if status != 204:
+            self.send_header("Content-Length", size)
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if is_cut else content)
+        if is_cut:
+            self.close_connection = True
 
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_request
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
 
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    return Handler
+    def log_message(self, *arguments: object) -> None:
+        """Print nothing."""
 
 
 def _read_chunks(file: Any) -> bytes:
@@ -195,7 +203,7 @@ def s3_server() -> Iterator[Store]:
     moto.start()
     host, port = moto.get_host_and_port()
     store = Store("", f"http://{host}:{port}")
-    with _Threads(("127.0.0.1", 0), _make_handler(store)) as proxy:
+    with _Proxy(store) as proxy:
         store.url = f"http://127.0.0.1:{proxy.server_address[1]}"
         thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
         thread.start()

@@ -11,6 +11,7 @@ from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
 from litebert.parts import MARKER, FinishedPart, read_parts
+from litebert.remote.names import join
 
 
 def merge(out: str | Path) -> list[FinishedPart]:
@@ -29,7 +30,7 @@ def merge(out: str | Path) -> list[FinishedPart]:
     verb = parts[0].marker["identity"]["verb"]
     if verb not in _MERGERS:
         raise DataError(
-            f"{parts[0].folder / MARKER} was made by litebert {verb}, whose parts this version "
+            f"{join(parts[0].name, MARKER)} was made by litebert {verb}, whose parts this version "
             "cannot merge; merge them with the version that made them"
         )
     _MERGERS[verb](out, parts)

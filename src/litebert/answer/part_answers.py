@@ -63,7 +63,8 @@ def write_part(
         ConfigError: the output is no file, or the part is of other work.
         DataError: another process works on the part.
     """
-    with lock_part(out, part, identity) as folder:
+    with lock_part(out, part, identity) as target:
+        folder = target.folder
         if not is_finished(folder):
             path = folder / FILE
             finished = _read_finished(path)

@@ -71,7 +71,8 @@ def score_part(
         "scoring": dict(scoring),
     }
     identity = make_answer_identity("evaluate", opened, work, _list_inputs(data), out)
-    with lock_part(out, part, identity) as folder:
+    with lock_part(out, part, identity) as target:
+        folder = target.folder
         if not is_finished(folder):
             try:
                 score_predictor(opened.predictor, data, ranks=_PartTurns(part=part), **scoring)

@@ -64,7 +64,7 @@ class Reading:
         """Say where a part is, and how to merge."""
         from litebert.parts import find_parts
 
-        console.ending(f"{count} to {find_parts(self.out) / part.name}", ("merge", self.out))
+        console.ending(f"{count} to {Path(find_parts(self.out), part.name)}", ("merge", self.out))
 
     @property
     def kept_columns(self) -> list[str]:

@@ -156,7 +156,7 @@ def _evaluate_part(arguments: EvaluateArguments, option: str) -> int:
             **arguments.reading_options(),
         },
     )
-    folder = find_parts(arguments.out) / part.name
+    folder = Path(find_parts(arguments.out), part.name)
     batches = f"{count:,} batches" if count != 1 else "1 batch"
     console.ending(f"{batches} to {folder}", ("merge", arguments.out))
     return 0

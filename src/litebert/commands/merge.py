@@ -27,8 +27,9 @@ def merge(words: list[str]) -> int:
     arguments = console.parse(MergeArguments, words, "merge")
     with console.loading():
         from litebert.answer.merging import merge as run
+        from litebert.remote.names import shorten
         from litebert.text.tally import format_count
 
     parts = run(arguments.out)
-    console.ending(f"{format_count(len(parts), 'part')} to {arguments.out}")
+    console.ending(f"{format_count(len(parts), 'part')} to {shorten(arguments.out)}")
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from litebert.commands.console import Json, ending, parse, print_json, table
+from litebert.remote.names import as_url, shorten
 
 if TYPE_CHECKING:
     from litebert.text.sources import Reading
@@ -94,13 +95,14 @@ class PrepareArguments(Text):
 def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
     arguments = parse(PrepareArguments, words, "prepare")
+    out = as_url(arguments.out) or arguments.out
     reading = arguments.reading()
     options = {
         name: value
         for name, value in vars(arguments).items()
         if name not in ("json", "encoding", "part")
     }
-    options |= {"encoding": reading.encoding, "encodings": reading.encodings}
+    options |= {"out": out, "encoding": reading.encoding, "encodings": reading.encodings}
     if arguments.part is not None:
         return _prepare_part(arguments, arguments.part, options)
     from litebert.data.prepare import prepare as run
@@ -138,29 +140,28 @@ def prepare(words: list[str]) -> int:
         )
         language = ("sentences end as in", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
-        table(("prepared", str(arguments.out)), every)
-    ending(
-        arguments.out, ("pretrain", "albert-next-tiny", "--shards", arguments.out, "--out", "RUN")
-    )
+        table(("prepared", shorten(out)), every)
+    shown = shorten(out)
+    ending(shown, ("pretrain", "albert-next-tiny", "--shards", shown, "--out", "RUN"))
     return 0
 
 
 def _prepare_part(arguments: PrepareArguments, part: str, options: dict[str, Any]) -> int:
     """Prepare a part, and report what it has."""
     from litebert.data.prepare import prepare_part as run
-    from litebert.parts import read_marker
+    from litebert.parts import open_part
 
     folder = run(part, **options)
-    marker = read_marker(folder)
+    marker = open_part(folder).marker
     counts = {
         "documents": marker["documents"]["kept"],
         "duplicates": marker["documents"]["duplicates"],
         "tokens": sum(entry["tokens"] for entry in marker["shards"]),
     }
     if arguments.json:
-        print_json({"part": part, "folder": str(folder), **counts})
+        print_json({"part": part, "folder": shorten(folder), **counts})
     else:
         rows = [(name, f"{count:,}") for name, count in counts.items()]
-        table((f"part {part}", str(folder)), rows)
-    ending(folder, ("merge", arguments.out))
+        table((f"part {part}", shorten(folder)), rows)
+    ending(shorten(folder), ("merge", shorten(options["out"])))
     return 0

@@ -24,6 +24,7 @@ from litebert.data.journal import Journal, check_folder, check_same
 from litebert.data.shards import Ids, Offsets, ShardInfo, Shards
 from litebert.data.summary import summarize, warn
 from litebert.errors import DataError
+from litebert.remote.target import Target, open_target
 from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
@@ -57,24 +58,35 @@ class Corpus(Protocol[T]):
 
 
 def finish_set(
-    folder: Path, header: dict[str, Any], corpus: Corpus[T], save_tokenizer: Callable[[], None]
+    out: str | Path,
+    header: dict[str, Any],
+    corpus: Corpus[T],
+    save_tokenizer: Callable[[Path], None],
 ) -> Shards:
-    """Write the set of a corpus, unless the folder has it, and open it.
+    """Write the set of a corpus, unless the folder `out` has it, and open it.
+
+    Args:
+        save_tokenizer: saves the tokenizer in a folder.
 
     Raises:
         DataError: the folder holds something else, the text has no tokens, or the disk is full.
             Finished shards stay.
     """
-    with reporting_writes(folder):
-        if not (folder / disk.INDEX).exists():
-            check_folder(folder)
-            with storage.lock_folder(folder, DataError):
-                journal = Journal(folder, header)
-                save_tokenizer()
-                _write_set(folder, journal, header, corpus)
-        _delete_leftovers(folder)
-    warn(_check_text(folder, header, corpus))
-    return Shards.open(folder)
+    target = open_target(out)
+    with target.open() as folder:
+        with reporting_writes(folder):
+            if not (folder / disk.INDEX).exists():
+                check_folder(target)
+                with storage.lock_folder(folder, DataError):
+                    journal = Journal(target, header)
+                    save_tokenizer(folder)
+                    _write_set(target, journal, header, corpus)
+                target.finish(disk.INDEX)
+            # A process leaves these if it is killed after it wrote the index.
+            for leftover in (storage.LOCK, Journal.NAME):
+                target.delete(leftover)
+        warn(_check_text(folder, header, corpus))
+    return Shards.open(out)
 
 
 @contextmanager
@@ -87,14 +99,6 @@ def reporting_writes(folder: Path) -> Iterator[None]:
         if error.errno in storage.FULL:
             reason = "is on a full disk; free some space and run the same command again to continue"
         raise DataError(f"{folder} {reason}") from error
-
-
-def _delete_leftovers(folder: Path) -> None:
-    """Delete the files that a process leaves if it is killed after it wrote the index."""
-    for leftover in (storage.LOCK, Journal.NAME):
-        # A finished folder may be read-only, so nothing is deleted that does not exist.
-        if (folder / leftover).exists():
-            (folder / leftover).unlink()
 
 
 @dataclass
@@ -113,7 +117,7 @@ class _Counts:
             self.pairs += int((document_sentences > 1).sum())
 
 
-def _write_set(folder: Path, journal: Journal, header: dict[str, Any], corpus: Corpus[T]) -> None:
+def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus: Corpus[T]) -> None:
     """Write the shards of a corpus that are missing, and then the index.
 
     The caller holds the lock of the folder, which has the tokenizer.
@@ -126,9 +130,9 @@ def _write_set(folder: Path, journal: Journal, header: dict[str, Any], corpus: C
         finished.values(), "reading finished shards", len(finished), "shards"
     ) as infos:
         for info in infos:
-            for block in disk.read_blocks(folder / info.file):
+            for block in disk.read_blocks(target.fetch(info)):
                 counts.add(info.split, block.ids, np.diff(block.document_offsets))
-    settings = header["settings"]
+    settings, folder = header["settings"], target.folder
     dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
     for key, encoded in write_shards(folder, header, journal, dealer, corpus):
         counts.add(key[0], encoded.ids, encoded.document_sentences)

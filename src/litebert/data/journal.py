@@ -17,11 +17,11 @@ from litebert import progress
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
 from litebert.remote.names import is_url
-from litebert.storage import LOCK, sha256_of
+from litebert.remote.target import Target
 
 
 class Journal:
-    """The journal of `folder`, whose lock the caller holds. It is begun or continued.
+    """The journal of a folder, whose lock the caller holds. It is begun or continued.
 
     Raises:
         DataError: the folder was begun with other settings.
@@ -29,8 +29,8 @@ class Journal:
 
     NAME = "unfinished.jsonl"
 
-    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
-        self._folder = folder
+    def __init__(self, target: Target, header: dict[str, Any]) -> None:
+        self._target, folder = target, target.folder
         with open(folder / self.NAME, "a+b") as file:
             file.seek(0)
             lines, end = _read_entries(file)
@@ -46,17 +46,19 @@ class Journal:
         infos = [ShardInfo.from_json(line) for line in lines[1:]] if is_continued else []
         with progress.track(infos, "checking finished shards", len(infos), "shards") as checked:
             for info in checked:
-                if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
+                if target.has_file(info):
                     self.finished[info.file] = info
 
     def _write(self, entry: dict[str, Any]) -> None:
-        with open(self._folder / self.NAME, "ab") as file:
+        with open(self._target.folder / self.NAME, "ab") as file:
             file.write(json.dumps(entry).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        self._target.send_growing(self.NAME)
 
     def add(self, info: ShardInfo) -> None:
-        """Record a shard that is on the disk."""
+        """Record a shard that is on the disk, and bring it to the store."""
+        self._target.send(info.file)
         self._write(asdict(info))
         self.finished[info.file] = info
 
@@ -81,21 +83,20 @@ def _read_entries(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
     return entries, end
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(target: Target) -> None:
     """Refuse a folder that holds files but no journal.
 
     Raises:
         DataError: another program wrote the files.
     """
-    if folder.exists() and not (folder / Journal.NAME).exists():
-        foreign = [path.name for path in folder.iterdir() if path.name != LOCK]
-        if foreign:
-            raise DataError(
-                f"{folder} holds other files ({foreign[0]}); give an empty folder or a new name"
-            )
+    names = target.list_names()
+    if names and Journal.NAME not in names:
+        raise DataError(
+            f"{target.name} holds other files ({names[0]}); give an empty folder or a new name"
+        )
 
 
-def check_same(folder: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_same(folder: str | Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse a folder that was made with other settings.
 
     The times of files and the spelling of their names do not count. The checksums of the shards'

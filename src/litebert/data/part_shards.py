@@ -49,10 +49,10 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
     Raises:
         DataError: a part is damaged, the folder holds something else, or the disk is full.
     """
-    folder, header = Path(out), parts[0].marker["header"]
-    tokenizer = folder / disk.TOKENIZER
+    header = parts[0].marker["header"]
 
-    def save_tokenizer() -> None:
+    def save_tokenizer(folder: Path) -> None:
+        tokenizer = folder / disk.TOKENIZER
         if not tokenizer.exists():
             with storage.write_whole(tokenizer) as unfinished:
                 shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
@@ -61,7 +61,7 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
     if similarity := header["settings"].get("near_duplicates", 0.0):
         with task("comparing documents"):
             corpus.drop_near_duplicates(similarity)
-    return finish_set(folder, header, corpus, save_tokenizer)
+    return finish_set(out, header, corpus, save_tokenizer)
 
 
 class _PartsCorpus:
@@ -172,7 +172,7 @@ def _list_infos(part: FinishedPart) -> list[ShardInfo]:
 
 def _make_damage_error(part: FinishedPart) -> DataError:
     return DataError(
-        f"part {part.part} ({part.folder}) is damaged; delete that folder and run its command again"
+        f"part {part.part} ({part.name}) is damaged; delete that folder and run its command again"
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from litebert import storage
 from litebert.data.building import reporting_writes, write_shards
 from litebert.data.dealing import Dealer, make_other_text_error
 from litebert.data.encoding import encode_with_texts
@@ -16,19 +15,24 @@ from litebert.data.settings import ShardSettings
 from litebert.data.shards import ShardInfo
 from litebert.data.text_corpus import TextCorpus, save_tokenizer
 from litebert.parts import (
+    BEGUN,
+    MARKER,
     Part,
+    find_parts,
     finish_part,
     is_finished,
     lock_part,
     make_identity,
     read_marker,
 )
+from litebert.remote.names import is_url, join
+from litebert.remote.target import Target, open_target
 from litebert.tokenizer import Tokenizer
 
 
 def write_part(
-    part: Part, out: Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
-) -> Path:
+    part: Part, out: str | Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
+) -> str | Path:
     """Write what is missing of a part of the set `out`, and return its folder.
 
     Raises:
@@ -39,21 +43,24 @@ def write_part(
     recorded = {name: value for name, value in header["settings"].items() if name != "files"}
     identity = make_identity("prepare", recorded, tokenizer.fingerprint, settings.list_files())
     corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode_with_texts)
-    with lock_part(out, part, identity) as folder, reporting_writes(folder):
-        if is_finished(folder):
-            _check_part(folder, header, corpus)
+    with lock_part(out, part, identity) as target, reporting_writes(target.folder):
+        if is_finished(target.folder):
+            _check_part(target.folder, header, corpus)
         else:
-            save_tokenizer(tokenizer, folder)
-            _write_files(folder, part, identity, header, corpus)
-        storage.remove(folder / Journal.NAME)
-    return folder
+            save_tokenizer(tokenizer, target.folder)
+            _write_files(target, part, identity, header, corpus)
+            target.finish(MARKER)
+            target.delete(BEGUN)
+        target.delete(Journal.NAME)
+    name = join(find_parts(out), part.name)
+    return name if is_url(name) else Path(name)
 
 
 def _write_files(
-    folder: Path, part: Part, identity: dict[str, Any], header: dict[str, Any], corpus: TextCorpus
+    target: Target, part: Part, identity: dict[str, Any], header: dict[str, Any], corpus: TextCorpus
 ) -> None:
     """Write the files of a part that are missing, and then its marker."""
-    journal = Journal(folder, header)
+    journal, folder = Journal(target, header), target.folder
     dealer: Dealer[str] = Dealer(None, header["settings"]["shard_bytes"], journal.finished, folder)
     for _ in write_shards(folder, header, journal, dealer, corpus):
         pass
@@ -62,7 +69,7 @@ def _write_files(
         folder,
         part,
         identity,
-        files=[info.file for info in infos],
+        files={info.file: {"bytes": info.bytes, "sha256": info.sha256} for info in infos},
         header=header,
         shards=[asdict(info) for info in infos],
         documents={"kept": dealer.distinct, "duplicates": dealer.duplicates},
@@ -87,8 +94,9 @@ def _check_part(folder: Path, header: dict[str, Any], corpus: TextCorpus) -> Non
         raise make_other_text_error(folder)
 
 
-def remove_part(folder: Path) -> None:
+def remove_part(folder: str | Path) -> None:
     """Remove a part that is merged, and the folder of parts, if it is empty then."""
-    storage.remove(folder)
-    with suppress(OSError):  # other parts lie there, or there is no folder
-        folder.parent.rmdir()
+    open_target(folder).remove()
+    if not is_url(folder):
+        with suppress(OSError):  # other parts lie there, or there is no folder
+            Path(folder).parent.rmdir()

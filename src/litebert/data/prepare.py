@@ -21,11 +21,14 @@ from litebert.data.journal import check_folder, check_same
 from litebert.data.part_shards import merge_shards
 from litebert.data.part_writing import remove_part, write_part
 from litebert.data.settings import ShardSettings, show_settings
+from litebert.data.shard_files import has_index
 from litebert.data.shards import Shards
 from litebert.data.summary import warn
 from litebert.data.text_corpus import TextCorpus, save_tokenizer
 from litebert.errors import DataError
 from litebert.parts import Part, find_parts, read_parts
+from litebert.remote.names import join
+from litebert.remote.target import open_target
 from litebert.tokenizer import Tokenizer
 
 
@@ -38,7 +41,7 @@ def prepare(
     processes: int = 0,
     **settings: Any,
 ) -> Shards:
-    """Turn `sources` (text/sources.py) into the shard folder `out`.
+    """Turn `sources` (text/sources.py) into the shard folder `out`, which may be in a store.
 
     The same call again continues an unfinished folder, or returns a finished one.
 
@@ -64,12 +67,12 @@ def prepare(
     """
     _check_processes(processes)
     chosen = ShardSettings(sources, **settings)
-    folder, loaded = Path(out), Tokenizer.load(tokenizer)
+    loaded = Tokenizer.load(tokenizer)
     if chosen.needs_parts:
-        return _prepare_in_two_passes(folder, chosen, loaded, processes)
+        return _prepare_in_two_passes(out, chosen, loaded, processes)
     corpus = TextCorpus(chosen, chosen.make_reading(), processes)
     return finish_set(
-        folder, chosen.make_header(loaded), corpus, lambda: save_tokenizer(loaded, folder)
+        out, chosen.make_header(loaded), corpus, lambda folder: save_tokenizer(loaded, folder)
     )
 
 
@@ -82,7 +85,7 @@ def prepare_part(
     tokenizer: str | Path,
     processes: int = 0,
     **settings: Any,
-) -> Path:
+) -> str | Path:
     """Prepare one part of `sources`, `i/n`, on any machine, for `merge` to make the set `out` of.
 
     All parts take equal arguments. The same call again continues an unfinished part, or returns at
@@ -92,7 +95,7 @@ def prepare_part(
         settings: all other arguments of `prepare`, by name.
 
     Returns:
-        The folder of the part, in `out`.parts.
+        The folder of the part, in `out`.parts; its URL where `out` is one.
 
     Raises:
         ConfigError: the part is none, a source can be read only once, or the folder holds the same
@@ -102,7 +105,7 @@ def prepare_part(
     _check_processes(processes)
     return write_part(
         Part.parse(part) if isinstance(part, str) else part,
-        Path(out),
+        out,
         ShardSettings(sources, **settings),
         Tokenizer.load(tokenizer),
         processes,
@@ -110,23 +113,24 @@ def prepare_part(
 
 
 def _prepare_in_two_passes(
-    out: Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
+    out: str | Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
 ) -> Shards:
     """Prepare a set as one part, whose documents `merge` compares."""
-    if (out / disk.INDEX).exists():
-        index, _ = disk.read_index(out)
+    if has_index(out, disk.INDEX):
+        finished = Shards.open(out)
         header = settings.make_header(tokenizer)
-        check_same(out, index, header)
-        if index["settings"]["files"] == header["settings"]["files"]:
-            remove_part(find_parts(out) / Part(1, 1).name)  # of a process killed at the end
-            warn(index)
-            return Shards.open(out)
+        check_same(finished.name, finished.index, header)
+        if finished.index["settings"]["files"] == header["settings"]["files"]:
+            remove_part(join(find_parts(out), Part(1, 1).name))  # of a process killed at the end
+            warn(finished.index)
+            return finished
     else:
-        with reporting_writes(out):
-            check_folder(out)
-    folder = write_part(Part(1, 1), out, settings, tokenizer, processes)
+        target = open_target(out)
+        with target.open() as folder, reporting_writes(folder):
+            check_folder(target)
+    part = write_part(Part(1, 1), out, settings, tokenizer, processes)
     shards = merge_shards(out, read_parts(out))
-    remove_part(folder)
+    remove_part(part)
     return shards
 
 

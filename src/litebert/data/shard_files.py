@@ -9,35 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from litebert.cost import format_bytes
 from litebert.errors import DataError
 from litebert.progress import track
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, shorten
+from litebert.remote.target import FileEntry
 from litebert.storage import sha256_of
 
 log = logging.getLogger("litebert")
 
 AHEAD = 4
 """Files that are fetched at the same time, ahead of the reader."""
-
-
-class FileEntry(Protocol):
-    """The entry of a file in an index."""
-
-    @property
-    def file(self) -> str:
-        """Its name."""
-
-    @property
-    def bytes(self) -> int:
-        """Its bytes."""
-
-    @property
-    def sha256(self) -> str:
-        """Its checksum, in hexadecimal."""
 
 
 class FolderFiles:
@@ -183,7 +167,14 @@ def open_set_folder(
         f"{tokenizer_name}/{file.url.rpartition('/')[2]}"
         for file in stores.list_below(join(url, tokenizer_name))
     ]
-    return cache.copy_set(url, names, index), StoreFiles(url)
+    return cache.copy_records(url, names, index, index_name), StoreFiles(url)
+
+
+def has_index(folder: str | Path, index_name: str) -> bool:
+    """Return whether a folder holds a finished set."""
+    url = as_url(folder)
+    name = join(folder, index_name)
+    return Path(name).exists() if url is None else stores.look(name) is not None
 
 
 @contextmanager

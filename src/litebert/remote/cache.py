@@ -88,12 +88,13 @@ def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
     raise AssertionError("the last try returns or raises")
 
 
-def copy_set(url: str, names: list[str], index: bytes) -> Path:
-    """Return a local folder with small files of a set: its index, and files next to it.
+def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> Path:
+    """Return a local folder with small files of a folder in a store: its index and others.
 
     Args:
         names: the files below the folder `url`, beside the index.
-        index: the content of its index.json.
+        index: the content of the index.
+        index_name: its name.
 
     Raises:
         DataError: a file cannot be read, or the disk is full.
@@ -109,7 +110,7 @@ def copy_set(url: str, names: list[str], index: bytes) -> Path:
                         target = aside / name
                         target.parent.mkdir(parents=True, exist_ok=True)
                         target.write_bytes(stores.read_file(f"{url}/{name}"))
-                    (aside / "index.json").write_bytes(index)
+                    (aside / index_name).write_bytes(index)
     except OSError as error:
         raise _make_disk_error(folder, error) from error
     return path

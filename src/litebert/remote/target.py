@@ -1,0 +1,219 @@
+"""A folder that is written: here, or in a store.
+
+A folder in a store is written through one here. Each file is sent when it is whole, and the index
+or the marker last, after which the folder counts as finished:
+
+    CACHE/.writing-4c.../files/    train-00007.arrow   index.json
+                                          | sent, and      | sent last
+                                          v deleted        v
+    s3://bucket/data/              train-00007.arrow   index.json
+
+Stores put a file under its name whole or not at all. Nothing in the store is read but names, sizes
+and small files, so another machine continues where a killed one stopped. Two machines that write
+the same folder at the same time are not told of each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from litebert import storage
+from litebert.errors import ConfigError, DataError
+from litebert.remote import cache, stores
+from litebert.remote.names import as_url, join, shorten
+
+_RECORDS = (".json", ".jsonl")
+"""Suffixes of the small files that say what a folder holds."""
+_FREQUENT = 64 << 10
+"""Bytes of a growing file up to which every change of it is sent."""
+_PAUSE = 30.0
+"""Seconds between two times that a larger file is sent."""
+
+
+class FileEntry(Protocol):
+    """The entry of a file in an index."""
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+
+    @property
+    def bytes(self) -> int:
+        """Its bytes."""
+
+    @property
+    def sha256(self) -> str:
+        """Its checksum, in hexadecimal."""
+
+
+class FolderTarget:
+    """A folder here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, str(folder)
+
+    @contextmanager
+    def open(self) -> Iterator[Path]:
+        """Give the folder to write in."""
+        yield self.folder
+
+    def list_names(self) -> list[str]:
+        """List the files and folders in it."""
+        if not self.folder.exists():
+            return []
+        return [path.name for path in self.folder.iterdir() if path.name != storage.LOCK]
+
+    def has_file(self, entry: FileEntry) -> bool:
+        """Return whether a file is there, unchanged."""
+        path = self.folder / entry.file
+        return path.is_file() and storage.sha256_of(path) == entry.sha256
+
+    def fetch(self, entry: FileEntry) -> Path:
+        """Return the path of a file that is there."""
+        return self.folder / entry.file
+
+    def send(self, name: str) -> None:
+        """Bring a file that is written to the store, which is here."""
+
+    def send_growing(self, name: str) -> None:
+        """Bring a file to the store that grows further, which is here."""
+
+    def finish(self, last: str) -> None:
+        """Bring the files to the store that are left, which is here. The folder is finished."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, where there is one."""
+        # A finished folder may be read-only, so nothing is deleted that does not exist.
+        if (self.folder / name).exists():
+            (self.folder / name).unlink()
+
+    def remove(self) -> None:
+        """Delete the folder and all files in it."""
+        storage.remove(self.folder)
+
+
+class StoreTarget:
+    """A folder in a store, written through a folder here."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self.name = shorten(self._url)
+        digest = hashlib.sha256(self._url.encode()).hexdigest()[:32]
+        self._base = cache.find_folder() / f".writing-{digest}"
+        self.folder = self._base / "files"
+        self._sizes: dict[str, int] = {}
+        """The bytes of the files in the store, by their paths from the folder."""
+        self._sent = 0.0
+
+    @contextmanager
+    def open(self) -> Iterator[Path]:
+        """Give a folder here that has the small files of the one in the store.
+
+        Errors name the store.
+
+        Raises:
+            DataError: another process of this machine writes there, or the store cannot be used.
+        """
+        try:
+            with storage.lock_folder(self._base, DataError):
+                self._take_records()
+                yield self.folder
+                storage.remove(self.folder)
+        except (DataError, ConfigError) as error:
+            text = str(error).replace(str(self.folder), self.name)
+            raise type(error)(text.replace(str(self._base), self.name)) from None
+
+    def _take_records(self) -> None:
+        storage.remove(self.folder)
+        self.folder.mkdir(parents=True)
+        start = len(self._url) + 1
+        entries = {entry.url[start:]: entry for entry in stores.list_below(self._url)}
+        self._sizes = {name: entry.size for name, entry in entries.items()}
+        for name in entries:
+            if "/" not in name and name.endswith(_RECORDS):
+                (self.folder / name).write_bytes(stores.read_file(join(self._url, name)))
+
+    def list_names(self) -> list[str]:
+        """List the files and folders in the store."""
+        return list(dict.fromkeys(name.partition("/")[0] for name in self._sizes))
+
+    def has_file(self, entry: FileEntry) -> bool:
+        """Return whether the store has a file of these bytes. Its checksum is checked where it is
+        fetched.
+        """
+        return self._sizes.get(entry.file) == entry.bytes
+
+    def fetch(self, entry: FileEntry) -> Path:
+        """Return the path of a copy of a file in the store.
+
+        Raises:
+            DataError: the file has changed, or the store cannot be read.
+        """
+        return cache.fetch(join(self._url, entry.file), entry.bytes, entry.sha256)
+
+    def send(self, name: str) -> None:
+        """Send a file that is written, and delete it here if it is large.
+
+        Raises:
+            DataError: the store cannot be written.
+        """
+        path = self.folder / name
+        self._write(name, path)
+        if not name.endswith(_RECORDS):
+            path.unlink()
+
+    def send_growing(self, name: str) -> None:
+        """Send a file that grows further, at once while it is small, and seldom when it is large.
+
+        Raises:
+            DataError: the store cannot be written.
+        """
+        is_due = time.monotonic() - self._sent >= _PAUSE
+        if is_due or (self.folder / name).stat().st_size <= _FREQUENT:
+            self._write(name, self.folder / name)
+            self._sent = time.monotonic()
+
+    def finish(self, last: str) -> None:
+        """Send the files below folders, and then the file `last`, which finishes the folder.
+
+        Raises:
+            DataError: the store cannot be written.
+        """
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and path.parent != self.folder:
+                name = path.relative_to(self.folder).as_posix()
+                self._write(name, path)
+        self.send(last)
+
+    def _write(self, name: str, path: Path) -> None:
+        stores.write_file(join(self._url, name), path)
+        self._sizes[name] = path.stat().st_size
+
+    def delete(self, name: str) -> None:
+        """Delete a file in the store, where there is one."""
+        storage.remove(self.folder / name)
+        if self._sizes.pop(name, None) is not None:  # who only reads may not delete
+            stores.delete(join(self._url, name))
+
+    def remove(self) -> None:
+        """Delete the folder in the store and all files in it, the records first."""
+        start = len(self._url) + 1
+        names = [entry.url[start:] for entry in stores.list_below(self._url)]
+        for name in sorted(names, key=lambda name: not name.endswith(_RECORDS)):
+            stores.delete(join(self._url, name))
+        shutil.rmtree(self._base, ignore_errors=True)
+
+
+Target = FolderTarget | StoreTarget
+
+
+def open_target(folder: str | Path) -> Target:
+    """Return the folder to write that a name or a URL stands for."""
+    url = as_url(folder)
+    return FolderTarget(Path(folder)) if url is None else StoreTarget(url)

@@ -1,0 +1,220 @@
+"""Sets and parts are written to a store, bit for bit as to the disk, whenever they are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import litebert
+from litebert.data import shards as disk
+from litebert.data.journal import Journal
+from litebert.data.prepare import prepare_part
+from litebert.data.shards import Shards
+from litebert.errors import DataError
+from litebert.parts import MARKER
+from litebert.remote import cache
+from toys.prepare import SHARD_BYTES, content, start, tree
+from toys.prepare import run as prepare
+from toys.refusals import refused
+from toys.s3 import SECRET, Fault, Store
+
+Run = Callable[..., tuple[int, str, str]]
+URL = "s3://texts/data"
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The set on the disk."""
+    folder = tmp_path_factory.mktemp("whole") / "data"
+    prepare(tiny_corpus, folder, tiny_tokenizer)
+    return folder
+
+
+def test_a_set_in_a_store_is_that_on_the_disk(
+    whole: Path, store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    """Nothing else stays there, and the command given again writes nothing."""
+    shards = prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert store.content("data/") == content(whole)
+    assert shards.name == URL
+    assert shards.train.documents == Shards.open(whole).train.documents
+    writes = [line for line in store.requests if line.startswith("PUT")]
+    assert writes[-1].startswith(f"PUT /texts/data/{disk.INDEX}"), "the index comes last"
+    store.requests.clear()
+    prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert [line for line in store.requests if not line.startswith(("GET", "HEAD"))] == []
+    assert not list(cache.find_folder().glob(".writing-*/files/*.arrow"))
+
+
+@pytest.mark.thorough
+def test_faults_change_no_byte(
+    whole: Path, store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    store.faults = [
+        Fault("busy", 2, "PUT", "train-00001"),
+        Fault("reset", 2, "PUT", "train-00000"),
+        Fault("busy", 2, "PUT", "index.json"),
+        Fault("cut", 2, "PUT", "tokenizer.json"),
+        Fault("busy", 2, "DELETE"),
+        Fault("busy", 2, "HEAD"),
+    ]
+    prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert store.content("data/") == content(whole)
+    assert not any(fault.times for fault in store.faults), "the faults happened"
+
+
+@pytest.mark.thorough
+def test_a_store_that_fails_for_good_is_named_and_the_set_continues(
+    whole: Path, store: Store, tiny_corpus: Path, tiny_tokenizer: Path, run: Run
+) -> None:
+    store.faults = [Fault("busy", -1, "PUT", "train-00001")]
+    words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out")
+    with refused(DataError, f"{URL}/train-00001.arrow"):
+        prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert disk.INDEX not in store.content("data/")
+    with refused(DataError, URL, disk.INDEX):
+        Shards.open(URL)
+    store.faults.clear()
+    prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert store.content("data/") == content(whole)
+    for bucket in ("no-such-bucket", "texts"):
+        store.faults = [Fault("busy", -1)] if bucket == "texts" else []
+        status, _, err = run(*words, f"s3://{bucket}/other")
+        assert status == 2
+        assert f"s3://{bucket}/other" in err
+        assert SECRET not in err
+
+
+@pytest.mark.thorough
+def test_another_machine_continues_and_other_settings_are_refused(
+    whole: Path, store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    store.faults = [Fault("busy", -1, "PUT", "train-00002")]
+    with refused(DataError, URL):
+        prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert Journal.NAME in store.content("data/")
+    store.faults.clear()
+    shutil.rmtree(cache.find_folder())
+    with refused(DataError, URL, "heldout"):
+        prepare(tiny_corpus, URL, tiny_tokenizer, heldout=0.2)
+    store.requests.clear()
+    prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert store.content("data/") == content(whole)
+    assert "PUT /texts/data/train-00000.arrow" not in [
+        line.partition("?")[0] for line in store.requests
+    ]
+    with refused(DataError, URL, "heldout"):
+        prepare(tiny_corpus, URL, tiny_tokenizer, heldout=0.2)
+
+
+def test_a_folder_with_other_files_is_refused(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    store.put("data/holiday.jpg", b"")
+    with refused(DataError, URL, "holiday.jpg"):
+        prepare(tiny_corpus, URL, tiny_tokenizer)
+
+
+def make_part(part: str, corpus: Path, tokenizer: Path, out: str = URL, **options: Any) -> Any:
+    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, **options}
+    return prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **settings)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("near_duplicates", [0.0, 0.8])
+def test_parts_in_a_store_are_merged_there(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, near_duplicates: float
+) -> None:
+    prepare(tiny_corpus, tmp_path / "data", tiny_tokenizer, near_duplicates=near_duplicates)
+    for part in ("2/3", "3/3", "1/3"):
+        make_part(part, tiny_corpus, tiny_tokenizer, near_duplicates=near_duplicates)
+        if part != "1/3":
+            with refused(DataError, "1/3", f"{URL}.parts/1-of-3/{MARKER}"):
+                litebert.merge(URL)
+    store.requests.clear()
+    make_part("1/3", tiny_corpus, tiny_tokenizer, near_duplicates=near_duplicates)
+    assert not [line for line in store.requests if line.startswith("PUT")], "it is finished"
+    litebert.merge(URL)
+    assert store.content("data/") == content(tmp_path / "data")
+    prepare(tiny_corpus, f"{URL}2", tiny_tokenizer, near_duplicates=near_duplicates)
+    assert store.content("data2/") == content(tmp_path / "data")
+    assert store.content("data2.parts/") == {}
+
+
+@pytest.mark.thorough
+def test_the_command_line_writes_to_a_store(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--processes", "1", "--out")
+    assert run(*words, tmp_path / "data")[0] == 0
+    status, out, err = run(*words, URL)
+    assert status == 0
+    assert f"--shards {URL}" in out + err
+    assert store.content("data/") == content(tmp_path / "data")
+    for part in ("1/2", "2/2"):
+        status, out, err = run(*words, f"{URL}-merged", "--part", part)
+        assert status == 0, err
+        assert f"merge {URL}-merged" in out + err
+    assert run("merge", f"{URL}-merged")[0] == 0
+    assert store.content("data-merged/") == content(tmp_path / "data")
+    status, _, err = run("merge", "s3://texts/none")
+    assert status == 2
+    assert "s3://texts/none.parts" in err
+
+
+def test_no_secret_is_recorded(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    from litebert.data.settings import ShardSettings
+    from litebert.remote import stores
+    from litebert.tokenizer import Tokenizer
+
+    stores.write_file("memory://me:hush@corpus/a.txt", tiny_corpus.read_bytes())
+    settings = ShardSettings(["memory://me:hush@corpus/a.txt"])
+    header = json.dumps(settings.make_header(Tokenizer.load(tiny_tokenizer)))
+    assert "hush" not in header
+    assert "memory://...@corpus/a.txt" in header
+
+
+@pytest.mark.slow
+def test_killed_at_random_instants_it_ends_with_the_same_bytes(
+    whole: Path, store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """And no killed run leaves a folder that opens."""
+    draw, kills = random.Random(0), 0
+    arguments = (tmp_path, tiny_corpus, URL, tiny_tokenizer, 0.1, SHARD_BYTES)
+    began = time.monotonic()
+    assert start(*arguments).wait() == 0
+    seconds = time.monotonic() - began
+    for _ in range(8):
+        store.clear()
+        for _ in range(20):
+            process = start(*arguments)
+            try:
+                process.wait(draw.uniform(0.3, 1.0) * seconds)
+            except subprocess.TimeoutExpired:
+                for number in tree(process.pid):
+                    os.kill(number, signal.SIGKILL)
+                process.wait()
+                kills += 1
+                found_index = disk.INDEX in store.content("data/")
+                if not found_index:
+                    with refused(DataError, URL):
+                        Shards.open(URL)
+            else:
+                break
+        assert process.returncode == 0 or start(*arguments).wait() == 0
+        assert store.content("data/") == content(whole)
+    assert kills > 8
