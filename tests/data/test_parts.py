@@ -63,7 +63,9 @@ def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPath
 
 
 def make(part: str, corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Path:
-    return prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **{**SETTINGS, **options})
+    folder = prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **{**SETTINGS, **options})
+    assert isinstance(folder, Path)
+    return folder
 
 
 def make_all(count: int, corpus: Path, out: Path, tokenizer: Path) -> None:

@@ -7,9 +7,9 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_faults_change_no_byte(
         Fault("busy", 2, "PUT", "train-00001"),
         Fault("reset", 2, "PUT", "train-00000"),
         Fault("busy", 2, "PUT", "index.json"),
-        Fault("cut", 2, "PUT", "tokenizer.json"),
+        Fault("cut", 1, "PUT", "tokenizer.json"),
         Fault("busy", 2, "DELETE"),
         Fault("busy", 2, "HEAD"),
     ]
@@ -112,9 +112,8 @@ def test_another_machine_continues_and_other_settings_are_refused(
     store.requests.clear()
     prepare(tiny_corpus, URL, tiny_tokenizer)
     assert store.content("data/") == content(whole)
-    assert "PUT /texts/data/train-00000.arrow" not in [
-        line.partition("?")[0] for line in store.requests
-    ]
+    writes = [line for line in store.requests if line.startswith("PUT")]
+    assert not any("train-00000" in line for line in writes), "a finished shard stays"
     with refused(DataError, URL, "heldout"):
         prepare(tiny_corpus, URL, tiny_tokenizer, heldout=0.2)
 
@@ -195,26 +194,30 @@ def test_killed_at_random_instants_it_ends_with_the_same_bytes(
     """And no killed run leaves a folder that opens."""
     draw, kills = random.Random(0), 0
     arguments = (tmp_path, tiny_corpus, URL, tiny_tokenizer, 0.1, SHARD_BYTES)
-    began = time.monotonic()
     assert start(*arguments).wait() == 0
-    seconds = time.monotonic() - began
-    for _ in range(8):
+    total = count_writes(store)
+    for _ in range(6):
         store.clear()
-        for _ in range(20):
-            process = start(*arguments)
-            try:
-                process.wait(draw.uniform(0.3, 1.0) * seconds)
-            except subprocess.TimeoutExpired:
-                for number in tree(process.pid):
+        is_killed = True
+        while is_killed:
+            store.requests.clear()
+            process, writes = start(*arguments), draw.randint(1, total)
+            while process.poll() is None and count_writes(store) < writes:
+                time.sleep(0.002)
+            time.sleep(draw.uniform(0, 0.1))
+            is_killed = process.poll() is None
+            for number in tree(process.pid):
+                with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-                process.wait()
-                kills += 1
-                found_index = disk.INDEX in store.content("data/")
-                if not found_index:
-                    with refused(DataError, URL):
-                        Shards.open(URL)
-            else:
-                break
-        assert process.returncode == 0 or start(*arguments).wait() == 0
+            process.wait()
+            kills += is_killed
+            if disk.INDEX not in store.content("data/"):
+                with refused(DataError, URL):
+                    Shards.open(URL)
+        assert process.returncode == 0
         assert store.content("data/") == content(whole)
-    assert kills > 8
+    assert kills >= 6
+
+
+def count_writes(store: Store) -> int:
+    return sum(line.startswith("PUT") for line in store.requests)
