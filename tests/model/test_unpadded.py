@@ -75,9 +75,9 @@ def test_logits_and_gradients_are_those_of_the_padded_pass(
     model.encoder.unpadded = True
     packed = compute(model, batch)
     assert len(calls) >= model.encoder.config.layers
-    for one, other in zip(padded, packed, strict=True):
-        scale = max(1.0, float(one.abs().max()))
-        assert float((one - other).abs().max()) <= TOLERANCE * scale
+    for expected, actual in zip(padded, packed, strict=True):
+        scale = max(1.0, float(expected.abs().max()))
+        assert float((expected - actual).abs().max()) <= TOLERANCE * scale
 
 
 def test_dropout_of_attention_takes_the_padded_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ _TOLERANCE = 0.02
 
 
 class Packing(NamedTuple):
-    """Where the real tokens of a batch lie."""
+    """The places of the real tokens of a batch."""
 
     index_T: Tensor
     """int64 (T,): their places in the batch of B x S tokens."""
