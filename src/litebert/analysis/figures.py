@@ -184,6 +184,7 @@ def _draw_intervals(axes: Axes, figure: Intervals, colors: dict[str, str]) -> No
         capsize=3,
         linewidth=1.5,
     )
+    axes.locator_params(axis="x", nbins=6)  # more labels with three decimals would touch
     axes.spines["left"].set_visible(False)
 
 
