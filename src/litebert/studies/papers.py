@@ -385,7 +385,7 @@ def replacement(base: Config) -> Study:
             {"masked tokens": ("82.2",), "replaced tokens": ("85.1",)},
         ),
         remarks=(
-            "The masked-word loss of replaced tokens is that of their small generator, so only "
+            "With replaced tokens, a small generator predicts the masked tokens. So only "
             "--tasks compare the two.",
         ),
     )
