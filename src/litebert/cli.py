@@ -4,7 +4,9 @@ exit status 2.
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import io
 import os
@@ -266,6 +268,8 @@ def _version_text() -> str:
 def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     from litebert.commands.console import show_log
 
+    # The process ends without a search for garbage, which takes half a second after torch.
+    atexit.register(gc.freeze)
     show_log(quiet, verbose)
     verb = _load_verb(words[0])
     try:
@@ -279,6 +283,7 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
 
 def _load_verb(name: str) -> Verb:
     """Import a verb, and load the extensions that it may need."""
+    from litebert.machine import pause_collection
     from litebert.registry import OWN_VERBS, load_extensions
 
     if name != "doctor":  # which reports on the extensions itself
@@ -286,7 +291,8 @@ def _load_verb(name: str) -> Verb:
     if name not in VERBS:
         own_verb: Verb = OWN_VERBS[name]
         return own_verb
-    module = importlib.import_module(f"litebert.commands.{VERBS[name][0]}")
+    with pause_collection():
+        module = importlib.import_module(f"litebert.commands.{VERBS[name][0]}")
     verb: Verb = getattr(module, name.replace("-", "_"))
     return verb
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, nearest
+from litebert.machine import pause_collection
 
 
 @cache
@@ -127,7 +128,8 @@ class Registry(Mapping[str, Any]):
         part = self._parts[name]
         if isinstance(part, str):
             module, _, attribute = part.partition(":")
-            part = self._parts[name] = getattr(import_module(f"litebert.{module}"), attribute)
+            with pause_collection():
+                part = self._parts[name] = getattr(import_module(f"litebert.{module}"), attribute)
         return part
 
     def __contains__(self, name: object) -> bool:

@@ -81,6 +81,32 @@ def test_a_session_with_no_number_of_threads_loads_no_torch(graph: Path) -> None
     assert "-2." in done.stdout
 
 
+_PREDICT = """
+import sys
+from litebert.cli import main
+status = main(["predict", sys.argv[1], "--engine", "onnx", "--quiet"])
+print(status, *{name.partition(".")[0] for name in sys.modules})
+"""
+UNUSED = {
+    *("torch", "transformers", "pyarrow", "sklearn", "scipy", "huggingface_hub", "matplotlib"),
+    *("sentencepiece", "google", "typeguard", "asyncio", "ssl", "filelock", "rich"),
+}
+"""Libraries that `predict` starts without; each took part of its start, or would."""
+
+
+@pytest.mark.thorough
+def test_predict_of_an_export_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
+    litebert.export(unpack(tmp_path / "models")["sentiment"], tmp_path / "exported")
+    (tmp_path / "texts.txt").write_text("a dull story\n")
+    words = [sys.executable, "-c", _PREDICT, str(tmp_path / "exported")]
+    with open(tmp_path / "texts.txt") as texts:
+        done = subprocess.run(words, stdin=texts, capture_output=True, text=True, check=True)
+    status, *loaded = done.stdout.splitlines()[-1].split()
+    assert status == "0", done.stderr
+    assert {"numpy", "onnxruntime"} <= set(loaded)
+    assert not UNUSED & set(loaded)
+
+
 @pytest.mark.thorough
 def test_an_export_answers_where_there_is_no_torch(tmp_path: Path) -> None:
     models = unpack(tmp_path / "models")

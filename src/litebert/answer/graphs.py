@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from litebert import hub, progress
@@ -65,6 +64,8 @@ def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -
     Raises:
         ModelError: nothing can be written.
     """
+    from filelock import FileLock  # whose import takes asyncio's
+
     from litebert.interop import files
 
     name = f"{sha256_of(files.weights_file(loaded.path))[:20]}-{_maker_key(loaded)}{ending}"

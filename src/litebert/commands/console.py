@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from litebert import launch, progress
 from litebert.commands.options import READING, bare, is_flag, join_lines, metadata_of
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
-from litebert.recipes.files import is_recipe_name, recipe
+from litebert.machine import pause_collection
 from litebert.storage import json_text
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def parse_with_recipe(
         unnamed: gives the recipe where the words begin with an option and have --from, for a verb
             that then needs none.
     """
+    from litebert.recipes.files import is_recipe_name, recipe
+
     words = first(words, cls, Config, wanted=is_recipe_name)
     from_model = any(word.partition("=")[0] == "--from" for word in words)
     if (
@@ -203,6 +205,13 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def _may_be_terminal() -> bool:
+    """Tell whether rich may find a terminal in standard error; where it cannot, it is not
+    imported.
+    """
+    return sys.stderr.isatty() or not {"FORCE_COLOR", "TTY_COMPATIBLE"}.isdisjoint(os.environ)
+
+
 class _ShownLog(logging.Handler):
     """Prints the package's log on standard error; with `--verbose`, each line starts with the
     seconds so far.
@@ -214,7 +223,12 @@ class _ShownLog(logging.Handler):
         label = "warning: " if record.levelno >= logging.WARNING else ""
         seconds = f"{record.relativeCreated / 1000:8.2f} s  " if self.verbose else ""
         try:
-            errors().print(f"{seconds}{label}{record.getMessage()}", markup=False, soft_wrap=True)
+            line = f"{seconds}{label}{record.getMessage()}"
+            if _may_be_terminal():
+                errors().print(line, markup=False, soft_wrap=True)
+            else:
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
         except OSError:  # what is said on a full disk is lost, but not the work
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
@@ -231,7 +245,7 @@ def show_log(quiet: bool = False, verbose: bool = False) -> None:
     log.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     _SHOWN_LOG.verbose = verbose
     log.addHandler(_SHOWN_LOG)  # a second time does nothing
-    if quiet or not errors().is_terminal or errors().is_dumb_terminal:
+    if quiet or not _may_be_terminal() or not errors().is_terminal or errors().is_dumb_terminal:
         progress.set_display(None)
     else:
         from litebert.commands.bars import Bars
@@ -261,9 +275,11 @@ def say(message: str) -> None:
     log.info(message)
 
 
-def loading() -> AbstractContextManager[progress.Task]:
+@contextmanager
+def loading() -> Iterator[None]:
     """Around the imports of a verb, which take seconds where the disk is slow."""
-    return progress.task("loading libraries")
+    with progress.task("loading libraries"), pause_collection():
+        yield
 
 
 def ending(wrote: object = None, *following: Sequence[object] | str) -> None:

@@ -13,11 +13,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
     ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
     StructConstructorSpec,
     StructFieldSpec,
     StructTypeInfo,
@@ -86,16 +89,52 @@ def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
     if not is_dataclass(info.type) or info.type.__module__.startswith("tyro."):
         return None
     kinds, about = get_type_hints(info.type, include_extras=True), meanings(info.type)
-    specs = [
-        StructFieldSpec(
-            name=field.name,
-            type=_optional(kinds[field.name], default := _default(field, info.default)),
-            default=default,
-            helptext=about.get(field.name) or _about_group(kinds[field.name]),
+    specs = []
+    for field in fields(info.type):
+        kind, default = kinds[field.name], _default(field, info.default)
+        is_strings = bare(kind) == tuple[str, ...] and isinstance(default, tuple)
+        specs.append(
+            StructFieldSpec(
+                name=field.name,
+                type=_spell(_optional(kind, default)),
+                default=_Strings(default) if is_strings else default,
+                helptext=about.get(field.name) or _about_group(kind),
+            )
         )
-        for field in fields(info.type)
-    ]
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
+
+
+class _Strings(tuple[str, ...]):
+    """A `tuple[str, ...]` whose instances tyro knows without another library."""
+
+
+@READING.primitive_rule
+def _strings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type is not _Strings:
+        return None
+    spec = ConstructorRegistry.get_primitive_spec(
+        PrimitiveTypeInfo.make(tuple[str, ...], set(info.markers))
+    )
+    assert isinstance(spec, PrimitiveConstructorSpec)
+    return spec
+
+
+def _spell(kind: Any) -> Any:
+    """Spell a type as tyro compares defaults with it by itself. Of `X | None` and `tuple[str, ...]`
+    it asks the library typeguard, whose import takes as long as all else of the parser.
+    """
+    plain = bare(kind)
+    if isinstance(plain, UnionType):
+        spelled: Any = Union[get_args(plain)]  # noqa: UP007 - the other spelling
+    elif plain == tuple[str, ...]:
+        spelled = _Strings
+    else:
+        return kind
+    # Python takes `X | None` and `Optional[X]` for equal and would return the annotated type that
+    # it made before, but for another note.
+    for note in ("spelled", *metadata_of(kind)):
+        spelled = Annotated[spelled, note]
+    return spelled
 
 
 @cache

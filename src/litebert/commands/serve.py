@@ -83,9 +83,10 @@ class ServeArguments:
 def serve(words: list[str]) -> int:
     """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
-    require_packages()
-    from litebert.serve import logs
-    from litebert.serve.server import serve as run
+    with console.loading():
+        require_packages()
+        from litebert.serve import logs
+        from litebert.serve.server import serve as run
 
     _check_options(arguments)
     with logs.restore_loggers():

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from litebert.errors import DataError, LitebertError
-from litebert.machine import return_freed_memory
+from litebert.machine import pause_collection, return_freed_memory
 from litebert.serve import logs, wire
 
 
@@ -95,9 +95,10 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
 def _open(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     """Open and warm a model, and return it with the reply of `Worker.start`."""
-    from litebert.registry import load_extensions
-    from litebert.serve.served import Served
-    from litebert.serve.warming import warm
+    with pause_collection():
+        from litebert.registry import load_extensions
+        from litebert.serve.served import Served
+        from litebert.serve.warming import warm
 
     load_extensions()
     served = Served(Path(settings["path"]), settings)

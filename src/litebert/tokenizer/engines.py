@@ -22,10 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import sentencepiece
 import tokenizers
-from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from litebert.errors import DataError
@@ -33,7 +30,6 @@ from litebert.json_reader import parse_json
 from litebert.tokenizer.kinds import KINDS, Unigram
 from litebert.tokenizer.words import WORD_MARK
 
-model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
 STEPS_PREFIX = "litebert:"
 """Prefix of the normalizer names in our models. A name `litebert:a,b` names the `STEPS` that run on
 a text before SentencePiece. In `litebert:a|c,d` the model's own character table does those after
@@ -110,6 +106,15 @@ STEPS: dict[str, tuple[Callable[[str], str], list[Any]]] = {
 _ASCII_UNCHANGED = ("nfkc", "strip")
 
 
+def import_model_types() -> Any:
+    """Import the protobuf types of SentencePiece models, which no other tokenizer needs. They are
+    made at run time, unknown to type checkers.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2
+
+
 class SentencePieceEngine:
     """A SentencePiece unigram model.
 
@@ -120,7 +125,11 @@ class SentencePieceEngine:
     pair_separators = Unigram.pair_separators
 
     def __init__(self, proto: bytes, name: str) -> None:
+        import sentencepiece
+        from google.protobuf.message import DecodeError
+
         remedy = "give a unigram SentencePiece model"
+        model_pb2 = import_model_types()
         try:
             model = model_pb2.ModelProto.FromString(proto)
             if not model.pieces:
@@ -171,7 +180,7 @@ class SentencePieceEngine:
         return str(self._processor.normalize(self._prepare(text))).replace(WORD_MARK, " ").strip()
 
     def _parse_model(self) -> Any:
-        return model_pb2.ModelProto.FromString(self._proto)
+        return import_model_types().ModelProto.FromString(self._proto)
 
     def find_word_starts(self) -> np.ndarray | None:
         model = self._parse_model()
@@ -188,7 +197,8 @@ class SentencePieceEngine:
     def compute_digest(self) -> str:
         # The training record also has paths, seeds and thread counts, which do not decide ids.
         model = self._parse_model()
-        decisive = model_pb2.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
+        types = import_model_types()
+        decisive = types.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
         for field in ("model_type", "treat_whitespace_as_suffix", "byte_fallback"):
             setattr(decisive.trainer_spec, field, getattr(model.trainer_spec, field))
         return hashlib.sha256(decisive.SerializeToString(deterministic=True)).hexdigest()

@@ -26,7 +26,12 @@ from typing import Any, NamedTuple
 
 from litebert.errors import DataError
 from litebert.progress import task
-from litebert.tokenizer.engines import Engine, SentencePieceEngine, TokenizersEngine, model_pb2
+from litebert.tokenizer.engines import (
+    Engine,
+    SentencePieceEngine,
+    TokenizersEngine,
+    import_model_types,
+)
 from litebert.tokenizer.kinds import ByteBPE, WordPiece
 from litebert.tokenizer.spelling import Speller
 from litebert.tokenizer.tokenizer import Tokenizer
@@ -253,6 +258,7 @@ def _add_merges(engine: Engine, pairs: Sequence[_Key]) -> Engine:
 
 def _add_unigrams(engine: Engine, frequencies: dict[str, float]) -> Engine:
     if isinstance(engine, SentencePieceEngine):
+        model_pb2 = import_model_types()
         proto = model_pb2.ModelProto.FromString(engine.make_files()["spiece.model"])
         scores = {
             piece.piece: piece.score

@@ -36,7 +36,7 @@ from litebert.tokenizer.engines import (
     TokenizersEngine,
     build_byte_engine,
     build_wordpiece_engine,
-    model_pb2,
+    import_model_types,
     strip_marks,
 )
 from litebert.tokenizer.kinds import KINDS
@@ -425,7 +425,7 @@ def _load_sentencepiece(path: Path, config: dict[str, Any]) -> Engine:
     )
     if not steps:
         return engine
-    model = model_pb2.ModelProto.FromString(proto)
+    model = import_model_types().ModelProto.FromString(proto)
     model.normalizer_spec.name = STEPS_PREFIX + ",".join(steps)
     return SentencePieceEngine(model.SerializeToString(deterministic=True), str(path))
 

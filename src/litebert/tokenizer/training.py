@@ -46,7 +46,7 @@ from litebert.tokenizer.engines import (
     SentencePieceEngine,
     build_byte_engine,
     build_wordpiece_engine,
-    model_pb2,
+    import_model_types,
     strip_marks,
 )
 from litebert.tokenizer.kinds import KINDS
@@ -263,7 +263,7 @@ def _train_unigram(
             proto = _run_child("unigram", lines=lines, options=options)
         except _LibraryError as error:
             raise _make_size_error(str(error), vocab_size) from error
-    model = model_pb2.ModelProto.FromString(proto)
+    model = import_model_types().ModelProto.FromString(proto)
     model.normalizer_spec.name = f"{STEPS_PREFIX}nfkc|{','.join(steps)}"
     model.normalizer_spec.ClearField("normalization_rule_tsv")
     model.trainer_spec.ClearField("model_prefix")

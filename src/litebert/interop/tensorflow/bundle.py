@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow
 import torch
 from torch import Tensor
 
@@ -74,6 +73,8 @@ class Bundle:
             ModelError: it is damaged, cut short or no such file.
             MissingExtraError: `google-crc32c` is not installed.
         """
+        from pyarrow import ArrowException
+
         try:
             table = dict(_table(index.read_bytes()))
             header = dict(_fields(table.pop(b"")))
@@ -84,7 +85,7 @@ class Bundle:
             }
         except OSError as error:
             raise ModelError(f"{index} cannot be read: {error.strerror or error}") from None
-        except (ValueError, IndexError, KeyError, TypeError, pyarrow.ArrowException) as error:
+        except (ValueError, IndexError, KeyError, TypeError, ArrowException) as error:
             reason = str(error) if type(error) is ValueError else "its parts do not fit together"
             raise ModelError(
                 f"{index} is damaged, cut short or not the index of a TensorFlow "
@@ -227,6 +228,8 @@ def _decompress(block: bytes, kind: int) -> bytes:
     size, _ = _varint(block, 0)
     if size > _LARGEST_BLOCK:
         raise ValueError(f"a block claims {size} bytes")
+    import pyarrow
+
     whole: bytes = pyarrow.decompress(block, size, codec="snappy", asbytes=True)
     return whole
 
