@@ -82,6 +82,22 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"pooling": "mean"},
     ),
+    "windows": ({"window": 8, "global_every": 2}, {}),
+    "windows with another base, every token": (
+        {
+            "window": 30,
+            "global_every": 2,
+            "norm": "pre",
+            "positions": "rotary",
+            "window_rotary_base": 100.0,
+            "pooler": False,
+        },
+        {"reads_cls": False},
+    ),
+    "windows in all layers, global tokens": (
+        {"window": 5, "global_every": 0, "global_tokens": 2, "pooler": False},
+        {"pooling": "mean"},
+    ),
 }
 
 
@@ -269,6 +285,28 @@ def test_in_8_bits_nearly_all_rows_have_the_same_logits_in_any_company() -> None
     assert same.sum() >= 97
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=4),
+    window=st.integers(2, 160),
+    first=st.sampled_from([0, 0, 1, 3, 40, 400]),
+    reads_cls=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_window_is_a_mask_over_all_tokens(
+    *, lengths: list[int], window: int, first: int, reads_cls: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    shape = {**SHAPE, "max_positions": 302, "layers": 2, "pooler": reads_cls, "positions": "rotary"}
+    config = EncoderConfig(**shape, window=window, global_every=0, global_tokens=first)
+    model = TaskModel(config, reads_cls, 3).eval()
+    batch, answering = rows(lengths, seed), PackedNetwork.of(model)
+    assert answering is not None
+    np.testing.assert_allclose(
+        answering.logits(*batch), compute_expected(model, batch), rtol=1e-4, atol=1e-5
+    )
+
+
 class Own(nn.Linear):
     """A part that the packed network does not know."""
 
@@ -277,11 +315,9 @@ def test_networks_of_other_parts_are_left_to_pytorch() -> None:
     changed, hooked = network("shared"), network("shared")
     changed.head.classifier = Own(48, 4)
     hooked.encoder.register_forward_hook(lambda *_: None)
-    windowed = TaskModel(EncoderConfig(**SHAPE, window=8, global_every=2), True, 2)
     for model in (
         changed,
         hooked,
-        windowed,
         network("shared").double(),
         network("shared").to(torch.bfloat16),
     ):

@@ -122,7 +122,7 @@ def _make_bfloat16(loaded: LoadedModel, device: str) -> Runtime:
 
 def _make_int8(loaded: LoadedModel, device: str) -> Runtime:
     network, place = _place_network(loaded, "float32", device)
-    needs = "a CPU with a C compiler, and a network without windows and parts of your own"
+    needs = "a CPU with a C compiler, and a network without parts of your own"
     # A network that cannot be packed at all lacks something else than one that lacks only 8 bits.
     packed = PackedNetwork.of(network, place.autocast)
     if packed is not None:

@@ -102,11 +102,10 @@ FEATURES: tuple[Feature, ...] = (
         "prediction from width H", {"prediction": "hidden", "pooler": False}, transformers=REFUSED
     ),
     Feature("a table of the head", {"untied": True}, transformers=REFUSED),
-    Feature("windows", {"window": 4, "global_every": 2}, packed=REFUSED, transformers=REFUSED),
+    Feature("windows", {"window": 4, "global_every": 2}, transformers=REFUSED),
     Feature(
         "windows in all layers, with global tokens",
         {"window": 4, "global_every": 0, "global_tokens": 2},
-        packed=REFUSED,
         transformers=REFUSED,
     ),
     Feature("pre-norm, gated, rotary, from width H", {**_MODERN}),
@@ -117,7 +116,6 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "these with windows",
         {"window": 4, "global_every": 2, **_MODERN, "window_rotary_base": 100.0},
-        packed=REFUSED,
     ),
 )
 """Every feature of an encoder, with what computes it."""

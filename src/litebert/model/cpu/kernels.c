@@ -763,20 +763,44 @@ static void multiply(const float *x, const void *panels, float *y, long rows, lo
 
 static inline long up_to_columns(long n) { return (n + COLUMNS - 1) / COLUMNS * COLUMNS; }
 
+static inline long least(long x, long y) { return x < y ? x : y; }
+
+static inline float highest(const float *restrict x, long n, float most) {
+#pragma omp simd reduction(max : most)
+    for (long j = 0; j < n; j++) most = most > x[j] ? most : x[j];
+    return most;
+}
+
+/* x = exp(x - most), and their sum */
+static inline float exponentials(float *restrict x, long n, float most) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (long j = 0; j < n; j++) {
+        x[j] = exponential(x[j] - most);
+        sum += x[j];
+    }
+    return sum;
+}
+
 extern int omp_get_thread_num(void);
 
 /* y = softmax(scale (q + bias) (k + bias)^T) (v + bias) within each row of tokens; row r holds the tokens from starts[r]
    to starts[r + 1]. kv (tokens, 2 heads size) has keys and behind them values; kv_bias as much of each, or null. q (..,
    heads size) has a row for every token, or with `one` a row for the first token of each row, and y has as many. cosine and sine rotate queries and keys as in split_heads, or are null. room: for each thread
    `each` floats, at least MOST (size + n + width) + n (size + width), n the longest row and width the size of a head,
-   both up to a multiple of COLUMNS. */
+   both up to a multiple of COLUMNS.
+
+   With a reach of 0 or more, a token reads only keys that are so many tokens away at most, and the first `globals`
+   tokens of its row; those read all. Then scores are computed of the columns that some query of a tile reads alone. */
 static void attend(const float *q, const float *q_bias, const float *kv, const float *kv_bias, const long *starts,
                    int one, float *y, const float *cosine, const float *sine, float *room, long each, long rows,
-                   long heads, long size, float scale, int threads) {
+                   long heads, long size, long reach, long globals, float scale, int threads) {
     long hidden = heads * size, width = up_to_columns(size);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (long part = 0; part < rows * heads; part++) {
-        long r = part / heads, a = part % heads, from = starts[r], n = starts[r + 1] - from, wide = up_to_columns(n);
+        long r = part / heads, a = part % heads, from = starts[r], n = starts[r + 1] - from;
+        if (one && reach >= 0 && !globals && n > reach + 1) n = reach + 1;
+        long wide = up_to_columns(n);
         float *queries = room + (threads > 1 ? omp_get_thread_num() : 0) * each, *scores = queries + MOST * size;
         float *out = scores + MOST * wide, *keys = out + MOST * width, *values = keys + wide * size;
         for (long j = 0; j < n; j++) {
@@ -807,23 +831,36 @@ static void attend(const float *q, const float *q_bias, const float *kv, const f
                 } else
                     for (long d = 0; d < size; d++) query[d] = scale * (x[d] + bias[d]);
             }
-            for (long j = 0; j < wide; j += COLUMNS)
+            /* The columns that are read: those in front, of global tokens, and those from low to high. */
+            long front = 0, low = 0, high = wide;
+            if (reach >= 0 && first >= globals) {
+                low = first > reach ? (first - reach) / COLUMNS * COLUMNS : 0;
+                high = up_to_columns(least(first + count + reach, n));
+                front = least(up_to_columns(globals), low);
+            }
+            for (long j = front ? 0 : low; j < high; j = j + COLUMNS == front ? low : j + COLUMNS)
                 product(count, queries, size, keys + j, wide, size, scores + j, wide, 0, 0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
-                for (long j = n; j < wide; j++) s[j] = -INFINITY; /* so that all loops take whole vectors */
-#pragma omp simd reduction(max : most)
-                for (long j = 0; j < wide; j++) most = most > s[j] ? most : s[j];
-#pragma omp simd reduction(+ : sum)
-                for (long j = 0; j < wide; j++) {
-                    s[j] = exponential(s[j] - most);
-                    sum += s[j];
+                long p = first + i;
+                if (reach >= 0 && p >= globals) {
+                    for (long j = globals; j < front; j++) s[j] = -INFINITY;
+                    for (long j = low > globals ? low : globals; j < p - reach; j++) s[j] = -INFINITY;
+                    for (long j = p + reach + 1; j < high; j++) s[j] = -INFINITY;
                 }
+                for (long j = n; j < high; j++) s[j] = -INFINITY; /* so that all loops take whole vectors */
+                most = highest(s, front, most);
+                most = highest(s + low, high - low, most);
+                sum = exponentials(s, front, most) + exponentials(s + low, high - low, most);
                 float rate = 1.0f / sum;
-                for (long j = 0; j < wide; j++) s[j] *= rate;
+                for (long j = 0; j < front; j++) s[j] *= rate;
+                for (long j = low; j < high; j++) s[j] *= rate;
             }
-            for (long d = 0; d < width; d += COLUMNS)
-                product(count, scores, wide, values + d, width, n, out + d, width, 0, 0);
+            for (long d = 0; d < width; d += COLUMNS) {
+                if (front) product(count, scores, wide, values + d, width, front, out + d, width, 0, 0);
+                product(count, scores + low, wide, values + low * width + d, width, least(high, n) - low, out + d, width,
+                        front > 0, 0);
+            }
             for (long i = 0; i < count; i++)
                 memcpy(y + (one ? r : from + first + i) * hidden + a * size, out + i * width, size * sizeof(float));
         }
@@ -841,7 +878,7 @@ enum { Q, KV, ATTENDED, INNER, OUTPUT, QKV_BIAS, ATTENDED_BIAS, INNER_BIAS, OUTP
    element of the widest input of a product, and 8 for each token. */
 void layer(float *state, const int64_t *parts, const float *eps, const long *starts, const float *cosine,
            const float *sine, float *room, long each, long tokens, long rows, long heads, long size, long inner,
-           int kind, int gated, int pre, int normed_first, int one, int type, int threads) {
+           long reach, long globals, int kind, int gated, int pre, int normed_first, int one, int type, int threads) {
 #define PART(NAME) ((const float *)(intptr_t)parts[NAME])
     long hidden = heads * size, wide = gated ? 2 * inner : inner, count = one ? rows : tokens;
     float *read = room + each * threads, *x = read + tokens * hidden, *q = x + tokens * hidden;
@@ -864,7 +901,7 @@ void layer(float *state, const int64_t *parts, const float *eps, const long *sta
     } else
         x = state;
     multiply(from, PART(Q), q, count, hidden, hidden, type, held, threads);
-    attend(q, PART(QKV_BIAS), kv, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads, size,
+    attend(q, PART(QKV_BIAS), kv, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads, size, reach, globals,
            1.0f / sqrtf(size), threads);
     multiply(y, PART(ATTENDED), q, count, hidden, hidden, type, held, threads);
     normed(q, PART(ATTENDED_BIAS), x, pre ? 0 : PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), pre ? x : 0, x, count,

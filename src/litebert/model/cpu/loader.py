@@ -61,7 +61,7 @@ SIGNATURES = {
     "cross_entropy_backward": "pppppnnlii",
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
-    "layer": "ppppppp" + "nnnnnn" + "iiiiiii",
+    "layer": "ppppppp" + "nnnnnnnn" + "iiiiiii",
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""
 

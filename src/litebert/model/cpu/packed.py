@@ -10,10 +10,13 @@ are kept a second time, in the order in which they are read. In 8 bits, each row
 each token have a scale of their own, so an answer does not depend on its company. Working memory
 belongs to a thread, so several threads may ask one network.
 
+Attention within a window computes scores near a token alone, a few tokens at a time, so it takes
+memory and time that grow with the row.
+
 `PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the
-network itself: those with attention in windows or parts of one's own, and all on machines without
-the compiled passes. So do processors without the instructions for the type: AVX-512 bfloat16 for
-bfloat16, AVX-512 VNNI for 8 bits. AMX is not used.
+network itself: those with parts of one's own, and all on machines without the compiled passes. So
+do processors without the instructions for the type: AVX-512 bfloat16 for bfloat16, AVX-512 VNNI for
+8 bits. AMX is not used.
 
 Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 """
@@ -141,9 +144,14 @@ class PackedNetwork:
         self._matmul_dtype = matmul_dtype
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
-        angles, half = self._encoder.positions.tables(), self._hidden // self._heads // 2
-        # The first half of the sines is negated.
-        self._angles = (None, None) if angles is None else (angles[0], angles[1].flatten()[half:])
+        window_positions = self._encoder.window_positions
+        self._angles = {
+            False: self._read_angles(self._encoder.positions),
+            True: self._read_angles(window_positions or self._encoder.positions),
+        }
+        """The cosines and sines of layers that attend to all tokens, and of those within a
+        window."""
+        self._windowed = config.window_map()
         self._reads_cls = model.reads_cls and model.pooling == "cls"
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
@@ -154,6 +162,14 @@ class PackedNetwork:
         """The packed copy of each weight, with the address and version that it was made from."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
         self._workspace = _Workspace()
+
+    def _read_angles(self, positions: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+        """Read the cosines and sines of positions, None where they rotate nothing."""
+        tables = cast(AttentionPositions, positions).tables()
+        if tables is None:
+            return None, None
+        # The first half of the sines is negated.
+        return tables[0], tables[1].flatten()[self._hidden // self._heads // 2 :]
 
     @classmethod
     def of(cls, model: TaskModel, matmul_dtype: torch.dtype | None = None) -> PackedNetwork | None:
@@ -209,7 +225,7 @@ class PackedNetwork:
         """
         state = self._embed(rows)
         selection = yield state
-        for i, (attention, feedforward) in enumerate(self._layers):
+        for i in range(len(self._layers)):
             if selection is not None:
                 rows, tokens = selection
                 stays = torch.index_select(
@@ -217,8 +233,7 @@ class PackedNetwork:
                 )
                 state = self._room("state", *stays.shape).copy_(stays)
             only_cls = self._reads_cls and i == len(self._layers) - 1
-            normed_first = i > 0 or self._encoder.config.first_norm
-            state = self._layer(attention, feedforward, state, rows, only_cls, normed_first)
+            state = self._layer(i, state, rows, only_cls)
             selection = yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
@@ -258,20 +273,13 @@ class PackedNetwork:
         )
         return self._room("state", *x.shape).copy_(x)
 
-    def _layer(
-        self,
-        attention: Attention,
-        feedforward: FeedForward,
-        x: Tensor,
-        rows: Packed,
-        only_cls: bool,
-        normed_first: bool,
-    ) -> Tensor:
-        """Run a layer in place; with `only_cls`, for the rows of [CLS] only."""
-        table = self._table(attention, feedforward)
+    def _layer(self, i: int, x: Tensor, rows: Packed, only_cls: bool) -> Tensor:
+        """Run layer i in place; with `only_cls`, for the rows of [CLS] only."""
+        (attention, feedforward), config = self._layers[i], self._encoder.config
+        table, within = self._table(attention, feedforward), self._windowed[i]
         tokens, hidden, inner = len(x), self._hidden, feedforward.output.in_features
         wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)
-        cosine, sine, each = self._for_heads(rows)
+        (cosine, sine), each = self._angles[within], self._for_heads(rows)
         numbers = tokens * (6 * hidden + wide + inner)
         if self._matmul_dtype is not None:
             numbers += (tokens * max(hidden, inner) + 1) // 2 + 2 * tokens
@@ -291,10 +299,12 @@ class PackedNetwork:
             self._heads,
             hidden // self._heads,
             inner,
+            config.window // 2 if within else -1,
+            config.global_tokens,
             kind,
             int(feedforward.gated),
             int(feedforward.pre_norm),
-            int(normed_first),
+            int(i > 0 or config.first_norm),
             int(only_cls),
             _TYPES.index(self._matmul_dtype),
             elements=tokens * wide * hidden,
@@ -345,16 +355,14 @@ class PackedNetwork:
         }
         return table
 
-    def _for_heads(self, rows: Packed) -> tuple[Tensor | None, Tensor | None, int]:
-        """Cosines, sines, and the floats that a thread needs for attention in a row."""
+    def _for_heads(self, rows: Packed) -> int:
+        """The floats that a thread needs for attention in a row."""
         size = self._hidden // self._heads
         wide, longest = (
             -(-n // _constant("panel_columns")) * _constant("panel_columns")
             for n in (size, rows.longest)
         )
-        return *self._angles, _constant("most_rows") * (size + longest + wide) + longest * (
-            size + wide
-        )
+        return _constant("most_rows") * (size + longest + wide) + longest * (size + wide)
 
     def _once(self, weight: Tensor) -> Tensor:
         """The panels that matrix multiplications read in place of a weight; they are built again
@@ -387,8 +395,6 @@ def find_refusal(model: TaskModel, matmul_dtype: torch.dtype | None = None) -> s
     config = model.encoder.config
     if matmul_dtype not in _TYPES:
         return f"a packed network has no matrix multiplications in {matmul_dtype}"
-    if any(config.window_map()):
-        return f"a packed network attends to all tokens, and encoder.window is {config.window}"
     for module in model.modules():
         if type(module) not in _PARTS:
             return f"a packed network has no part like {type(module).__name__}"
