@@ -5,9 +5,10 @@ turns, equal answers.
     [--rounds 5]
                                    [--threads N] [--clock wall|processor] [--json FILE]
     python benchmarks/answering.py --model RUN --data FILE
+    python benchmarks/answering.py --networks modernbert --tokens 2048 --rows 2
 
-The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base; or RUN
-is one that `litebert finetune` trained, which is converted for the peers. If it has early exits,
+The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384), albert-base and, where
+it is named, modernbert-base (windows of 128). With --tokens each text has so many; or RUN is one that `litebert finetune` trained, which is converted for the peers. If it has early exits,
 litebert takes part with them too; if FILE has a column `label`, the share of right answers is
 printed. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on each
 line; without it, sentences of the built-in corpus are taken. --tokenizer is a vocabulary such as
@@ -66,7 +67,7 @@ ENGINES = (
     "openvino-bfloat16",
     "torch-int8",
 )
-ROWS = {"minilm": 872, "albert": 200}
+ROWS = {"minilm": 872, "albert": 200, "modernbert": 8}
 BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
 """Marks in the names of systems that are not in float32."""
 
@@ -80,7 +81,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--model", type=Path, help="a fine-tuned run, instead of networks with random weights"
     )
-    parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS)[:2])
+    parser.add_argument("--tokens", type=int, help="tokens of each text, which are random words")
     parser.add_argument("--rows", type=int, help="texts, at most; by default 872 and 200")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -125,6 +127,8 @@ def main() -> int:
                     else train_wordpiece(),
                     place,
                 )
+            if arguments.tokens:
+                sample = make_texts(place, arguments.tokens, arguments.rows or ROWS[name])
             systems = {
                 system: answers
                 for system, answers in all_systems(
@@ -176,6 +180,14 @@ def numbers(folder: Path, labels: Sequence[str]) -> list[int]:
     return [names.index(label) if label in names else int(label) for label in labels]
 
 
+def make_texts(folder: Path, tokens: int, count: int) -> list[str]:
+    """Texts of so many tokens each: words that are tokens themselves."""
+    vocabulary = (folder / "vocab.txt").read_text("utf-8").split()
+    words = np.array([word for word in vocabulary if word.isascii() and word.isalpha()])
+    chosen = np.random.default_rng(0).choice(words, (count, tokens - 2))
+    return [" ".join(row) for row in chosen]
+
+
 def train_wordpiece() -> Tokenizer:
     return train_tokenizer(
         (document.text for document in read_documents(["python-docs"])),
@@ -200,6 +212,19 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
             pad_token_id=words.pad_id,
         )
         network: Any = transformers.BertForSequenceClassification(config)
+    elif name == "modernbert":
+        config = transformers.ModernBertConfig(
+            vocab_size=30522,
+            max_position_embeddings=8192,
+            initializer_range=0.03,
+            attention_dropout=0.0,
+            pad_token_id=words.pad_id,
+            cls_token_id=words.cls_id,
+            sep_token_id=words.sep_id,
+            bos_token_id=words.cls_id,
+            eos_token_id=words.sep_id,
+        )
+        network = transformers.ModernBertForSequenceClassification(config)
     else:
         config = transformers.AlbertConfig(
             vocab_size=30522,
@@ -267,14 +292,13 @@ Batch = dict[str, NDArray[np.int64]]
 
 def answer_with_peer(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answers:
     """Sorted batches, as their users write them."""
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(folder)
+    longest = AutoConfig.from_pretrained(folder).max_position_embeddings
 
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
-        ids = words(list(texts), truncation=True, max_length=min(512, words.model_max_length))[
-            "input_ids"
-        ]
+        ids = words(list(texts), truncation=True, max_length=longest)["input_ids"]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         probabilities: dict[int, NDArray[np.float64]] = {}
         for start in range(0, len(order), BATCH):

@@ -9,9 +9,9 @@ same cores.
 Networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. A request
 is one text. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on
 each line; without it, sentences of the built-in corpus are taken. --peers names interpreters with
-the libraries of the peers (sentence-transformers, transformers, fastembed and infinity-emb, with
-FastAPI and uvicorn); a peer that none of them has is skipped, with the reason. infinity-emb needs
-transformers before 5, and so mostly an environment of its own.
+the libraries of the peers (sentence-transformers, transformers, fastembed, onnxruntime, openvino
+and infinity-emb, with FastAPI and uvicorn); a peer that none of them has is skipped, with the
+reason. infinity-emb needs transformers before 5, and so mostly an environment of its own.
 
 The servers run one at a time, in turns, on the same cores as the client, which is a process of its
 own. N connections send a request each, and the next one when it is answered; N doubles until the
@@ -240,13 +240,15 @@ def _line(result: dict[str, Any]) -> str:
 
 
 def table(shape: str, results: dict[str, dict[str, Any]]) -> str:
-    """A table in Markdown, with the speed beside the best peer's of float32."""
-    peers = [
-        result["requests_per_second"]
-        for name, result in results.items()
-        if not name.startswith("litebert")
-    ]
-    best = max(peers, default=float("nan")) or float("nan")
+    """A table in Markdown, with the speed beside the best peer's of the precision."""
+    best = {}
+    for is_int8 in (False, True):
+        peers = [
+            result["requests_per_second"]
+            for name, result in results.items()
+            if not name.startswith("litebert") and ("int8" in name) == is_int8
+        ]
+        best[is_int8] = max(peers, default=float("nan")) or float("nan")
     head = [
         "",
         f"requests/s, p99 <= {MOST_MS:g} ms",
@@ -266,7 +268,7 @@ def table(shape: str, results: dict[str, dict[str, Any]]) -> str:
             [
                 name,
                 f"{result['requests_per_second']:.1f}",
-                f"{result['requests_per_second'] / best:.2f}",
+                f"{result['requests_per_second'] / best['int8' in name]:.2f}",
                 f"{result['connections']:g}",
                 f"{result['p50_one_ms']:.1f} ms",
                 f"{result['p99_one_ms']:.1f} ms",

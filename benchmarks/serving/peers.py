@@ -75,10 +75,60 @@ def load_fastembed(folder: str, threads: int) -> Embed:
     return embed
 
 
+def load_onnxruntime(folder: str, threads: int) -> Embed:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    graph = str(Path(folder) / "model.onnx")
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    names = [node.name for node in session.get_inputs()]
+
+    def compute(inputs: dict[str, Any]) -> Any:
+        return session.run(None, {name: inputs[name] for name in names})[0]
+
+    return _embed_with(folder, compute)
+
+
+def load_openvino(folder: str, threads: int) -> Embed:
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    graph = str(Path(folder) / "model.onnx")
+    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+    names = [node.any_name for node in compiled.inputs]
+
+    def compute(inputs: dict[str, Any]) -> Any:
+        request = compiled.create_infer_request()  # one for each thread of FastAPI
+        return request.infer({name: inputs[name] for name in names})[0]
+
+    return _embed_with(folder, compute)
+
+
+def _embed_with(folder: str, compute: Callable[[dict[str, Any]], Any]) -> Embed:
+    """A tokenizer, a graph that gives states, and their normalized mean."""
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    words = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    words.enable_truncation(128)
+
+    def embed(text: str) -> list[float]:
+        ids = np.array([words.encode(text).ids], np.int64)
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        mean = compute({**inputs, "token_type_ids": np.zeros_like(ids)})[0].mean(0)
+        vector: list[float] = (mean / np.linalg.norm(mean)).tolist()
+        return vector
+
+    return embed
+
+
 KINDS = {
     "sentence-transformers": sentence_transformers,
     "transformers": transformers,
     "fastembed": load_fastembed,
+    "onnxruntime": load_onnxruntime,
+    "openvino": load_openvino,
 }
 
 

@@ -59,6 +59,7 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
         litebert_server("torch", "litebert"),
         litebert_server("onnx", "onnx"),
         litebert_server("onnx int8", "int8", exact=False),
+        litebert_server("torch-int8", "litebert", exact=False, engine="torch-int8"),
     ]
     skipped = {}
     peers: list[tuple[Callable[[str], System], str]] = [
@@ -73,6 +74,18 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
         (
             lambda python: behind_fastapi(python, "fastembed", "onnx"),
             "import fastembed, fastapi, uvicorn",
+        ),
+        (
+            lambda python: behind_fastapi(python, "onnxruntime", "onnx"),
+            "import onnxruntime, tokenizers, fastapi, uvicorn",
+        ),
+        (
+            lambda python: behind_fastapi(python, "openvino", "onnx"),
+            "import openvino, tokenizers, fastapi, uvicorn",
+        ),
+        (
+            lambda python: behind_fastapi(python, "onnxruntime", "int8", exact=False),
+            "import onnxruntime, tokenizers, fastapi, uvicorn",
         ),
         (lambda python: infinity(python, "torch", "hf"), NEEDS),
         (
@@ -107,20 +120,21 @@ def _missing(python: str, needs: str) -> str:
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 
-def litebert_server(name: str, folder: str, exact: bool = True) -> System:
+def litebert_server(name: str, folder: str, exact: bool = True, engine: str = "") -> System:
     """`litebert serve`."""
 
     def command(weights: Path, port: int, threads: int) -> list[object]:
         serve = [sys.executable, "-m", "litebert", "serve", weights / folder, "--port", port]
-        return [*serve, "--threads", threads, "--quiet", *PATIENT]
+        chosen = ["--engine", engine] if engine else []
+        return [*serve, "--threads", threads, "--quiet", *PATIENT, *chosen]
 
     return System(f"litebert, {name}", command, exact=exact)
 
 
-def behind_fastapi(python: str, kind: str, folder: str) -> System:
+def behind_fastapi(python: str, kind: str, folder: str, exact: bool = True) -> System:
     """A library behind the routes of peers.py."""
     return System(
-        f"{kind}, FastAPI",
+        f"{kind}{'' if exact else ' int8'}, FastAPI",
         lambda weights, port, threads: [
             python,
             HERE / "peers.py",
@@ -129,6 +143,7 @@ def behind_fastapi(python: str, kind: str, folder: str) -> System:
             port,
             threads,
         ],
+        exact=exact,
     )
 
 
