@@ -283,8 +283,7 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
 
 def _load_verb(name: str) -> Verb:
     """Import a verb, and load the extensions that it may need."""
-    from litebert.machine import pause_collection
-    from litebert.registry import OWN_VERBS, load_extensions
+    from litebert.registry import OWN_VERBS, load_extensions, pause_collection
 
     if name != "doctor":  # which reports on the extensions itself
         load_extensions()

@@ -5,12 +5,10 @@ needs torch.
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
@@ -140,17 +138,3 @@ def return_freed_memory() -> None:
     """Have glibc give freed memory back to the system; other C libraries decide for themselves."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-@contextmanager
-def pause_collection() -> Iterator[None]:
-    """Look for no garbage in cycles meanwhile: around imports, which make many objects and leave
-    nearly all of them. It is a tenth of the time in which torch is imported.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

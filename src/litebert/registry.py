@@ -21,9 +21,11 @@ when first asked for, so a verb pays only for what it uses.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -33,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, nearest
-from litebert.machine import pause_collection
 
 
 @cache
@@ -84,6 +85,20 @@ def load_extensions() -> None:
     """
     for file in list_extensions():
         load_extension(file)
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Look for no garbage in cycles meanwhile: around imports, which make many objects and leave
+    nearly all of them. It is a tenth of the time in which torch is imported.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Registry(Mapping[str, Any]):

@@ -24,7 +24,7 @@ from litebert import launch, progress
 from litebert.commands.options import READING, bare, is_flag, join_lines, metadata_of
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
-from litebert.machine import pause_collection
+from litebert.registry import pause_collection
 from litebert.storage import json_text
 
 if TYPE_CHECKING:

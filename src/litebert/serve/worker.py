@@ -20,7 +20,8 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from litebert.errors import DataError, LitebertError
-from litebert.machine import pause_collection, return_freed_memory
+from litebert.machine import return_freed_memory
+from litebert.registry import pause_collection
 from litebert.serve import logs, wire
 
 
