@@ -232,19 +232,21 @@ def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
-    shape = {"positions": "rotary", "norm": "pre", "max_positions": 64, "sharing": "all"}
-    for name, window in (("windowed", 8), ("whole", 0)):
+    shape = {"positions": "rotary", "norm": "pre", "max_positions": 400, "sharing": "all"}
+    within = {"window": 8, "global_every": 2}
+    shapes = {"global tokens": {**within, "global_tokens": 1}, "windows": within, "whole": {}}
+    for name, fields in shapes.items():
         save_litebert(
-            tiny(("mlm",), window=window, global_every=2 if window else 1, **shape).eval(),
+            tiny(("mlm",), **fields, **shape).eval(),
             None,
             tmp_path / name,
         )
         status, _, err = run("export", tmp_path / name, "--out", tmp_path / f"{name}-out")
         assert status == 0, err
         notes = [line for line in err.splitlines() if "all pairs of tokens" in line]
-        assert len(notes) == (1 if window else 0)
+        assert len(notes) == ("global_tokens" in fields)
         for line in notes:
-            names(line, "64", f"{4 * 2 * 64**2 / 1e9:.2g} GB")
+            names(line, "400", f"{4 * 2 * 400**2 / 1e9:.2g} GB")
 
 
 def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from litebert import cost
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.errors import ModelError
@@ -38,6 +39,7 @@ from litebert.interop.onnx.exports import write_digests
 from litebert.interop.onnx.graph import choose_head, compute_outputs, onnx_model
 from litebert.interop.onnx.int8 import Int8Graph
 from litebert.interop.onnx.session import session
+from litebert.interop.onnx.windows import has_blocks
 from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
 from litebert.model.task_model import TaskModel
 
@@ -142,9 +144,10 @@ def save_onnx(
 
 
 def _windows_note(loaded: LoadedModel) -> list[str]:
-    """Say what a graph of a network with windows costs; it masks whole S x S scores."""
+    """Say what a graph of a network with windows costs where it masks whole S x S scores."""
     shape = loaded.config.encoder
-    if not any(shape.window_map()):
+    is_short = not cost.window_block(shape, shape.max_positions)
+    if not any(shape.window_map()) or is_short or has_blocks(loaded.model.encoder):
         return []
     longest = shape.max_positions
     scores = 4 * shape.heads * longest**2
@@ -234,7 +237,10 @@ def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArr
     """
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
-    lengths = (*_LENGTHS, 2 * (shape.window // 2) + 8) if any(shape.window_map()) else _LENGTHS
+    lengths = _LENGTHS
+    if any(shape.window_map()):  # longer than a window, and than four blocks
+        block = cost.window_block(shape, shape.max_positions)
+        lengths += (2 * (shape.window // 2) + 8, 4 * block + 1)
     for length in sorted({min(length, shape.max_positions) for length in lengths}):
         mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
         ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)

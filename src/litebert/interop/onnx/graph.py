@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.onnx.operators import WORDS, Graph
+from litebert.interop.onnx.operators import LOWEST, WORDS, Graph
+from litebert.interop.onnx.windows import WindowBlocks, has_blocks
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead
@@ -36,8 +37,6 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """The inputs in their order, int64; the last one only where the model has more than one token
 type.
 """
-_LOWEST = float(np.finfo(np.float32).min)
-"""The number that is added to the score of a key that may not be read."""
 
 
 # -------------------------------------------------------------------------------------- the encoder
@@ -50,6 +49,7 @@ class EncoderGraph:
         """`inputs` are values by the names in `INPUTS`."""
         self.graph, self.encoder, self.config, self.inputs = graph, encoder, encoder.config, inputs
         self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
+        self._blocks: WindowBlocks | None = None
         self._masks: dict[bool, str] = {}
         self._tables: dict[str, str] = {}
 
@@ -182,12 +182,22 @@ class EncoderGraph:
             graph("Transpose", graph("Reshape", part, shape), perm=[0, 2, 1, 3]) for part in split
         )
         q, k = self._rotate(kind, q, within), self._rotate(kind, k, within)
+        blocks = self._window_blocks() if within and has_blocks(self.encoder) else None
+        if blocks is not None:
+            q, k, v = blocks.queries(q, size), blocks.keys(k, size), blocks.keys(v, size)
+        mask = self._mask(within, kind) if blocks is None else blocks.mask
         scores = graph("MatMul", q, graph("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = graph("Add", scores, self._mask(within, kind))
-        read = graph(
-            "Transpose", graph("MatMul", graph("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3]
-        )
+        weights = graph("Softmax", graph("Add", scores, mask), axis=-1)
+        read = graph("Transpose", graph("MatMul", weights, v), perm=[0, 2, 1, 3])
+        if blocks is not None:
+            return blocks.join(read, hidden)
         return str(graph("Reshape", read, graph.numbers(0, 0, hidden)))
+
+    def _window_blocks(self) -> WindowBlocks:
+        if self._blocks is None:
+            ids, mask = self.inputs["input_ids"], self.inputs["attention_mask"]
+            self._blocks = WindowBlocks(self.graph, self.config, ids, mask)
+        return self._blocks
 
     def _rotate(self, kind: AttentionPositions, x: str, within: bool) -> str:
         tables, graph = kind.tables(), self.graph
@@ -219,7 +229,7 @@ class EncoderGraph:
         if within:
             near, itself = self._window()
             read = graph("And", near, graph("Or", read, itself))
-        mask = graph("Where", read, graph.scalar(0.0), graph.scalar(_LOWEST))
+        mask = graph("Where", read, graph.scalar(0.0), graph.scalar(LOWEST))
         bias = kind.bias(config.max_positions)
         if bias is not None:
             axes = [

@@ -19,6 +19,10 @@ WORDS = "encoder.embedding.word.weight"
 """The name of the token table."""
 
 
+LOWEST = float(np.finfo(np.float32).min)
+"""The number that is added to the score of a key that may not be read."""
+
+
 class Graph:
     """Operators and weights in the order in which they are added; every value has a name.
 
