@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
     from litebert.analysis.layers import analyze as analyze
+    from litebert.answer.batch_function import BatchFunction as BatchFunction
     from litebert.answer.evaluation import evaluate as evaluate
     from litebert.answer.export import export as export
     from litebert.answer.merging import merge as merge
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from litebert.train.pretrain import pretrain as pretrain
 
 _HOME = {
+    "BatchFunction": "answer.batch_function",
     "Config": "config",
     "Encoder": "model.encoder",
     "FinetuneConfig": "config",

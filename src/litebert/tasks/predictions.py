@@ -52,7 +52,10 @@ def write_records(
         if form == "jsonl":
             file.write(json_text(record, indent=None))
         else:
-            cells = _flatten(record, separator)
+            cells = {
+                name: separator.join(map(str, value)) if isinstance(value, list) else value
+                for name, value in flatten_record(record).items()
+            }
             if count == 0:
                 rows.writerow(cells)
             rows.writerow(cells.values())
@@ -60,14 +63,12 @@ def write_records(
     return count
 
 
-def _flatten(record: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """Return the cells of a record by column."""
+def flatten_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of a record by column: each label's probability has a column `p_LABEL`."""
     cells: dict[str, Any] = {}
     for key, value in record.items():
         if isinstance(value, dict):
             cells |= {f"p_{name}": probability for name, probability in value.items()}
-        elif isinstance(value, list):
-            cells[key] = separator.join(map(str, value))
         else:
             cells[key] = value
     return cells

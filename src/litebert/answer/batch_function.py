@@ -1,0 +1,164 @@
+"""A model as a function of batches of columns, which engines such as Ray and Spark call in many
+processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.model import Model, load
+from litebert.data.encoding import choose_id_type
+from litebert.errors import ConfigError, DataError, nearest
+from litebert.tasks.predictions import flatten_record
+from litebert.tokenizer import Tokenizer
+
+BatchVerb = Literal["predict", "embed", "tokenize"]
+MOST_MODELS = 2
+"""Models that stay in the memory of a process."""
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """A model as a function of a batch, for engines that divide rows over processes: Ray, Spark,
+    Dask or `datasets`.
+
+    The batch maps the names of columns to n values each, lists or arrays. The result has the
+    columns of the batch and those of the model, as arrays of n values. `predict` gives
+    `prediction`, `p_LABEL` for each label and `score`, as the CSV of `litebert predict` has them.
+    `embed` gives `vectors`, float32 (n, D), and `tokenize` gives `ids`, an array of token ids for
+    each text, without special tokens.
+
+    A pickle holds the settings alone. Each process reads the model once, at its first batch, and
+    again after its files have changed. Numbers may differ in the last bits from those of other
+    batches, because other rows are padded together.
+    """
+
+    model: str | Path
+    """What `litebert.load` opens; for `tokenize` also what `Tokenizer.load` opens."""
+    verb: BatchVerb = "predict"
+    """What is computed."""
+    columns: Sequence[str] = ("text",)
+    """The columns that an input of `predict` consists of, such as question and context. The other
+    verbs take one.
+    """
+    engine: str | None = None
+    """As in `litebert.load`."""
+    device: str = "auto"
+    """As in `litebert.load`."""
+    vector_size: int | None = None
+    """The numbers of a vector that are left, the first ones; all by default."""
+    state: str = field(init=False, repr=False)
+    """A digest of the names, sizes and times of the files of the model."""
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: there is no such verb, or the columns do not fit it.
+        """
+        if self.verb not in get_args(BatchVerb):
+            raise ConfigError(f"verb is '{self.verb}'; {nearest(self.verb, get_args(BatchVerb))}")
+        columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+        if not columns or (self.verb != "predict" and len(columns) > 1):
+            wanted = "one column or more" if self.verb == "predict" else "one column"
+            raise ConfigError(f"columns is {list(columns)}; give {wanted} to {self.verb}")
+        path = Path(self.model)
+        # Another process may have another working folder.
+        model = str(path.resolve()) if path.exists() else str(self.model)
+        for name, value in {"columns": columns, "model": model, "state": _digest(path)}.items():
+            object.__setattr__(self, name, value)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute the columns of a batch.
+
+        Raises:
+            ConfigError, ModelError: the model cannot be opened, or does not do this.
+            DataError: a column is missing, or a value is no input of the model.
+        """
+        missing = [name for name in self.columns if name not in batch]
+        if missing:
+            raise DataError(
+                f"the batch has no column '{missing[0]}', but {', '.join(map(str, batch))}; give "
+                "`columns` the names of yours"
+            )
+        values = [_list_values(batch[name]) for name in self.columns]
+        inputs = values[0] if len(values) == 1 else list(zip(*values, strict=True))
+        return {**{name: batch[name] for name in batch}, **self._compute(inputs)}
+
+    def _compute(self, inputs: list[Any]) -> dict[str, NDArray[Any]]:
+        if self.verb == "tokenize":
+            tokenizer = self._open_tokenizer()
+            kind = choose_id_type(tokenizer.vocab_size)
+            return {"ids": _fill_array([np.array(ids, kind) for ids in tokenizer.encode(inputs)])}
+        model = self._open_model()
+        if self.verb == "embed":
+            encoder = model.vectors_by(size=self.vector_size)
+            return {"vectors": encoder.encode(inputs)}
+        return _make_columns(list(model.stream(inputs)))
+
+    def _open_model(self) -> Model:
+        with _lock:
+            return _read_model(str(self.model), self.state, self.engine, self.device)
+
+    def _open_tokenizer(self) -> Tokenizer:
+        with _lock:
+            return _read_tokenizer(str(self.model), self.state)
+
+
+_lock = Lock()
+"""Held while a model is read, so that two threads do not both read it."""
+
+
+@lru_cache(MOST_MODELS)
+def _read_model(path: str, state: str, engine: str | None, device: str) -> Model:
+    return load(path, engine=engine, device=device)
+
+
+@lru_cache(MOST_MODELS)
+def _read_tokenizer(path: str, state: str) -> Tokenizer:
+    return Tokenizer.load(path)
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of the names, sizes and times of the files of a model."""
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            status = file.stat()
+            digest.update(f"{file.name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()
+
+
+def _list_values(column: Any) -> list[Any]:
+    values: list[Any] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    return values
+
+
+def _make_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
+    """Return records as columns, with a column `p_LABEL` for the probability of each label."""
+    cells = [flatten_record(record) for record in records]
+    names = dict.fromkeys(["prediction", *(name for row in cells for name in row)])
+    return {name: _make_array([row.get(name) for row in cells]) for name in names}
+
+
+def _make_array(values: Sequence[Any]) -> NDArray[Any]:
+    """Return numbers as an array of numbers, and anything else as an array of objects."""
+    kinds = set(map(type, values))
+    is_number = kinds <= {int, float} or kinds <= {bool}
+    return np.array(values) if is_number else _fill_array(values)
+
+
+def _fill_array(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return an array of objects, which may be lists of any lengths."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
