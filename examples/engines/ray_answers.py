@@ -1,0 +1,28 @@
+"""Answer the rows of a table, or embed them, with Ray Data: two processes, each with the model.
+
+python ray_answers.py MODEL TABLE OUT [predict|embed]    # pip install litebert "ray[data]"
+
+TABLE is a file or a folder of Parquet with the column `text`, and OUT a folder of Parquet.
+"""
+
+import sys
+
+import ray
+
+import litebert
+
+
+def main() -> None:
+    model, table, out, verb = [*sys.argv[1:], "predict"][:4]
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
+    ray.data.read_parquet(table).map_batches(
+        litebert.BatchFunction,
+        fn_constructor_args=(model, verb),
+        batch_size=1024,
+        compute=ray.data.ActorPoolStrategy(size=2),
+        num_cpus=1,  # and num_gpus=1 where there are GPUs
+    ).write_parquet(out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The recipes of examples/engines/: run as a reader runs them, they give what one machine gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import litebert
+from commands.test_answers import made
+from toys.prepare import content
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = ROOT / "examples" / "engines"
+WORDS = ["bado", "toto", "kumi", "mimi", "lala", "so", "ti", "fa", "la"]
+
+
+def need(*libraries: str) -> pytest.MarkDecorator:
+    missing = [name for name in libraries if find_spec(name) is None]
+    reason = f"{' and '.join(missing)} is not installed; litebert[engines] has it"
+    return pytest.mark.skipif(bool(missing), reason=reason)
+
+
+def run_script(name: str, *arguments: object, folder: Path, **variables: str) -> None:
+    """Run a recipe in a folder, where `litebert` is a command."""
+    command = folder / "bin" / "litebert"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m litebert "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
+    program = ["bash"] if name.endswith(".sh") else [sys.executable]
+    words = [*program, RECIPES / name, *arguments]
+    done = subprocess.run(
+        list(map(str, words)), cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five files of JSON Lines, some documents of them short or equal."""
+    folder, draw = tmp_path_factory.mktemp("engines") / "corpus", random.Random(4)
+    folder.mkdir()
+    for number in range(5):
+        texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 60))) for _ in range(40)]
+        lines = [json.dumps({"text": f"{text.capitalize()}."}) for text in texts]
+        (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one machine writes."""
+    out = tmp_path_factory.mktemp("engines") / "data"
+    litebert.prepare([str(corpus)], out, tokenizer=tiny_tokenizer, processes=1)
+    return out
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("engines") / "classifier"
+    task = {"task": "table", "problem": "classes", "pair": False}
+    return made(folder, tiny_tokenizer, "sequence", 3, ("ja", "nein", "so"), **task)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3,000 rows of texts of many lengths."""
+    path, draw = tmp_path_factory.mktemp("engines") / "rows.parquet", random.Random(5)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 40))) for _ in range(3000)]
+    pq.write_table(pa.table({"id": range(3000), "text": texts}), path)
+    return path
+
+
+def read_shards(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*.arrow"))}
+
+
+@pytest.mark.thorough
+def test_a_job_array_of_slurm(
+    corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Slurm starts the script once for each task, with these variables."""
+    for task in (3, 1, 4, 2):
+        run_script(
+            "slurm.sh",
+            *(corpus, tiny_tokenizer, "data"),
+            folder=tmp_path,
+            SLURM_ARRAY_TASK_ID=str(task),
+            SLURM_CPUS_PER_TASK="1",
+        )
+    litebert.merge(tmp_path / "data")
+    assert content(tmp_path / "data") == content(single)
+
+
+@pytest.mark.thorough
+@need("submitit")
+def test_submitit(corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    run_script("submitit_parts.py", corpus, tiny_tokenizer, "data", folder=tmp_path)
+    assert content(tmp_path / "data") == content(single)
+
+
+@pytest.mark.thorough
+@need("datatrove")
+def test_datatrove(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """The set is that of one machine which reads the filtered documents task by task."""
+    lines = []
+    for task in range(4):
+        for file in sorted(corpus.iterdir())[task::4]:
+            rows = file.read_text().splitlines(keepends=True)
+            lines += [row for row in rows if len(json.loads(row)["text"]) >= 20]
+    assert 100 < len(lines) < 200
+    (tmp_path / "all.jsonl").write_text("".join(lines))
+    single = tmp_path / "single"
+    litebert.prepare([str(tmp_path / "all.jsonl")], single, tokenizer=tiny_tokenizer, processes=1)
+    for _ in range(2):  # the second time, all tasks are complete
+        run_script("datatrove_shards.py", corpus, tiny_tokenizer, "data", folder=tmp_path)
+        assert read_shards(tmp_path / "data") == read_shards(single)
+
+
+@pytest.mark.slow
+@need("ray")
+def test_ray_prepares(corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    run_script("ray_parts.py", corpus, tiny_tokenizer, tmp_path / "data", folder=tmp_path)
+    assert content(tmp_path / "data") == content(single)
+
+
+@pytest.mark.slow
+@need("ray")
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_ray_answers(classifier: Path, table: Path, tmp_path: Path, verb: str) -> None:
+    run_script("ray_answers.py", classifier, table, tmp_path / "out", verb, folder=tmp_path)
+    rows = pq.read_table(tmp_path / "out")
+    texts = pq.read_table(table)["text"].to_pylist()
+    assert rows["id"].to_pylist() == list(range(3000))
+    model = litebert.load(classifier)
+    if verb == "embed":
+        vectors = np.stack([np.array(row) for row in rows["vectors"].to_pylist()])
+        assert np.allclose(vectors, model.encode(texts), atol=1e-5)
+    else:
+        check_predictions(rows.to_pydict(), model.predict(texts))
+
+
+def check_predictions(columns: dict[str, list[Any]], records: list[dict[str, Any]]) -> None:
+    """Classes are equal, and probabilities to rounding."""
+    assert columns["prediction"] == [record["prediction"] for record in records]
+    for label in ("ja", "nein", "so"):
+        expected = [record["probabilities"][label] for record in records]
+        assert np.allclose(columns[f"p_{label}"], expected, atol=1e-5)
+
+
+def test_functions_for_spark(classifier: Path, table: Path) -> None:
+    """`predict_batch_udf` calls them with arrays of texts in a Python worker."""
+    recipe = runpy.run_path(str(RECIPES / "spark_answers.py"))
+    texts = pq.read_table(table)["text"].to_pylist()[:50]
+    model, batch = litebert.load(classifier), np.array(texts, object)
+    predictions = recipe["make_predict"](str(classifier))(batch)
+    assert predictions.tolist() == [record["prediction"] for record in model.predict(texts)]
+    vectors = recipe["make_embed"](str(classifier))(batch)
+    assert vectors.dtype == np.float32
+    assert np.array_equal(vectors, model.encode(texts))
