@@ -32,28 +32,28 @@ class BatchFunction:
     Dask or `datasets`.
 
     The batch maps the names of columns to n values each, lists or arrays. The result has the
-    columns of the batch and those of the model, as arrays of n values. `predict` gives
+    columns of the batch, and arrays of n values that the model adds. `predict` adds
     `prediction`, `p_LABEL` for each label and `score`, as the CSV of `litebert predict` has them.
-    `embed` gives `vectors`, float32 (n, D), and `tokenize` gives `ids`, an array of token ids for
+    `embed` adds `vectors`, float32 (n, D), and `tokenize` adds `ids`, an array of token ids for
     each text, without special tokens.
 
     A pickle holds the settings alone. Each process reads the model once, at its first batch, and
-    again after its files have changed. Numbers may differ in the last bits from those of other
-    batches, because other rows are padded together.
+    again after its files have changed. In another batch a row may be padded otherwise, and its
+    numbers may differ in the last bits.
     """
 
     model: str | Path
-    """What `litebert.load` opens; for `tokenize` also what `Tokenizer.load` opens."""
+    """A model that `litebert.load` opens, or for `tokenize` a tokenizer."""
     verb: BatchVerb = "predict"
-    """What is computed."""
+    """The task of the function."""
     columns: Sequence[str] = ("text",)
     """The columns that an input of `predict` consists of, such as question and context. The other
     verbs take one.
     """
     engine: str | None = None
-    """As in `litebert.load`."""
+    """The engine, as `litebert.load` takes it."""
     device: str = "auto"
-    """As in `litebert.load`."""
+    """The device, as `litebert.load` takes it."""
     vector_size: int | None = None
     """The numbers of a vector that are left, the first ones; all by default."""
     state: str = field(init=False, repr=False)
