@@ -11,6 +11,14 @@ of its cache; saving them once more is not asked of it). They take turns, each i
 The clock starts after the imports of both and stops when the ids are on disk; starting worker
 processes counts. Memory is what is resident in the whole process tree, sampled every 20 ms, shared
 pages counted once per process; it needs Linux.
+
+    python benchmarks/prepare.py --made 5000 --folder FOLDER [--peer-made 500] [--cells NAME ...]
+
+Other than that it makes text, in files of JSON Lines, and prepares it by one process, two, four
+parts that are merged, four parts as tasks of Ray, and two processes that are killed at ten random
+instants. All have to write the same bytes, each with less than 1,000 MB (shared pages divided). `datasets.map`
+and datatrove's own tokenizer encode --peer-made megabytes. Each cell works for at most --minutes,
+and the same command continues what is not done. On a busy machine, compare processor seconds.
 """
 
 from __future__ import annotations
@@ -43,6 +51,12 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--files", type=int, help="only the first so many files")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
+    parser.add_argument("--made", type=int, help="megabytes of made text, instead of TEXT")
+    parser.add_argument("--peer-made", type=int, default=500, help="those for the other programs")
+    parser.add_argument("--file-made", type=int, default=50, help="megabytes of a file")
+    parser.add_argument("--folder", type=Path, default=Path("made"), help="for --made; it stays")
+    parser.add_argument("--cells", nargs="+", metavar="NAME", help="all by default")
+    parser.add_argument("--minutes", type=float, default=20, help="the longest time for a cell")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -53,6 +67,8 @@ def main() -> int:
             )
         )
         return 0
+    if arguments.made:
+        return _measure_made(arguments)
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
         text = _text(arguments.text, folder / "text", arguments.files)
@@ -64,6 +80,19 @@ def main() -> int:
 
     write_results(arguments.json, result)
     return int(result["ratio"] < LAW)
+
+
+def _measure_made(arguments: argparse.Namespace) -> int:
+    """Return 0 if all that is done wrote the same bytes, within the memory."""
+    from prepare_cells import WAYS, measure_cells
+
+    sizes = arguments.made, min(arguments.made, arguments.peer_made)
+    names = arguments.cells or list(WAYS)
+    result = measure_cells(arguments.folder, sizes, arguments.file_made, names, arguments.minutes)
+    from results import write as write_results
+
+    write_results(arguments.json, result)
+    return int(not (result["equal"] and result["within_memory"]))
 
 
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
@@ -103,7 +132,7 @@ def _litebert(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
     return time.perf_counter() - start
 
 
-def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
+def prepare_by_datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
     os.environ.update(
         HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(out / "cache"), TOKENIZERS_PARALLELISM="false"
     )
@@ -137,14 +166,17 @@ def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
         return {"sentences": [[next(ids) for _ in sentences] for sentences in by_document]}
 
     files = [str(path) for path in sorted(text.iterdir())]
-    data = datasets.load_dataset("text", data_files=files, sample_by="paragraph", split="train")
+    if files[0].endswith(".jsonl"):
+        data = datasets.load_dataset("json", data_files=files, split="train")
+    else:
+        data = datasets.load_dataset("text", data_files=files, sample_by="paragraph", split="train")
     data.map(
         encode, batched=True, num_proc=processes, remove_columns=["text"]
     )  # writes Arrow files to the cache
     return time.perf_counter() - start
 
 
-SIDES = {"litebert": _litebert, "datasets": _datasets}
+SIDES = {"litebert": _litebert, "datasets": prepare_by_datasets}
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -191,7 +223,7 @@ def _run(command: list[str]) -> tuple[float, int]:
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output)
         while process.poll() is None:
-            peak = max(peak, sum(_resident(pid) for pid in _tree(process.pid)))
+            peak = max(peak, sum(read_resident(pid) for pid in list_tree(process.pid)))
             time.sleep(0.02)
         if process.returncode:
             sys.exit(f"{' '.join(command)} failed")
@@ -199,7 +231,8 @@ def _run(command: list[str]) -> tuple[float, int]:
         return float(output.read().split()[-1]), peak
 
 
-def _tree(process: int) -> Iterator[int]:
+def list_tree(process: int) -> Iterator[int]:
+    """Yield the process and all below it."""
     yield process
     for task in Path(f"/proc/{process}/task").glob(
         "*/children"
@@ -209,10 +242,11 @@ def _tree(process: int) -> Iterator[int]:
         except OSError:  # it ended meanwhile
             continue
         for child in children:
-            yield from _tree(int(child))
+            yield from list_tree(int(child))
 
 
-def _resident(process: int) -> int:
+def read_resident(process: int) -> int:
+    """Return the bytes that are resident, 0 of a process that ended."""
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"
