@@ -254,16 +254,22 @@ def _digest(folder: Path) -> str:
 
 
 def _print_cells(cells: dict[str, Cell]) -> None:
-    print(
-        f"{'':17} {'MB':>7} {'wall s':>8} {'CPU s':>8} {'MB/s':>6} {'MB/CPU s':>9} {'RSS MB':>7} {'PSS MB':>7}"
-    )
+    heads = ("MB", "wall s", "CPU s", "MB/s", "MB/CPU s", "RSS MB", "PSS MB", "sittings", "kills")
+    print(f"{'':17}" + "".join(f"{head:>9}" for head in heads) + "  digest")
     for name, cell in cells.items():
-        state = cell.digest[:8] or "not done"
-        print(
-            f"{name:17} {cell.megabytes:7.0f} {cell.seconds:8.1f} {cell.cpu_seconds:8.1f} "
-            f"{cell.megabytes / cell.seconds:6.2f} {cell.megabytes / cell.cpu_seconds:9.2f} "
-            f"{cell.resident_mb:7.0f} {cell.proportional_mb:7.0f}  {state}, {cell.sittings} sittings, {cell.kills} kills"
+        values = (
+            f"{cell.megabytes:.0f}",
+            f"{cell.seconds:.1f}",
+            f"{cell.cpu_seconds:.1f}",
+            f"{cell.megabytes / cell.seconds:.2f}",
+            f"{cell.megabytes / cell.cpu_seconds:.2f}",
+            f"{cell.resident_mb:.0f}",
+            f"{cell.proportional_mb:.0f}",
+            f"{cell.sittings}",
+            f"{cell.kills}",
         )
+        state = cell.digest[:8] or "not done"
+        print(f"{name:17}" + "".join(f"{value:>9}" for value in values) + f"  {state}")
 
 
 if __name__ == "__main__":
