@@ -176,3 +176,15 @@ def test_functions_for_spark(classifier: Path, table: Path) -> None:
     vectors = recipe["make_embed"](str(classifier))(batch)
     assert vectors.dtype == np.float32
     assert np.array_equal(vectors, model.encode(texts))
+
+
+@pytest.mark.filterwarnings("ignore")  # those of datasets
+def test_a_map_of_datasets(classifier: Path, table: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = pq.read_table(table).slice(0, 300).to_pydict()
+    rows = datasets.Dataset.from_dict(columns).map(
+        litebert.BatchFunction(classifier), batched=True, batch_size=128
+    )
+    assert rows["id"][:] == columns["id"]
+    records = litebert.load(classifier).predict(columns["text"])
+    check_predictions({name: rows[name][:] for name in rows.column_names}, records)
