@@ -82,4 +82,4 @@ class _Maker:
         shifts = self._starts[forms] - (np.cumsum(lengths) - lengths)
         places = np.repeat(shifts.astype(np.int32), lengths)
         places += np.arange(len(places), dtype=np.int32)
-        return self._bytes[places].tobytes()
+        return bytes(self._bytes[places].data)

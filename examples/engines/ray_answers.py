@@ -20,7 +20,7 @@ def main() -> None:
         fn_constructor_args=(model, verb),
         batch_size=1024,
         compute=ray.data.ActorPoolStrategy(size=2),
-        num_cpus=1,  # and num_gpus=1 where there are GPUs
+        num_cpus=0.5,  # reading and writing need a core too; take num_gpus=1 where there are GPUs
     ).write_parquet(out)
 
 
