@@ -374,3 +374,22 @@ def test_the_campaign_of_worth_goes_on_where_it_stopped(tmp_path: Path, shared_d
     failed = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True)
     assert "log.txt says why" in failed.stderr
     assert "nowhere" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.slow
+def test_made_text_is_prepared_to_the_same_bytes_by_every_way(tmp_path: Path) -> None:
+    """The second command has nothing left to do."""
+    out = tmp_path / "made.json"
+    cells = ["one process", "two processes", "four parts", "killed ten times"]
+    sizes = ["--made", "8", "--file-made", "3"]
+    words = [*sizes, "--folder", tmp_path / "made", "--json", out, "--cells", *cells]
+    results = []
+    for _ in range(2):
+        program = [sys.executable, ROOT / "benchmarks" / "prepare.py", *words]
+        subprocess.run(program, check=True)
+        results.append(json.loads(out.read_text())["results"])
+    assert results[0] == results[1]
+    assert results[0]["equal"]
+    assert results[0]["cells"].keys() == set(cells)
+    assert all(cell["proportional_mb"] < 1000 for cell in results[0]["cells"].values())
+    assert results[0]["cells"]["killed ten times"]["kills"] == 10
