@@ -116,6 +116,9 @@ def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> 
         table = ("--input", "table.csv", "--out")
         tuned = ("--task", "table", "--data", "table.csv", "--steps", "1", "--length", "16")
         assert not connections("embed", model, *table, "vectors.npy")
+        assert not connections(
+            "prepare", "table.csv", "--tokenizer", tiny_tokenizer, "--out", "data"
+        )
         assert not connections("finetune", model, *tuned, "--out", "run")
         assert not connections("predict", "run", *table, "answers.csv")
         assert not connections("convert", "run", "--out", "converted", "--to", "hf")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from abuse import forked
+from answer.test_engines import model_folder
 from litebert.errors import DataError, MissingExtraError
 from litebert.parts import Part
 from litebert.remote import reading, stores
@@ -249,3 +250,31 @@ def test_a_source_that_was_replaced_is_noticed(
     store.put("a.txt", text[:-100] + text[-100:].swapcase())
     with refused(DataError, tmp_path / "data", "text"):
         prepare(f"{ROOT}a.txt", tmp_path / "data", tiny_tokenizer)
+
+
+@pytest.mark.thorough
+def test_rows_in_a_store_are_answered(
+    store: Store, tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    rows = b"text,n\n" + b"".join(b"a row of text,%d\n" % number for number in range(50))
+    table = pa.table({"text": ["some text"] * 30, "n": list(range(30))})
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.csv").write_bytes(rows)
+    pq.write_table(table, tmp_path / "rows" / "b.parquet")
+    put_folder(store, tmp_path / "rows", "rows/")
+    words = ("--out", tmp_path / "local.csv", "--keep", "n")
+    assert run("predict", model, "--input", tmp_path / "rows", *words)[0] == 0
+    words = ("--out", tmp_path / "remote.csv", "--keep", "n")
+    assert run("predict", model, "--input", f"{ROOT}rows", *words)[0] == 0
+    expected = (tmp_path / "local.csv").read_text().replace(f"{tmp_path}/", ROOT)
+    assert (tmp_path / "remote.csv").read_text() == expected
+    for source, out in ((f"{ROOT}none.csv", "x.csv"), (f"{ROOT}rows", f"{ROOT}out.csv")):
+        status, _, err = run("predict", model, "--input", source, "--out", out)
+        assert status == 2
+        assert len(err.strip().split("\n")) == 1, err
+    status, _, err = run(
+        "predict", model, "--input", f"{ROOT}rows", "--out", f"{ROOT}out.csv", "--part", "1/2"
+    )
+    assert status == 2
+    assert f"{ROOT}out.csv" in err

@@ -26,6 +26,7 @@ from litebert.errors import ConfigError
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
 from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.remote.reading import is_file
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
@@ -114,7 +115,7 @@ class _Answering:
     ) -> Iterator[Iterator[dict[str, Any]]]:
         """Yield, for each window of rows, the record of each row."""
         # Standard input and pipes may wait for somebody, who waits for the answer before.
-        can_read_ahead = all(Path(file).is_file() for file in self.files)
+        can_read_ahead = all(is_file(file) for file in self.files)
         windows = self.model.predictor.answer_windows(
             rows, ahead=can_read_ahead, notes=self.notes, turns=turns
         )

@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row, Task, TaskFiles
-from litebert.text.files import list_files
+from litebert.remote.names import shorten
+from litebert.remote.reading import is_file, open_file
+from litebert.text.files import is_remote, list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
 from litebert.text.records import SUFFIXES, FileFormat, Notes, RowFile, format_value
 
@@ -64,7 +66,12 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     """
     files = list_files(sources, lambda folder: _list_folder(folder, task))
     for path in files:
-        if path != STANDARD_INPUT and not Path(path).exists():
+        if is_remote(path) and shorten(path) != path:
+            raise ConfigError(
+                f"{shorten(path)} has a password or a signature in it, which answers could repeat; "
+                "fetch the file, or give the credentials in the environment"
+            )
+        if path != STANDARD_INPUT and not is_remote(path) and not Path(path).exists():
             raise DataError(
                 f"{path} does not exist; give the path of a file, a folder or a pattern"
             )
@@ -221,7 +228,7 @@ def _read_head(path: str) -> tuple[bytes, Iterable[bytes] | None]:
     Returns:
         The first bytes, and all bytes of an input that can be read only once.
     """
-    if path != STANDARD_INPUT and Path(path).is_file():
+    if path != STANDARD_INPUT and is_file(path):
         return next(read_blocks(path, Meter()), b"")[:HEAD], None
     data = read_blocks(path, Meter())
     first = next(data, b"")
@@ -238,7 +245,7 @@ def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
     has_form = stream is not TaskFiles.stream_official.__func__  # type: ignore[attr-defined]
     if not has_form or not head_text.lstrip().startswith("{"):
         return False
-    if find_suffix(Path(path)) == task.suffix == ".json":
+    if find_suffix(path) == task.suffix == ".json":
         return True
     row = _parse_object(head_text.lstrip().split("\n")[0])
     return (
@@ -250,7 +257,7 @@ def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
 
 def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]) -> FileFormat:
     """Tell the format of a file, and log it if the suffix does not say it."""
-    form = SUFFIXES.get(find_suffix(Path(path))) if path != STANDARD_INPUT else None
+    form = SUFFIXES.get(find_suffix(path)) if path != STANDARD_INPUT else None
     if form is not None:
         return form
     label = "standard input" if path == STANDARD_INPUT else path
@@ -325,7 +332,7 @@ def _list_columns(file: RowFile, head_text: str) -> list[str]:
     """List the columns that the beginning of a file names; none if it names none."""
     rows = [line.removesuffix("\r") for line in head_text.split("\n") if line.strip()]
     if file.form == "parquet":
-        return _list_parquet_columns(Path(file.path))
+        return _list_parquet_columns(file.path)
     if not rows or file.form in ("text", "conll"):
         return []
     if file.form == "jsonl":
@@ -334,12 +341,13 @@ def _list_columns(file: RowFile, head_text: str) -> list[str]:
     return [cell.strip() for cell in cells] if file.header else [str(i) for i in range(len(cells))]
 
 
-def _list_parquet_columns(path: Path) -> list[str]:
+def _list_parquet_columns(path: str) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_schema(path).names)
+        with open_file(path) as file:
+            return list(pq.read_schema(file).names)
     except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
         return []
 

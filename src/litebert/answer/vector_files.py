@@ -43,6 +43,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.remote.reading import is_file
 from litebert.storage import (
     atomic_text,
     atomic_write,
@@ -142,7 +143,7 @@ class _Encoding:
 
     def encode(self, rows: Iterator[Row[str]], turns: Turns = EVERY) -> Iterator[Block]:
         """Yield the vectors of each chunk of rows with their cells."""
-        is_ahead = all(Path(file).is_file() for file in self.files)
+        is_ahead = all(is_file(file) for file in self.files)
         chunks = self.encoder.encode_rows(rows, ahead=is_ahead, coverage=self.coverage, turns=turns)
         return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
 

@@ -66,8 +66,8 @@ class Text(TextOptions):
     sources: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")
     ] = ("python-docs",)
-    """Files, folders, quoted patterns, - for standard input, hf:NAME, or python-docs for the
-    built-in corpus.
+    """Files, folders, quoted patterns, URLs (s3://...), - for standard input, hf:NAME, or
+    python-docs for the built-in corpus.
     """
 
 
@@ -76,7 +76,7 @@ class PrepareArguments(Text):
     """Turn text into token shards, in constant memory; the same command again continues."""
 
     out: Path = Path("data")
-    """Folder to write."""
+    """Folder or URL to write."""
     tokenizer: str = "tokenizer"
     """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer."""
     language: str = "en"

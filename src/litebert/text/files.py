@@ -124,6 +124,15 @@ def list_files(
     """
     files: list[str] = []
     for source in map(str, sources):
+        if is_remote(source):
+            entries, is_folder = list_source(source)
+            names = [entry.url for entry in entries]
+            if is_folder:
+                names = [name for name in names if find_suffix(name) in SUFFIXES]
+            if not names:
+                raise DataError(f"{shorten(source)} holds no file that can be read; name the files")
+            files += names
+            continue
         # A file whose name looks like a pattern is that file.
         is_pattern = glob.has_magic(source) and not Path(source).exists()
         matches = sorted(glob.glob(source, recursive=True)) if is_pattern else [source]
