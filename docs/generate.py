@@ -1,9 +1,9 @@
 """Writes docs/reference.md from the code: the recipes, every field of the space, every option of
 every verb.
 
-What a field means is written once, below the field. The tables of docs/reports/projection.md
-and docs/reference/features.md are made here too, and the notebooks of docs/tutorials. `--check`
-writes nothing and fails where a page is stale.
+What a field means is written once, below the field. The tables of docs/reports/projection.md,
+docs/reference/features.md and docs/reference/filters.md are made here too, and the notebooks of
+docs/tutorials. `--check` writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
+from litebert.text.filters import LINE_RULES, RULES
 from notebooks import TUTORIALS, write_notebook
 from overview import ROOT, format_citation, format_overview
 from projection import Cluster, project_step
 from python_page import format_python_page
 
-PAGE, PROJECTION, FEATURES_PAGE = (
+PAGE, PROJECTION, FEATURES_PAGE, FILTERS_PAGE = (
     Path(__file__).parent / name
-    for name in ("reference.md", "reports/projection.md", "reference/features.md")
+    for name in (
+        "reference.md",
+        "reports/projection.md",
+        "reference/features.md",
+        "reference/filters.md",
+    )
 )
 TYPES = {
     "int": "whole number",
@@ -48,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
     projection = _replace_tables(PROJECTION, _projection(), _supply())
     features = _replace_tables(FEATURES_PAGE, _features())
+    filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
     notebooks = [
         (page.with_suffix(".ipynb"), write_notebook(page.read_text(encoding="utf-8")))
@@ -57,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         (PAGE, reference),
         (PROJECTION, projection),
         (FEATURES_PAGE, features),
+        (FILTERS_PAGE, filters),
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
         (ROOT / "CITATION.cff", format_citation()),
@@ -270,6 +278,13 @@ def _features() -> Iterator[str]:
         for feature in FEATURES
     ]
     yield from _table("feature | fields | PyTorch | packed | ONNX | transformers", rows)
+
+
+def _filters(name: str) -> Iterator[str]:
+    """The rules of a filter; those of lines come last."""
+    rules = [(f"`{name}-{rule}`", text) for rule, text in RULES[name].items()]
+    rules += [(f"`{name}-{rule}`", text) for rule, text in LINE_RULES.get(name, {}).items()]
+    yield from _table(f"rule of {name} | it drops documents, or lines, with", rules)
 
 
 def _projection() -> Iterator[str]:

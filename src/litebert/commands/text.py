@@ -87,6 +87,8 @@ class PrepareArguments(Text):
     """Number of processes that encode; 0 for one per core."""
     near_duplicates: float = 0.0
     """Drop documents that resemble an earlier one at least so much, such as 0.8; 0 keeps them."""
+    filters: tuple[Literal["gopher", "c4", "fineweb"], ...] = ()
+    """Drop documents by the published rules of these corpora; the table shows what each drops."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
     json: Json = False
@@ -106,7 +108,7 @@ def prepare(words: list[str]) -> int:
     if arguments.part is not None:
         return _prepare_part(arguments, arguments.part, options)
     from litebert.data.prepare import prepare as run
-    from litebert.data.summary import list_rows
+    from litebert.data.summary import DROPPED, list_rows
     from litebert.text.tally import format_count
 
     shards = run(**options)
@@ -120,6 +122,7 @@ def prepare(words: list[str]) -> int:
             "read": read,
             "unigram_entropy": shards.unigram_entropy,
             "summary": shards.index["summary"],
+            **{name: shards.index[name] for name in DROPPED if name in shards.index},
         }
         print_json({**counts, **summary})
     else:

@@ -45,8 +45,8 @@ class Corpus(Protocol[T]):
         """Duplicates that were dropped before."""
 
     @property
-    def near_duplicates(self) -> dict[str, Any] | None:
-        """Counts and examples of near-duplicates that were dropped; None where none were sought."""
+    def dropped(self) -> Mapping[str, Any]:
+        """Counts and examples of what else was dropped, by the name of the setting."""
 
     def read(self) -> Iterator[Hashed[T]]:
         """Yield the documents in order."""
@@ -213,7 +213,7 @@ def _describe_content(
             "duplicates": dealer.duplicates + corpus.duplicates,
             "empty": dealer.distinct - sum(info.documents for info in shards),
         },
-        **({} if corpus.near_duplicates is None else {"near_duplicates": corpus.near_duplicates}),
+        **corpus.dropped,
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
         "summary": summarize(corpus.tally, shards, dealer.words, unknown, counts.pairs),

@@ -27,6 +27,8 @@ class Texts:
     """Bytes."""
     words: npt.NDArray[np.int32]
     """Words, counted by `count_words`."""
+    notes: tuple[str, ...] | None = None
+    """Notes of the filters, "" for none (filtering.py); None without filters."""
 
 
 @dataclass(frozen=True)
@@ -88,27 +90,35 @@ def encode_with_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str)
 
     Documents without ids stay, as documents without sentences.
     """
+    return replace(_encode_every(texts, tokenizer, language), texts=describe_texts(texts))
+
+
+def describe_texts(texts: Sequence[str]) -> Texts:
+    """Return the facts of texts."""
     datas = [text.encode() for text in texts]
     sizes = np.array([len(data) for data in datas], np.int32)
     digests = np.frombuffer(b"".join(map(hash_text, datas)), np.uint8).reshape(-1, 16)
     buffer = np.frombuffer(b"\n".join([*datas, b""]), np.uint8)
     words = count_words(buffer, np.cumsum(sizes + 1, dtype=np.int64) - sizes - 1)
-    return replace(_encode_every(texts, tokenizer, language), texts=Texts(digests, sizes, words))
+    return Texts(digests, sizes, words)
 
 
 def _encode_every(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    sentences: list[str] = []
-    counts = np.empty(len(texts), np.int32)
-    for i, text in enumerate(texts):
-        document_sentences = split_sentences(text, language)
-        counts[i] = len(document_sentences)
-        sentences += document_sentences
+    return encode_sentences([split_sentences(text, language) for text in texts], tokenizer)
+
+
+def encode_sentences(
+    documents: Sequence[Sequence[str]], tokenizer: Tokenizer, texts: Texts | None = None
+) -> Encoded:
+    """Return the ids of the sentences of documents, and `texts`. Every document stays."""
+    sentences = [sentence for document in documents for sentence in document]
+    counts = np.array([len(document) for document in documents], np.int32)
     ids, lengths = tokenizer.encode_flat(sentences)
     is_full = lengths > 0
     if not is_full.all():
-        document = np.repeat(np.arange(len(texts)), counts)
-        counts = np.bincount(document[is_full], minlength=len(texts)).astype(np.int32)
+        document = np.repeat(np.arange(len(documents)), counts)
+        counts = np.bincount(document[is_full], minlength=len(documents)).astype(np.int32)
         lengths = lengths[is_full]
     return Encoded(
-        ids.astype(choose_id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts
+        ids.astype(choose_id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts, texts
     )

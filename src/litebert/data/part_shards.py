@@ -28,6 +28,7 @@ from litebert.data import shards as disk
 from litebert.data.building import finish_set
 from litebert.data.dealing import DocumentHashes, Hashed, Key
 from litebert.data.encoding import Encoded
+from litebert.data.filtering import FilterCounts, is_dropped_by
 from litebert.data.near_duplicates import find_near_duplicates, write_signatures
 from litebert.data.shards import Block, ShardInfo, Shards
 from litebert.errors import DataError
@@ -58,6 +59,8 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
                 shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
 
     corpus = _PartsCorpus(parts)
+    if filters := header["settings"].get("filters"):
+        corpus.count_filtered(filters)
     if similarity := header["settings"].get("near_duplicates", 0.0):
         with task("comparing documents"):
             corpus.drop_near_duplicates(similarity)
@@ -70,8 +73,8 @@ class _PartsCorpus:
     def __init__(self, parts: Sequence[FinishedPart]) -> None:
         self._parts = parts
         self.duplicates = 0
-        self.near_duplicates: dict[str, Any] | None = None
-        self._dropped: npt.NDArray[np.bool_] | None = None
+        self.dropped: dict[str, Any] = {}
+        self._is_dropped: npt.NDArray[np.bool_] | None = None
         self.tally = Tally()
         for number, part in enumerate(parts):
             try:
@@ -84,13 +87,27 @@ class _PartsCorpus:
                 tally.skipped.clear()
             self.tally.add(tally)
 
+    def count_filtered(self, filters: Sequence[str]) -> None:
+        """Count what the filters dropped from distinct documents, and leave these out."""
+        counts, is_dropped = FilterCounts(filters), bytearray()
+        seen = DocumentHashes(), DocumentHashes()
+        for document, note in self._read_rows():
+            is_dropped.append(is_dropped_by(note))
+            if note and seen[is_dropped[-1]].is_new(document.digest):
+                assert isinstance(document.data, int)
+                counts.add(note, document.digest, document.data)
+            elif is_dropped[-1]:
+                self.duplicates += 1
+        self._is_dropped = np.frombuffer(is_dropped, bool)
+        self.dropped["filters"] = counts.to_json()
+
     def drop_near_duplicates(self, similarity: float) -> None:
         """Leave out documents that resemble an earlier one, and note how many."""
         seen, is_copy, is_compared = DocumentHashes(), bytearray(), bytearray()
-        for document in self.read():
+        for document, note in self._read_rows():
             block, row = document.content
             is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
-            is_copy.append(not seen.is_new(document.digest))
+            is_copy.append(not is_dropped_by(note) and not seen.is_new(document.digest))
             is_compared.append(not is_empty and not is_copy[-1])
         parent = self._parts[0].folder.parent
         for leftover in parent.glob(f"{storage.UNFINISHED}signatures*"):  # of a killed process
@@ -104,10 +121,13 @@ class _PartsCorpus:
             )
         # A copy goes with its first document, which may be dropped itself.
         copies = np.frombuffer(is_copy, bool)
-        self._dropped = result.dropped | copies
+        filtered = self._is_dropped
+        self._is_dropped = result.dropped | copies
+        if filtered is not None:
+            self._is_dropped |= filtered
         self.duplicates += int(copies.sum())
         excerpts = self._read_excerpts({i for example in result.examples for i in example[:2]})
-        self.near_duplicates = {
+        self.dropped["near_duplicates"] = {
             "similarity": similarity,
             "documents": int(result.dropped.sum()),
             "examples": [
@@ -143,17 +163,20 @@ class _PartsCorpus:
                     yield block
 
     def read(self) -> Iterator[Hashed[Row]]:
-        """Yield the documents in order."""
-        number = 0
+        """Yield the documents in order, without those that are dropped."""
+        for number, (document, _) in enumerate(self._read_rows()):
+            if self._is_dropped is None or not self._is_dropped[number]:
+                yield document
+
+    def _read_rows(self) -> Iterator[tuple[Hashed[Row], str]]:
+        """Yield every document, with the note of the filters."""
         for block in self._read_blocks():
             assert block.texts is not None
-            digests = block.texts.digests.tobytes()
+            digests, notes = block.texts.digests.tobytes(), block.texts.notes
             sizes, words = block.texts.sizes.tolist(), block.texts.words.tolist()
             for row, (size, count) in enumerate(zip(sizes, words, strict=True)):
-                if self._dropped is None or not self._dropped[number]:
-                    digest = digests[16 * row : 16 * row + 16]
-                    yield Hashed((block, row), size, digest, count)
-                number += 1
+                digest = digests[16 * row : 16 * row + 16]
+                yield Hashed((block, row), size, digest, count), notes[row] if notes else ""
 
     def encode(
         self, chunks: Iterable[tuple[Key, list[Row]]], tokenizer: Path
@@ -178,6 +201,8 @@ def _make_damage_error(part: FinishedPart) -> DataError:
 
 def _gather(rows: Sequence[Row]) -> Encoded:
     """Return rows as one chunk, without the documents that have no tokens."""
+    if not rows:  # the last chunk of a shard, where the chunk before ended with the last document
+        return Encoded(np.zeros(0, np.uint16), np.zeros(0, np.int32), np.zeros(0, np.int32))
     pieces: list[tuple[Any, Any, Any]] = []
     for _, group in groupby(rows, key=lambda row: id(row[0])):
         members = list(group)

@@ -10,6 +10,7 @@ from typing import Any
 from litebert.data.building import reporting_writes, write_shards
 from litebert.data.dealing import Dealer, make_other_text_error
 from litebert.data.encoding import encode_with_texts
+from litebert.data.filtering import FilteredEncoding
 from litebert.data.journal import Journal
 from litebert.data.settings import ShardSettings
 from litebert.data.shards import ShardInfo
@@ -42,7 +43,10 @@ def write_part(
     header = settings.make_header(tokenizer)
     recorded = {name: value for name, value in header["settings"].items() if name != "files"}
     identity = make_identity("prepare", recorded, tokenizer.fingerprint, settings.list_files())
-    corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode_with_texts)
+    encode = (
+        FilteredEncoding(tuple(settings.filters)).encode if settings.filters else encode_with_texts
+    )
+    corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode)
     with lock_part(out, part, identity) as target, reporting_writes(target.folder):
         if is_finished(target.folder):
             _check_part(target.folder, header, corpus)

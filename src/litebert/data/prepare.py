@@ -60,6 +60,7 @@ def prepare(
         shard_bytes: bytes of text per shard; memory grows with it.
         near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
             similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
+        filters: drop documents by published rules: `c4`, `gopher`, `fineweb` (text/filters.py).
 
     Raises:
         DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.

@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from litebert.errors import DataError
+from litebert.errors import DataError, nearest
 from litebert.registry import SOURCES
 from litebert.remote.names import shorten
 from litebert.remote.reading import describe
 from litebert.text.files import expand, is_remote
+from litebert.text.filters import FILTERS
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
 from litebert.text.sources import DocumentSplit, Markup, Reading
@@ -47,6 +48,7 @@ class ShardSettings:
     heldout: float = 0.01
     shard_bytes: int = 32 << 20
     near_duplicates: float = 0.0
+    filters: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
@@ -61,13 +63,16 @@ class ShardSettings:
                 f"near_duplicates is {self.near_duplicates}; give the smallest similarity of "
                 "documents to drop, from 0.5 to 1, or 0 for none"
             )
+        for name in self.filters:
+            if name not in FILTERS:
+                raise DataError(f"there is no filter '{name}'; {nearest(name, FILTERS)}")
         check_language(self.language)
         self.make_reading()
 
     @property
     def needs_parts(self) -> bool:
-        """True where documents are dropped after the encoding, so that a part holds them first."""
-        return bool(self.near_duplicates)
+        """True where documents are dropped in a part, or compared when it is merged."""
+        return bool(self.near_duplicates or self.filters)
 
     def make_reading(self) -> Reading:
         """Make a reading of the sources, which counts what it reads."""
@@ -86,7 +91,7 @@ class ShardSettings:
 
     def make_header(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """Return the settings and the tokenizer, which decide the content of a folder."""
-        settings = {
+        settings: dict[str, Any] = {
             "sources": [shorten(source) for source in self.sources],
             "files": _digest_files(self.list_files()),
             "text_field": self.text_column,
@@ -102,6 +107,8 @@ class ShardSettings:
         # A later setting is left out where it is off, so that older folders stay the same.
         if self.near_duplicates:
             settings["near_duplicates"] = self.near_duplicates
+        if self.filters:
+            settings["filters"] = [name for name in FILTERS if name in self.filters]
         return {
             "settings": settings,
             "tokenizer": {

@@ -52,6 +52,8 @@ Ids = npt.NDArray[Any]
 Offsets = npt.NDArray[np.int64]
 _TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.int32())]
 """The further columns of a file of a part: facts of the text of each document."""
+_NOTE_FIELDS = [("note", pa.string())]
+"""And what the filters dropped of it, where there are filters."""
 
 
 SPLITS = ("train", "heldout")
@@ -117,6 +119,8 @@ def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
     fields = [("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))]
     if any(chunk.texts for chunk in chunks):
         fields += _TEXT_FIELDS
+    if any(chunk.texts and chunk.texts.notes is not None for chunk in chunks):
+        fields += _NOTE_FIELDS
     schema = pa.schema(fields)
     with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
         waiting: list[Encoded] = []
@@ -145,6 +149,8 @@ def _make_record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> An
         pa.array(np.concatenate([text.sizes for text in texts])),
         pa.array(np.concatenate([text.words for text in texts])),
     ]
+    if len(schema.names) > 1 + len(columns):
+        columns.append(pa.array([note for text in texts for note in text.notes or ()], pa.string()))
     return pa.record_batch([outer, *columns], schema=schema)
 
 
@@ -194,8 +200,9 @@ def read_blocks(path: Path) -> list[Block]:
             f"{path} is not a readable Arrow file ({reason}); prepare the data again"
         ) from error
     types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
+    names = ["sentences", *dict(_TEXT_FIELDS), *dict(_NOTE_FIELDS)]
     if (
-        schema.names not in (["sentences"], ["sentences", *dict(_TEXT_FIELDS)])
+        schema.names not in (names[:1], names[: 1 + len(_TEXT_FIELDS)], names)
         or schema.types[0] not in types
     ):
         raise DataError(
@@ -221,7 +228,8 @@ def _read_texts(batch: Any) -> Texts | None:
         return None
     digests, sizes, words = (batch.column(name) for name, _ in _TEXT_FIELDS)
     data = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, 16)
-    return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy())
+    notes = tuple(batch.column("note").to_pylist()) if "note" in batch.schema.names else None
+    return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy(), notes)
 
 
 class _ShardBlocks(Sequence[Block]):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litebert.data.shards import ShardInfo
+from litebert.text.filters import describe_rule
 from litebert.text.tally import Tally, format_count, format_counts
 from litebert.tokenizer.coverage import describe_poor_coverage
 
@@ -21,6 +22,8 @@ log = logging.getLogger("litebert")
 
 MASKED = 0.15
 """Share of tokens that evaluation masks."""
+DROPPED = ("filters", "near_duplicates")
+"""Entries of the index on what was dropped, where it was asked for."""
 
 
 def summarize(
@@ -70,6 +73,28 @@ def warn(index: Mapping[str, Any]) -> None:
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
+def _list_filters(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows about the rules that dropped something, with examples."""
+    filters, rows = index.get("filters"), []
+    if filters is None:
+        return []
+    dropped = sum(count["documents"] for count in filters.values() if "words" in count)
+    read = max(1, index["summary"]["documents"])
+    rows.append(("dropped by filters", f"{dropped:,} ({dropped / read:.1%})"))
+    for name, count in filters.items():
+        if not count["documents"]:
+            continue
+        if "words" in count:
+            share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
+            rows.append((f"  {name}", f"{share}: {describe_rule(name)}"))
+        else:
+            lines = format_count(count["lines"], "line")
+            where = format_count(count["documents"], "document")
+            rows.append((f"  {name}", f"{lines} of {where}: {describe_rule(name)}"))
+        rows += [("", f'"{example}"') for example in count["examples"]]
+    return rows
+
+
 def _list_near_duplicates(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows about near-duplicates, with examples; none where none were looked for."""
     near = index.get("near_duplicates")
@@ -98,6 +123,7 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("long documents cut", format_count(summary["cuts"], "time")),
         ("characters replaced", f"{summary['replaced_characters']:,}"),
         ("exact duplicates dropped", f"{counts['duplicates']:,}"),
+        *_list_filters(index),
         *_list_near_duplicates(index),
         ("documents without a token", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from litebert import storage
 from litebert.data import shards as disk
@@ -35,7 +36,7 @@ class TextCorpus:
     part: Part | None = None
     encode_chunk: Encode = encode
     duplicates: int = 0
-    near_duplicates: None = None
+    dropped: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tally(self) -> Tally:

@@ -1,0 +1,137 @@
+"""Documents filtered before they are encoded, and the counts of what the filters dropped.
+
+A part keeps a row for each document, so that a copy of it in another part counts as a duplicate. A
+dropped document has no tokens. Its row has a note in JSON: the rule, and for a few documents an
+example. A document that stays may have a note too, on the lines that a filter removed.
+
+The examples of a rule are the documents with the smallest hashes. So they do not depend on how the
+documents were divided.
+
+The module loads neither torch nor Arrow, for worker processes import it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from litebert.data.encoding import Encoded, describe_texts, encode_sentences
+from litebert.text.filters import FEWEST_SENTENCES, LINE_RULES, RULES, Verdict, apply_filters
+from litebert.text.sentences import split_sentences
+from litebert.tokenizer import Tokenizer
+
+EXAMPLES = 3
+"""Examples of each rule."""
+EXCERPT = 80
+"""Characters of an example."""
+
+
+@dataclass(frozen=True)
+class FilteredEncoding:
+    """Filters documents and encodes those that stay; `encode` goes to other processes."""
+
+    filters: tuple[str, ...]
+
+    def encode(self, texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
+        """Return the ids of documents with facts of their texts. Dropped ones have no sentences."""
+        verdicts = apply_filters(texts, self.filters, language)
+        sentences = [split_sentences(verdict.text, language) for verdict in verdicts]
+        if "c4" in self.filters:
+            for number, verdict in enumerate(verdicts):
+                if not verdict.rule and len(sentences[number]) < FEWEST_SENTENCES:
+                    verdict.rule = "c4-sentences"
+                    sentences[number] = []
+        finals = [
+            text if verdict.rule else verdict.text
+            for text, verdict in zip(texts, verdicts, strict=True)
+        ]
+        facts = describe_texts(finals)
+        digests = [bytes(digest) for digest in facts.digests]
+        notes = tuple(_write_notes(finals, verdicts, digests))
+        return encode_sentences(sentences, tokenizer, replace(facts, notes=notes))
+
+
+def _write_notes(
+    texts: Sequence[str], verdicts: Sequence[Verdict], digests: Sequence[bytes]
+) -> Iterator[str]:
+    """Yield the note of each document, "" for none."""
+    members: dict[str, list[int]] = {}
+    for number, verdict in enumerate(verdicts):
+        for rule in (verdict.rule,) if verdict.rule else verdict.lines:
+            members.setdefault(rule, []).append(number)
+    shown = {
+        (rule, number)
+        for rule, numbers in members.items()
+        for number in heapq.nsmallest(EXAMPLES, numbers, key=digests.__getitem__)
+    }
+    for number, verdict in enumerate(verdicts):
+        lines = {verdict.rule: [texts[number]]} if verdict.rule else verdict.lines
+        entries = [
+            (rule, len(some), _shorten(some[0]) if (rule, number) in shown else "")
+            for rule, some in lines.items()
+        ]
+        yield json.dumps(entries, ensure_ascii=False) if entries else ""
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text[: 2 * EXCERPT].split())
+    return line if len(line) <= EXCERPT else f"{line[:EXCERPT]}…"
+
+
+# ----------------------------------------------------------------------------------------- counting
+
+
+def is_dropped_by(note: str) -> bool:
+    """Return whether the note of a document says that a filter dropped it."""
+    return bool(note) and not _is_line_rule(json.loads(note)[0][0])
+
+
+def _is_line_rule(rule: str) -> bool:
+    name, _, rest = rule.partition("-")
+    return rest in LINE_RULES.get(name, {}) and rest not in RULES[name]
+
+
+@dataclass
+class _Count:
+    documents: int = 0
+    words: int = 0
+    lines: int = 0
+    examples: list[tuple[bytes, str]] = field(default_factory=list)
+
+
+class FilterCounts:
+    """Counts and examples of what filters dropped from distinct documents."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self._counts = {
+            f"{name}-{rule}": _Count()
+            for name in RULES
+            if name in filters
+            for rule in (*RULES[name], *LINE_RULES.get(name, {}))
+        }
+
+    def add(self, note: str, digest: bytes, words: int) -> None:
+        """Count a document by its note."""
+        for rule, lines, example in json.loads(note):
+            count = self._counts[rule]
+            count.documents += 1
+            if _is_line_rule(rule):
+                count.lines += lines
+            else:
+                count.words += words
+            if example:
+                count.examples = sorted([*count.examples, (digest, example)])[:EXAMPLES]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts of every rule, by its name, for the index."""
+        return {
+            rule: {
+                "documents": count.documents,
+                **({"lines": count.lines} if _is_line_rule(rule) else {"words": count.words}),
+                "examples": [example for _, example in count.examples],
+            }
+            for rule, count in self._counts.items()
+        }

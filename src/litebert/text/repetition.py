@@ -1,0 +1,161 @@
+"""Repetition within documents: lines and n-grams of words that occur again (Rae 2021, table A1).
+
+Many documents are measured at once, end to end in one array, because most are short. Words and
+lines are known by hashes of 64 bits, in which the number of the document is mixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+TOP_NGRAMS = {2: 0.20, 3: 0.18, 4: 0.16}
+"""Largest share of the characters in the most frequent n-gram of words, by n."""
+DUPLICATE_NGRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
+"""Largest share of the characters in n-grams that occurred before, by n."""
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(32)
+_CELL = np.uint64(44)
+"""Bits of a hash that do not choose its cell, of about a million."""
+
+
+class SpanHasher:
+    """Hashes stretches of code points by polynomials modulo 2^64 (Karp and Rabin 1987)."""
+
+    def __init__(self, codes: npt.NDArray[np.uint32]) -> None:
+        powers, self._inverses = _make_powers(len(codes))
+        self._sums = np.zeros(len(codes) + 1, np.uint64)
+        np.cumsum((codes + np.uint32(1)) * powers, out=self._sums[1:])
+
+    def hash(self, starts: Ints, ends: Ints, documents: Ints) -> Hashes:
+        """Hash stretches, each with the number of its document, (stretches,)."""
+        hashes = (self._sums[ends] - self._sums[starts]) * self._inverses[starts]
+        return _scramble(hashes + _scramble(documents.astype(np.uint64) + np.uint64(1)))
+
+
+_powers: tuple[Hashes, Hashes] = np.ones(1, np.uint64), np.ones(1, np.uint64)
+
+
+def _make_powers(count: int) -> tuple[Hashes, Hashes]:
+    """Return powers of a base modulo 2^64, and of its inverse, (count,) each."""
+    global _powers
+    if len(_powers[0]) < count:
+        size = 1 << count.bit_length()
+        base = 0xD6E8FEB86659FD93
+        tables = []
+        for number in (base, pow(base, -1, 1 << 64)):
+            table = np.full(size, number, np.uint64)
+            table[0] = 1
+            tables.append(np.cumprod(table, dtype=np.uint64))
+        _powers = tables[0], tables[1]
+    return _powers[0][:count], _powers[1][:count]
+
+
+def _scramble(numbers: Hashes) -> Hashes:
+    """Mix the bits of numbers."""
+    values: Hashes = numbers * _ODD
+    values ^= values >> _SHIFT
+    values *= _ODD
+    values ^= values >> _SHIFT
+    return values
+
+
+def find_repeated(keys: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Find the keys that occur more than once.
+
+    Returns:
+        Their positions, in order, and which of these are no first occurrence.
+    """
+    cells = (keys >> _CELL).astype(np.int64)
+    # Most keys are alone in their cell, and need no sorting.
+    shared = np.flatnonzero(np.bincount(cells)[cells] > 1) if len(keys) else np.zeros(0, np.int64)
+    order = np.argsort(keys[shared], kind="stable")
+    ranked = keys[shared][order]
+    is_later = np.zeros(len(ranked), bool)
+    is_later[1:] = ranked[1:] == ranked[:-1]
+    is_member = is_later.copy()
+    is_member[:-1] |= is_later[1:]
+    later = np.zeros(len(ranked), bool)
+    later[order] = is_later
+    member = np.zeros(len(ranked), bool)
+    member[order] = is_member
+    return shared[member], later[member]
+
+
+def sum_by_document(values: npt.NDArray[Any], bounds: Ints) -> Ints:
+    """Add up values between consecutive bounds, (documents,)."""
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
+    between: Ints = sums[bounds[1:]] - sums[bounds[:-1]]
+    return between
+
+
+def measure_ngrams(
+    texts: Sequence[str], hashes: Hashes, lengths: Ints, bounds: Ints
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Find the documents that have too large a share of repeated n-grams.
+
+    Args:
+        hashes: of the words of all documents, end to end (words,), each with its document.
+        lengths: characters of the words, (words,).
+        bounds: where the words of each document begin, and the end, (documents + 1,).
+
+    Returns:
+        Which documents (documents,) break each rule.
+    """
+    characters = np.array([len(text) for text in texts], np.int64)
+    rules: dict[str, npt.NDArray[np.bool_]] = {}
+    grams, sizes = hashes, lengths
+    document = np.repeat(np.arange(len(texts)), np.diff(bounds))
+    for n in range(2, min(DUPLICATE_NGRAMS) + 1):
+        if len(hashes) < n:
+            return rules
+        count = len(hashes) - n + 1
+        grams = _scramble(grams[:count] + (hashes[n - 1 :] ^ _ODD))
+        sizes = sizes[:count] + lengths[n - 1 :] + 1
+        if n in TOP_NGRAMS:
+            rules[f"top-{n}-gram"] = _find_frequent(
+                texts, characters, n, grams, sizes, document[:count]
+            )
+    positions = np.flatnonzero(document[:count] == document[n - 1 :])
+    keys = grams[positions]
+    for n, most in DUPLICATE_NGRAMS.items():
+        members, is_later = find_repeated(keys)
+        positions = positions[members]
+        covered = np.zeros(len(hashes) + 1, np.int64)
+        np.add.at(covered, positions[is_later], 1)
+        np.add.at(covered, positions[is_later] + n, -1)
+        repeated = np.where(np.cumsum(covered[:-1]) > 0, lengths, 0)
+        rules[f"duplicate-{n}-grams"] = sum_by_document(repeated, bounds) > most * characters
+        # A repeated run of n + 1 words begins with a repeated run of n.
+        inside = (positions + n < len(hashes)) & (
+            document[positions] == document[np.minimum(positions + n, len(hashes) - 1)]
+        )
+        keys, positions = keys[members][inside], positions[inside]
+        keys = _scramble(keys + (hashes[positions + n] ^ _ODD))
+    return rules
+
+
+def _find_frequent(
+    texts: Sequence[str], characters: Ints, n: int, grams: Hashes, sizes: Ints, document: Ints
+) -> npt.NDArray[np.bool_]:
+    """Find the documents whose most frequent n-gram is too large a share of their characters."""
+    most = TOP_NGRAMS[n] * characters
+    cells = (grams >> _CELL).astype(np.int64)
+    # Different n-grams may share a cell, so these totals are never too small.
+    totals = np.bincount(cells, sizes)[cells]
+    is_frequent = np.zeros(len(texts), bool)
+    for number in np.unique(document[totals > most[document]]).tolist():
+        words = texts[number].split()
+        ngrams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
+        if ngrams:
+            gram, count = ngrams.most_common(1)[0]
+            is_frequent[number] = count * len(" ".join(gram)) > most[number]
+    return is_frequent

@@ -1,0 +1,154 @@
+"""`prepare --filters`: what is dropped is counted and shown, whoever does the work and however."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import litebert
+from litebert.cli import main
+from litebert.data import dealing
+from litebert.data import shards as disk
+from litebert.data.prepare import prepare, prepare_part
+from litebert.data.shards import Shards
+from litebert.errors import DataError
+from toys.prepare import SHARD_BYTES, Interrupted, content
+from toys.refusals import refused
+
+FILTERS = ("fineweb", "c4", "gopher")
+SETTINGS: dict[str, Any] = {"heldout": 0.1, "shard_bytes": SHARD_BYTES, "filters": FILTERS}
+
+
+@pytest.fixture(scope="module")
+def corpus(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pages, some of which break a rule, in three files with duplicates within and across."""
+    words, draw = sorted(set(tiny_corpus.read_text().lower().replace(".", "").split())), Random(0)
+    pages = []
+    for number in range(60):
+        lines = [f"The {' '.join(draw.sample(words, 20))} of the word to end." for _ in range(9)]
+        if number % 6 == 1:
+            lines = [line[:20] for line in lines]
+        if number % 6 == 2:
+            lines = [f"- {line}" for line in lines]
+        if number % 6 == 3:
+            lines = [*lines, "Home | About us", "We use cookies on this page."]
+        if number % 6 == 4:
+            lines = [*lines, "if (a) { return b; }"]
+        pages.append("\n".join(lines))
+    folder = tmp_path_factory.mktemp("pages") / "text"
+    folder.mkdir()
+    for name, some in {"a": pages[:30], "b": pages[10:50], "c": [*pages[40:], *pages[:9]]}.items():
+        (folder / f"{name}.txt").write_text("\n\n".join(some))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process writes."""
+    out = tmp_path_factory.mktemp("single") / "data"
+    prepare([str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
+    return out
+
+
+def test_rules_are_counted_and_shown(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["prepare", str(corpus), "--tokenizer", str(tiny_tokenizer), "--processes", "1"]
+    words += ["--out", str(tmp_path / "data"), "--filters", "gopher", "c4"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "dropped by filters" in out
+    assert "if (a) { return b; }" not in out, "an example is the beginning of a document"
+    index = json.loads((tmp_path / "data" / "index.json").read_text())
+    counts = index["filters"]
+    assert counts["gopher-bullets"]["documents"] == 10
+    assert counts["c4-curly-bracket"]["documents"] == 10
+    assert counts["c4-line-ends"]["lines"] == counts["c4-policies"]["lines"] == 10
+    assert set(counts["c4-policies"]["examples"]) == {"We use cookies on this page."}
+    assert all(example[0] == "-" for example in counts["gopher-bullets"]["examples"])
+    assert len(counts["gopher-bullets"]["examples"]) == 3
+    dropped = sum(count["documents"] for count in counts.values() if "words" in count)
+    assert dropped + index["documents"]["kept"] == 60
+    assert index["documents"]["duplicates"] == 39
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["filters"] == counts
+    assert main([*words, "fineweb"]) == 2
+    assert "filters" in capsys.readouterr().err
+
+
+def test_documents_of_few_sentences_are_dropped(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    sentence = "This is one more sentence. "
+    (tmp_path / "a.txt").write_text(f"{sentence * 4}\n\n{sentence * 5}")
+    shards = prepare(
+        [str(tmp_path / "a.txt")], tmp_path / "d", tokenizer=tiny_tokenizer, filters=["c4"]
+    )
+    assert shards.index["filters"]["c4-sentences"] == {
+        "documents": 1,
+        "words": 20,
+        "examples": [(sentence * 4)[:80] + "…"],
+    }
+    assert shards.train.sentences == 5
+
+
+def test_processes_change_nothing(
+    corpus: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    single: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
+    prepare([str(corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, processes=2, **SETTINGS)
+    assert Shards.open(tmp_path / "data").index == Shards.open(single).index
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+@pytest.mark.parametrize("near", [0.0, 0.8])
+def test_parts_are_what_one_machine_writes(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, single: Path, count: int, near: float
+) -> None:
+    out, settings = tmp_path / "data", {**SETTINGS, "near_duplicates": near}
+    if near:
+        single = tmp_path / "single"
+        prepare([str(corpus)], single, tokenizer=tiny_tokenizer, processes=1, **settings)
+    for number in range(count, 0, -1):
+        part = f"{number}/{count}"
+        prepare_part(part, [str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, **settings)
+    litebert.merge(out)
+    assert content(out) == content(single)
+
+
+@pytest.mark.parametrize("writes", [1, 2, 4])
+def test_an_interrupted_prepare_continues(
+    corpus: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    single: Path,
+    writes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write, made = disk.write_shard, list[Path]()
+
+    def write_some(path: Path, *rest: Any) -> None:
+        if len(made) == writes:
+            raise Interrupted
+        made.append(path)
+        write(path, *rest)
+
+    sources, out = [str(corpus)], tmp_path / "data"
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_shard", write_some)
+        with pytest.raises(Interrupted):
+            prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
+    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
+    assert content(out) == content(single)
+    assert shards.fingerprint == Shards.open(single).fingerprint
+
+
+def test_an_unknown_filter_is_refused(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    with refused(DataError, "'gofer'", "gopher"):
+        prepare([str(corpus)], tmp_path / "d", tokenizer=tiny_tokenizer, filters=["gofer"])
