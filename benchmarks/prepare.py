@@ -2,6 +2,7 @@
 four times as fast.
 
     python benchmarks/prepare.py [TEXT] [--tokenizer FOLDER] [--json FILE]
+    python benchmarks/prepare.py [TEXT] --cleaning
 
 TEXT is a text file or a folder of them (.gz too); without it python-docs is written to a temporary
 file once. Both sides read the same files, unpacked beforehand, with the same sentence splitter, the
@@ -20,6 +21,9 @@ instants. All have to write the same bytes, each with less than 1,000 MB of memo
 divided. `datasets.map` and datatrove's own tokenizer encode --peer-made megabytes. Each cell works
 for at most --minutes, and the same command continues what is not done. On a busy machine, compare
 processor seconds.
+
+`--cleaning` measures what each way to clean text costs beside `litebert prepare` without it: the
+processor time of all processes, each run in a fresh one, in turns. Ten lines are a document there.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 LAW = 4.0
 
@@ -58,9 +63,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("made"), help="for --made; it stays")
     parser.add_argument("--cells", nargs="+", metavar="NAME", help="all by default")
     parser.add_argument("--minutes", type=float, default=20, help="the longest time for a cell")
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--cleaning", action="store_true", help="what filters and the like cost")
+    parser.add_argument("--side", choices=[*SIDES, *CLEANING], help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.side in CLEANING:
+        print(_clean(arguments.text, arguments.tokenizer, arguments.out, arguments.side))
+        return 0
     if arguments.side:
         print(
             SIDES[arguments.side](
@@ -72,8 +81,12 @@ def main() -> int:
         return _measure_made(arguments)
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
-        text = _text(arguments.text, folder / "text", arguments.files)
+        lines = 10 if arguments.cleaning else 0
+        text = _text(arguments.text, folder / "text", arguments.files, lines)
         tokenizer = arguments.tokenizer or _tokenizer(text, folder / "tokenizer")
+        if arguments.cleaning:
+            _measure_cleaning(text, tokenizer, folder, arguments.repeats)
+            return 0
         result = _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
     from results import (
         write as write_results,
@@ -96,8 +109,11 @@ def _measure_made(arguments: argparse.Namespace) -> int:
     return int(not (result["equal"] and result["within_memory"]))
 
 
-def _text(source: Path | None, folder: Path, files: int | None) -> Path:
-    """Plain text files in `folder`, with what both sides shall read."""
+def _text(source: Path | None, folder: Path, files: int | None, lines: int) -> Path:
+    """Plain text files in `folder`, with what all sides shall read.
+
+    `lines` are the lines of a document; 0 for documents as they are.
+    """
     from litebert.text.files import expand
     from litebert.text.sources import read_documents
 
@@ -107,7 +123,10 @@ def _text(source: Path | None, folder: Path, files: int | None) -> Path:
         # lines too.
         with open(folder / f"{number:04d}.txt", "w", encoding="utf-8") as file:
             for document in read_documents([name]):
-                file.write(document.text + "\n\n")
+                every = document.text.split("\n")
+                for first in range(0, len(every), lines or len(every)):
+                    piece = every[first : first + (lines or len(every))]
+                    file.write("\n".join(piece) + "\n\n")
     return folder
 
 
@@ -175,6 +194,49 @@ def prepare_by_datasets(text: Path, tokenizer: Path, out: Path, processes: int) 
         encode, batched=True, num_proc=processes, remove_columns=["text"]
     )  # writes Arrow files to the cache
     return time.perf_counter() - start
+
+
+CLEANING: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "filters": {"filters": ["gopher", "c4", "fineweb"]},
+    "near-duplicates": {"near_duplicates": 0.8},
+    "check against held-out": {"check_against": ["heldout"]},
+    "all three": {
+        "filters": ["gopher", "c4", "fineweb"],
+        "near_duplicates": 0.8,
+        "check_against": ["heldout"],
+    },
+    "languages": {"keep_languages": ["en"]},
+}
+
+
+def _clean(text: Path, tokenizer: Path, out: Path, side: str) -> float:
+    """Seconds of processor time, of this process and its workers."""
+    import pyarrow.ipc  # noqa: F401 - its imports are not the work
+
+    from litebert.data.prepare import prepare
+
+    start = sum(os.times()[:4])
+    shards = prepare([str(text)], out, tokenizer=tokenizer, processes=1, **CLEANING[side])
+    print(f"{side}: {shards.index['documents']['kept']:,} documents stay")
+    return sum(os.times()[:4]) - start
+
+
+def _measure_cleaning(text: Path, tokenizer: Path, folder: Path, repeats: int) -> None:
+    """Print the processor time of each way to clean, and its ratio to none."""
+    seconds: dict[str, list[float]] = {side: [] for side in CLEANING}
+    for repeat in range(repeats):
+        for number, side in enumerate(CLEANING):
+            options = ["--side", side, "--tokenizer", str(tokenizer)]
+            out = ["--out", str(folder / f"clean-{number}-{repeat}")]
+            seconds[side].append(_run([sys.executable, __file__, str(text), *options, *out])[0])
+    megabytes = sum(path.stat().st_size for path in text.iterdir()) / 1e6
+    print(f"{megabytes:.1f} MB of text, processor time, median of {repeats}")
+    for side, times in seconds.items():
+        ratios = [mine / none for mine, none in zip(times, seconds["nothing"], strict=True)]
+        print(
+            f"{side:23} {statistics.median(times):7.2f} s, {statistics.median(ratios):5.2f} times"
+        )
 
 
 SIDES = {"litebert": _litebert, "datasets": prepare_by_datasets}

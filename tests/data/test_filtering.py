@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from litebert.data import dealing
 from litebert.data import shards as disk
 from litebert.data.prepare import prepare, prepare_part
 from litebert.data.shards import Shards
-from litebert.errors import DataError
+from litebert.errors import DataError, MissingExtraError
 from toys.prepare import SHARD_BYTES, Interrupted, content
 from toys.refusals import refused
 
@@ -152,3 +153,48 @@ def test_an_interrupted_prepare_continues(
 def test_an_unknown_filter_is_refused(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
     with refused(DataError, "'gofer'", "gopher"):
         prepare([str(corpus)], tmp_path / "d", tokenizer=tiny_tokenizer, filters=["gofer"])
+
+
+# -------------------------------------------------------------------------------------- languages
+
+TEXTS = {
+    "en": "The old man walked slowly through the forest and thought of the days of his youth.",
+    "de": "Der alte Mann ging langsam durch den Wald und dachte an die Tage seiner Jugend.",
+    "fr": "Le vieil homme marchait lentement dans la forêt et pensait à sa jeunesse.",
+    "ja": "老人は森の中をゆっくり歩き、若いころの日々を思い出していた。",
+    "unknown": "12345 67890 13579",
+}
+
+
+def test_other_languages_are_dropped_and_counted(
+    tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lingua")
+    texts = [f"{text} {number}" for number in range(8) for text in TEXTS.values()]
+    (tmp_path / "a.txt").write_text("\n\n".join([*texts, *texts[:7]]))
+    words = ["prepare", str(tmp_path / "a.txt"), "--tokenizer", str(tiny_tokenizer)]
+    words += ["--processes", "1", "--keep-languages", "de", "en"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    assert "dropped by language" in capsys.readouterr().out
+    index = Shards.open(tmp_path / "one").index
+    counts = index["languages"]
+    assert {code: count["documents"] for code, count in counts.items()} == dict.fromkeys(TEXTS, 8)
+    assert [code for code, count in counts.items() if count["stays"]] == ["de", "en"]
+    assert [example[:20] for example in counts["fr"]["examples"]] == [TEXTS["fr"][:20]] * 3
+    assert index["documents"]["kept"] == 16
+    assert index["documents"]["duplicates"] == 7
+    for number in (1, 2):
+        part = ["--out", str(tmp_path / "two"), "--part", f"{number}/2"]
+        assert main([*words, *part]) == 0
+    litebert.merge(tmp_path / "two")
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+    assert main([*words[:-2], "klingon", "--out", str(tmp_path / "x")]) == 2
+    assert "'klingon'" in capsys.readouterr().err
+
+
+def test_languages_need_a_library(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lingua", None)
+    with refused(MissingExtraError, "litebert[languages]"):
+        prepare([str(corpus)], tmp_path / "d", tokenizer=tiny_tokenizer, keep_languages=["de"])

@@ -89,6 +89,11 @@ class PrepareArguments(Text):
     """Drop documents that resemble an earlier one at least so much, such as 0.8; 0 keeps them."""
     filters: tuple[Literal["gopher", "c4", "fineweb"], ...] = ()
     """Drop documents by the published rules of these corpora; the table shows what each drops."""
+    keep_languages: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CODE")] = ()
+    """Drop documents in other languages than these, such as de en (pip install
+    'litebert[languages]')."""
+    check_against: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE|heldout")] = ()
+    """Report texts of these files, or held-out documents, that the text to train on holds."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
     json: Json = False

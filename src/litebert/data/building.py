@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from litebert import progress, storage
 from litebert.data import shards as disk
+from litebert.data.contamination import Contamination
 from litebert.data.dealing import Dealer, Hashed, Key, make_other_text_error
 from litebert.data.encoding import Encoded
 from litebert.data.journal import Journal, check_folder, check_same
@@ -142,15 +143,36 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
             "covers"
         )
     shards = sorted(journal.finished.values(), key=_rank_shard)
-    content = _describe_content(
-        counts, dealer, shards, corpus, Tokenizer.load(folder / disk.TOKENIZER).unk_id
-    )
+    tokenizer = Tokenizer.load(folder / disk.TOKENIZER)
+    content = _describe_content(counts, dealer, shards, corpus, tokenizer.unk_id)
+    if names := settings.get("check_against"):
+        content["contamination"] = _find_contamination(folder, shards, names, tokenizer, settings)
     disk.write_index(folder, {**header, **content}, shards)
     if dealer.added:
         log.info(
             f"{dealer.added:,} documents more than --heldout {settings['heldout']} asks for are "
             "held out, so that scores on this small corpus mean something"
         )
+
+
+def _find_contamination(
+    folder: Path,
+    shards: Sequence[ShardInfo],
+    names: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Look for the texts of files, and held-out documents, in the documents to train on."""
+    infos = {split: [info for info in shards if info.split == split] for split in disk.SPLITS}
+    heldout = (block for info in infos["heldout"] for block in disk.read_blocks(folder / info.file))
+    search = Contamination(names, tokenizer, settings["language"], heldout)
+    with progress.track(
+        infos["train"], "looking for texts to check against", len(infos["train"]), "shards"
+    ) as train:
+        for info in train:
+            for block in disk.read_blocks(folder / info.file):
+                search.search(block)
+    return search.to_json()
 
 
 def _rank_shard(info: ShardInfo) -> tuple[bool, int, str]:

@@ -20,11 +20,14 @@ from typing import Any
 
 from litebert.data.encoding import Encoded, describe_texts, encode_sentences
 from litebert.text.filters import FEWEST_SENTENCES, LINE_RULES, RULES, Verdict, apply_filters
+from litebert.text.languages import detect_languages
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 
 EXAMPLES = 3
 """Examples of each rule."""
+_STAYING, _OTHER = "staying-", "language-"
+"""What stands before the code of a language that stays, or is dropped."""
 EXCERPT = 80
 """Characters of an example."""
 
@@ -33,11 +36,14 @@ EXCERPT = 80
 class FilteredEncoding:
     """Filters documents and encodes those that stay; `encode` goes to other processes."""
 
-    filters: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    """ISO 639-1 codes of the languages that stay; none for all."""
 
     def encode(self, texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
         """Return the ids of documents with facts of their texts. Dropped ones have no sentences."""
         verdicts = apply_filters(texts, self.filters, language)
+        codes = self._drop_languages(verdicts)
         sentences = [split_sentences(verdict.text, language) for verdict in verdicts]
         if "c4" in self.filters:
             for number, verdict in enumerate(verdicts):
@@ -50,12 +56,28 @@ class FilteredEncoding:
         ]
         facts = describe_texts(finals)
         digests = [bytes(digest) for digest in facts.digests]
-        notes = tuple(_write_notes(finals, verdicts, digests))
+        notes = tuple(_write_notes(finals, verdicts, codes, digests))
         return encode_sentences(sentences, tokenizer, replace(facts, notes=notes))
+
+    def _drop_languages(self, verdicts: Sequence[Verdict]) -> list[str]:
+        """Drop documents of other languages, and return the code of each one that stays, or ""."""
+        codes = [""] * len(verdicts)
+        if self.languages:
+            staying = [number for number, verdict in enumerate(verdicts) if not verdict.rule]
+            detected = detect_languages([verdicts[number].text for number in staying])
+            for number, code in zip(staying, detected, strict=True):
+                if code in self.languages:
+                    codes[number] = code
+                else:
+                    verdicts[number].rule, verdicts[number].text = f"language-{code}", ""
+        return codes
 
 
 def _write_notes(
-    texts: Sequence[str], verdicts: Sequence[Verdict], digests: Sequence[bytes]
+    texts: Sequence[str],
+    verdicts: Sequence[Verdict],
+    codes: Sequence[str],
+    digests: Sequence[bytes],
 ) -> Iterator[str]:
     """Yield the note of each document, "" for none."""
     members: dict[str, list[int]] = {}
@@ -73,6 +95,8 @@ def _write_notes(
             (rule, len(some), _shorten(some[0]) if (rule, number) in shown else "")
             for rule, some in lines.items()
         ]
+        if codes[number] and not verdict.rule:
+            entries.append((f"{_STAYING}{codes[number]}", 1, ""))
         yield json.dumps(entries, ensure_ascii=False) if entries else ""
 
 
@@ -86,12 +110,15 @@ def _shorten(text: str) -> str:
 
 def is_dropped_by(note: str) -> bool:
     """Return whether the note of a document says that a filter dropped it."""
-    return bool(note) and not _is_line_rule(json.loads(note)[0][0])
+    if not note:
+        return False
+    rule = json.loads(note)[0][0]
+    return not rule.startswith(_STAYING) and not _is_line_rule(rule)
 
 
 def _is_line_rule(rule: str) -> bool:
     name, _, rest = rule.partition("-")
-    return rest in LINE_RULES.get(name, {}) and rest not in RULES[name]
+    return name in RULES and rest in LINE_RULES.get(name, {}) and rest not in RULES[name]
 
 
 @dataclass
@@ -116,7 +143,7 @@ class FilterCounts:
     def add(self, note: str, digest: bytes, words: int) -> None:
         """Count a document by its note."""
         for rule, lines, example in json.loads(note):
-            count = self._counts[rule]
+            count = self._counts.setdefault(rule, _Count())
             count.documents += 1
             if _is_line_rule(rule):
                 count.lines += lines
@@ -125,7 +152,7 @@ class FilterCounts:
             if example:
                 count.examples = sorted([*count.examples, (digest, example)])[:EXAMPLES]
 
-    def to_json(self) -> dict[str, Any]:
+    def list_rules(self) -> dict[str, Any]:
         """Return the counts of every rule, by its name, for the index."""
         return {
             rule: {
@@ -134,4 +161,22 @@ class FilterCounts:
                 "examples": [example for _, example in count.examples],
             }
             for rule, count in self._counts.items()
+            if not rule.startswith((_STAYING, _OTHER))
+        }
+
+    def list_languages(self) -> dict[str, Any]:
+        """Return the counts of every language, by its code, the most frequent first."""
+        counts = [
+            (rule, count)
+            for rule, count in self._counts.items()
+            if rule.startswith((_STAYING, _OTHER))
+        ]
+        return {
+            rule.partition("-")[2]: {
+                "documents": count.documents,
+                "words": count.words,
+                "stays": rule.startswith(_STAYING),
+                "examples": [example for _, example in count.examples],
+            }
+            for rule, count in sorted(counts, key=lambda entry: (-entry[1].documents, entry[0]))
         }

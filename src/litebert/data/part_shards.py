@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,7 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
                 shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
 
     corpus = _PartsCorpus(parts)
-    if filters := header["settings"].get("filters"):
-        corpus.count_filtered(filters)
+    corpus.count_filtered(header["settings"])
     if similarity := header["settings"].get("near_duplicates", 0.0):
         with task("comparing documents"):
             corpus.drop_near_duplicates(similarity)
@@ -87,8 +86,11 @@ class _PartsCorpus:
                 tally.skipped.clear()
             self.tally.add(tally)
 
-    def count_filtered(self, filters: Sequence[str]) -> None:
+    def count_filtered(self, settings: Mapping[str, Any]) -> None:
         """Count what the filters dropped from distinct documents, and leave these out."""
+        filters, languages = settings.get("filters", ()), settings.get("keep_languages", ())
+        if not filters and not languages:
+            return
         counts, is_dropped = FilterCounts(filters), bytearray()
         seen = DocumentHashes(), DocumentHashes()
         for document, note in self._read_rows():
@@ -99,7 +101,10 @@ class _PartsCorpus:
             elif is_dropped[-1]:
                 self.duplicates += 1
         self._is_dropped = np.frombuffer(is_dropped, bool)
-        self.dropped["filters"] = counts.to_json()
+        if filters:
+            self.dropped["filters"] = counts.list_rules()
+        if languages:
+            self.dropped["languages"] = counts.list_languages()
 
     def drop_near_duplicates(self, similarity: float) -> None:
         """Leave out documents that resemble an earlier one, and note how many."""

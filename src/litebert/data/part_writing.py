@@ -44,7 +44,9 @@ def write_part(
     recorded = {name: value for name, value in header["settings"].items() if name != "files"}
     identity = make_identity("prepare", recorded, tokenizer.fingerprint, settings.list_files())
     encode = (
-        FilteredEncoding(tuple(settings.filters)).encode if settings.filters else encode_with_texts
+        FilteredEncoding(tuple(settings.filters), tuple(settings.keep_languages)).encode
+        if settings.filters or settings.keep_languages
+        else encode_with_texts
     )
     corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode)
     with lock_part(out, part, identity) as target, reporting_writes(target.folder):

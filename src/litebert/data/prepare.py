@@ -61,6 +61,9 @@ def prepare(
         near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
             similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
         filters: drop documents by published rules: `c4`, `gopher`, `fineweb` (text/filters.py).
+        keep_languages: drop documents in other languages; ISO 639-1 codes (text/languages.py).
+        check_against: files, or "heldout" for the held-out documents, whose texts are sought in
+            the documents to train on (contamination.py).
 
     Raises:
         DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.

@@ -15,12 +15,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from litebert.data.contamination import check_texts
 from litebert.errors import DataError, nearest
 from litebert.registry import SOURCES
 from litebert.remote.names import shorten
 from litebert.remote.reading import describe
 from litebert.text.files import expand, is_remote
 from litebert.text.filters import FILTERS
+from litebert.text.languages import check_languages
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
 from litebert.text.sources import DocumentSplit, Markup, Reading
@@ -49,6 +51,8 @@ class ShardSettings:
     shard_bytes: int = 32 << 20
     near_duplicates: float = 0.0
     filters: Sequence[str] = ()
+    keep_languages: Sequence[str] = ()
+    check_against: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
@@ -66,13 +70,17 @@ class ShardSettings:
         for name in self.filters:
             if name not in FILTERS:
                 raise DataError(f"there is no filter '{name}'; {nearest(name, FILTERS)}")
+        if self.keep_languages:
+            check_languages(self.keep_languages)
+        for name in self.check_against:
+            check_texts(name)
         check_language(self.language)
         self.make_reading()
 
     @property
     def needs_parts(self) -> bool:
         """True where documents are dropped in a part, or compared when it is merged."""
-        return bool(self.near_duplicates or self.filters)
+        return bool(self.near_duplicates or self.filters or self.keep_languages)
 
     def make_reading(self) -> Reading:
         """Make a reading of the sources, which counts what it reads."""
@@ -109,6 +117,10 @@ class ShardSettings:
             settings["near_duplicates"] = self.near_duplicates
         if self.filters:
             settings["filters"] = [name for name in FILTERS if name in self.filters]
+        if self.keep_languages:
+            settings["keep_languages"] = sorted(set(self.keep_languages))
+        if self.check_against:
+            settings["check_against"] = list(self.check_against)
         return {
             "settings": settings,
             "tokenizer": {

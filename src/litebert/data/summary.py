@@ -22,8 +22,8 @@ log = logging.getLogger("litebert")
 
 MASKED = 0.15
 """Share of tokens that evaluation masks."""
-DROPPED = ("filters", "near_duplicates")
-"""Entries of the index on what was dropped, where it was asked for."""
+DROPPED = ("filters", "languages", "near_duplicates", "contamination")
+"""Entries of the index on what was dropped or found, where it was asked for."""
 
 
 def summarize(
@@ -95,6 +95,39 @@ def _list_filters(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _list_languages(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows about languages, with examples of those that were dropped."""
+    languages = index.get("languages")
+    if languages is None:
+        return []
+    read = max(1, sum(count["documents"] for count in languages.values()))
+    dropped = sum(count["documents"] for count in languages.values() if not count["stays"])
+    rows = [("dropped by language", f"{dropped:,} ({dropped / read:.1%})")]
+    for code, count in languages.items():
+        stays = "" if count["stays"] else " dropped"
+        share = count["documents"] / read
+        rows.append((f"  {code}{stays}", f"{count['documents']:,} ({share:.1%})"))
+        rows += [("", f'"{example}"') for example in count["examples"]]
+    return rows
+
+
+def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows about texts that the documents to train on hold too."""
+    contamination = index.get("contamination")
+    if contamination is None:
+        return []
+    rows = [("documents that hold such texts", f"{contamination['documents']:,}")]
+    for name, counts in contamination["files"].items():
+        checked = max(1, counts["texts"] - counts["short"])
+        short = f", {counts['short']:,} too short to look for" if counts["short"] else ""
+        found = (
+            f"{counts['found']:,} of {counts['texts']:,} texts ({counts['found'] / checked:.1%})"
+        )
+        rows.append((f"  found of {name}", f"{found}{short}"))
+        rows += [("", f'"{example}"') for example in counts["examples"]]
+    return rows
+
+
 def _list_near_duplicates(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows about near-duplicates, with examples; none where none were looked for."""
     near = index.get("near_duplicates")
@@ -124,9 +157,11 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("characters replaced", f"{summary['replaced_characters']:,}"),
         ("exact duplicates dropped", f"{counts['duplicates']:,}"),
         *_list_filters(index),
+        *_list_languages(index),
         *_list_near_duplicates(index),
         ("documents without a token", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
+        *_list_contamination(index),
         ("tokens per word", f"{summary['pieces_per_word']:.2f}"),
         ("unknown tokens", f"{summary['unknown_pieces']:,} ({summary['unknown_share']:.2%})"),
     ]

@@ -1,0 +1,247 @@
+"""Texts of held-out documents and of task files that the documents to train on hold too.
+
+A text is contaminated where a run of 13 tokens of it stands in a document to train on. Brown and
+others (2020), appendix C, look for 13-grams of words, and for shorter ones, down to 8, where texts
+are short. Thirteen tokens are eight to ten words. Shorter texts are counted, and not looked for.
+
+Memory holds the runs of the texts, 16 bytes each, at most `MOST_RUNS` of each file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from litebert.data.encoding import encode_sentences
+from litebert.data.shards import Block
+from litebert.errors import DataError
+from litebert.text.lines import find_suffix
+from litebert.text.records import Notes, read_lines
+from litebert.text.sentences import split_sentences
+from litebert.tokenizer import Tokenizer
+
+RUN = 13
+"""Tokens of a run."""
+MOST_RUNS = 1 << 22
+"""Runs of one file, or of the held-out documents, that are looked for."""
+HELDOUT = "heldout"
+"""Stands for the held-out documents."""
+EXAMPLES = 3
+"""Runs of each file that are shown."""
+_TEXTS = 1000
+"""Texts that are encoded at once."""
+_CELL = np.uint64(40)
+"""Bits of a hash that do not choose its cell, of 16 million."""
+
+Hashes = npt.NDArray[np.uint64]
+Ids = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+def check_texts(name: str) -> None:
+    """Refuse a file that cannot be read for its texts.
+
+    Raises:
+        DataError: there is no such file, or it is Parquet.
+    """
+    if name == HELDOUT:
+        return
+    if not Path(name).is_file():
+        raise DataError(
+            f"check_against names {name}, which is no file; give files, or {HELDOUT} for the "
+            "held-out documents"
+        )
+    if find_suffix(Path(name)) == ".parquet":
+        raise DataError(f"{name} is Parquet; give the texts to look for as lines, JSON or CSV")
+
+
+def read_texts(name: str) -> Iterator[str]:
+    """Yield the texts of a task file: each line, each row of .jsonl, each string of .json.
+
+    Raises:
+        DataError: the file is not text, or no JSON.
+    """
+    suffix = find_suffix(Path(name))
+    lines = read_lines(name, Notes())
+    try:
+        if suffix == ".json":
+            yield from _list_strings(json.loads("\n".join(line for _, line in lines)))
+        elif suffix in (".jsonl", ".ndjson"):
+            for _, line in lines:
+                yield "\n".join(_list_strings(json.loads(line))) if line.strip() else ""
+        else:
+            yield from (line.replace("\t", "\n") for _, line in lines)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{name} is no JSON ({error}); give a file that check_against can read"
+        ) from error
+
+
+def _list_strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _list_strings(element)
+
+
+class _Texts:
+    """The texts of one file, as hashes of their runs, and those that were found."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.texts = 0
+        self.short = 0
+        """Texts of fewer tokens than a run."""
+        self._runs: list[Hashes] = []
+        self._numbers: list[npt.NDArray[np.int32]] = []
+        self.examples: dict[int, Ids] = {}
+        """A run that was found, of the first few texts, by the number of the text."""
+
+    def add(self, ids: Ids, starts: npt.NDArray[Any]) -> bool:
+        """Add texts end to end, (tokens,) and (texts + 1,), and return whether more fit."""
+        hashes, numbers = _hash_runs(ids, starts)
+        self._runs.append(hashes)
+        self._numbers.append((numbers + self.texts).astype(np.int32))
+        self.texts += len(starts) - 1
+        self.short += int((np.diff(starts) < RUN).sum())
+        return sum(map(len, self._runs)) < MOST_RUNS
+
+    def finish(self) -> None:
+        """Sort the runs, for `find`."""
+        self._every = np.concatenate([np.zeros(0, np.uint64), *self._runs])
+        self._number = np.concatenate([np.zeros(0, np.int32), *self._numbers])
+        self.hashes, first = np.unique(self._every, return_index=True)
+        self._firsts = self._number[first]
+        self._is_found = np.zeros(len(self.hashes), bool)
+        self._runs, self._numbers = [], []
+
+    def find(self, hashes: Hashes, positions: npt.NDArray[np.int64], ids: Ids) -> Mask:
+        """Note which of some runs, at positions in `ids`, these texts hold, (runs,)."""
+        if not len(self.hashes):
+            return np.zeros(len(hashes), bool)
+        index = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        is_equal: Mask = self.hashes[index] == hashes
+        self._is_found[index[is_equal]] = True
+        numbers, first = np.unique(self._firsts[index[is_equal]], return_index=True)
+        for number, position in zip(numbers, positions[is_equal][first], strict=True):
+            self.examples.setdefault(int(number), ids[position : position + RUN].copy())
+            if len(self.examples) > EXAMPLES:
+                del self.examples[max(self.examples)]
+            if number > max(self.examples):
+                break
+        return is_equal
+
+    def count_found(self) -> int:
+        """Return how many texts have a run that was found."""
+        is_found = self._is_found[np.searchsorted(self.hashes, self._every)]
+        return len(np.unique(self._number[is_found]))
+
+
+def _hash_runs(ids: Ids, starts: npt.NDArray[Any]) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """Hash every run of 13 tokens within a text.
+
+    Returns:
+        The hashes, and the number of the text of each, (runs,) both.
+    """
+    hashes = _hash_every_run(ids)
+    text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    within = np.flatnonzero(text[: len(hashes)] == text[len(text) - len(hashes) :])
+    return hashes[within], text[within]
+
+
+def _hash_every_run(ids: Ids) -> Hashes:
+    """Hash the run of 13 that begins at each token, (tokens - 12,)."""
+    count = len(ids) - RUN + 1
+    if count <= 0:
+        return np.zeros(0, np.uint64)
+    single = ids.astype(np.uint64)
+    double = _join(single[:-1], single[1:])
+    four = _join(double[:-2], double[2:])
+    eight = _join(four[:-4], four[4:])
+    twelve = _join(eight[: len(eight) - 4], four[8:])
+    return _join(twelve[:count], single[12:])
+
+
+def _join(left: Hashes, right: Hashes) -> Hashes:
+    """Hash pairs of numbers."""
+    values: Hashes = left * np.uint64(0x9E3779B97F4A7C15) + right
+    values ^= values >> np.uint64(29)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(32)
+    return values
+
+
+class Contamination:
+    """The search for texts in documents to train on."""
+
+    def __init__(
+        self, names: Iterable[str], tokenizer: Tokenizer, language: str, heldout: Iterable[Block]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._files = [
+            _read_heldout(heldout) if name == HELDOUT else _encode_file(name, tokenizer, language)
+            for name in names
+        ]
+        self._cells = np.zeros(1 << 24, bool)
+        for file in self._files:
+            file.finish()
+            self._cells[file.hashes >> _CELL] = True
+        self._documents = 0
+
+    def search(self, block: Block) -> None:
+        """Look for the texts in documents to train on."""
+        starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
+        ids, bounds = block.ids[starts[0] : starts[-1]], starts - starts[0]
+        hashes = _hash_every_run(ids)
+        # Most runs have a cell without a text, and need no search.
+        positions = np.flatnonzero(self._cells[hashes >> _CELL])
+        documents = np.searchsorted(bounds, positions, "right") - 1
+        is_within = positions + RUN <= bounds[documents + 1]
+        positions, documents = positions[is_within], documents[is_within]
+        is_found = np.zeros(len(positions), bool)
+        for file in self._files:
+            is_found |= file.find(hashes[positions], positions, ids)
+        self._documents += len(np.unique(documents[is_found]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts and examples of every file, for the index."""
+        files = {
+            file.name: {
+                "texts": file.texts,
+                "short": file.short,
+                "found": file.count_found(),
+                "examples": [
+                    self._tokenizer.decode(run.tolist()) for _, run in sorted(file.examples.items())
+                ],
+            }
+            for file in self._files
+        }
+        return {"documents": self._documents, "files": files}
+
+
+def _encode_file(name: str, tokenizer: Tokenizer, language: str) -> _Texts:
+    """Encode the texts of a file as documents are."""
+    file, texts = _Texts(name), read_texts(name)
+    while some := list(islice(texts, _TEXTS)):
+        encoded = encode_sentences([split_sentences(text, language) for text in some], tokenizer)
+        sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
+        documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
+        if not file.add(encoded.ids, sentences[documents].astype(np.int64)):
+            break
+    return file
+
+
+def _read_heldout(blocks: Iterable[Block]) -> _Texts:
+    file = _Texts(HELDOUT)
+    for block in blocks:
+        starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
+        if not file.add(block.ids[starts[0] : starts[-1]], starts - starts[0]):
+            break
+    return file
