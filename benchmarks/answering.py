@@ -8,7 +8,8 @@ turns, equal answers.
     python benchmarks/answering.py --networks modernbert --tokens 2048 --rows 2
 
 The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384), albert-base and, where
-it is named, modernbert-base (windows of 128). With --tokens each text has so many; or RUN is one that `litebert finetune` trained, which is converted for the peers. If it has early exits,
+it is named, modernbert-base (windows of 128). With --tokens each text has so many. Or RUN is one
+that `litebert finetune` trained, which is converted for the peers. If it has early exits,
 litebert takes part with them too; if FILE has a column `label`, the share of right answers is
 printed. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on each
 line; without it, sentences of the built-in corpus are taken. --tokenizer is a vocabulary such as

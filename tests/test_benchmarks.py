@@ -382,6 +382,7 @@ def test_made_text_is_prepared_to_the_same_bytes_by_every_way(tmp_path: Path) ->
     out = tmp_path / "made.json"
     cells = ["one process", "two processes", "four parts", "killed ten times"]
     sizes = ["--made", "8", "--file-made", "3"]
+    words: list[str | Path]
     words = [*sizes, "--folder", tmp_path / "made", "--json", out, "--cells", *cells]
     results = []
     for _ in range(2):

@@ -70,7 +70,7 @@ def test_the_largest_value_of_the_graph_grows_with_the_length(folder: Path, tmp_
         inputs: dict[str, Any] = {
             value.name: np.ones((1, length), np.int64) for value in running.get_inputs()
         }
-        return max(array.size for array in running.run(None, inputs))
+        return max(int(array.size) for array in running.run(None, inputs))
 
     assert largest(LONGEST) == 2 * LONGEST * 2 * BLOCK  # scores of two heads
     assert largest(LONGEST) == 2 * largest(LONGEST // 2)

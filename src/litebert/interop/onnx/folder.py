@@ -237,7 +237,7 @@ def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArr
     """
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
-    lengths = _LENGTHS
+    lengths: tuple[int, ...] = _LENGTHS
     if any(shape.window_map()):  # longer than a window, and than four blocks
         block = cost.window_block(shape, shape.max_positions)
         lengths += (2 * (shape.window // 2) + 8, 4 * block + 1)

@@ -26,7 +26,7 @@ def has_blocks(encoder: Encoder) -> bool:
     """
     config = encoder.config
     kind = encoder.window_positions or encoder.positions
-    is_free: bool = kind.bias(config.max_positions) is None  # type: ignore[operator]
+    is_free: bool = kind.bias(config.max_positions) is None
     is_long = cost.window_block(config, config.max_positions) > 0
     return is_free and is_long and not config.global_tokens
 
