@@ -1,5 +1,5 @@
-"""Search in the passages of SQuAD 1.1: counted words, a published encoder, a student of it, a table
-of its token vectors, and a reranker.
+"""Search in the passages of SQuAD 1.1: counted words, a published encoder, a student of it, and a
+reranker.
 
     python benchmarks/retrieval.py ENCODER SQUAD NOVELS OUT
 
@@ -74,8 +74,6 @@ def make_models(encoder: str, out: Path, length: int, epochs: float) -> dict[str
     """Make the models; return the words of `litebert evaluate` of each, by name."""
     collection, student = out / "beir", out / "student.toml"
     words = out / "tokenizer"
-    if not (out / "static").is_dir():
-        run("export", encoder, "--static", "--out", out / "static")
     if not words.is_dir():
         size = ("--kind", "wordpiece", "--vocab-size", 16384)
         run("tokenizer", "train", out / "texts.txt", "--split", "line", *size, "--out", words)
@@ -89,7 +87,6 @@ def make_models(encoder: str, out: Path, length: int, epochs: float) -> dict[str
     return {
         "encoder": [encoder],
         "student": [str(out / "student")],
-        "token vectors": [str(out / "static")],
         "reranker after BM25": top,
         "reranker after the encoder": [*top, "--retriever", encoder],
         "reranker after the student": [*top, "--retriever", str(out / "student")],
