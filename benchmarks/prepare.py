@@ -233,7 +233,7 @@ def _measure_cleaning(text: Path, tokenizer: Path, folder: Path, repeats: int) -
     megabytes = sum(path.stat().st_size for path in text.iterdir()) / 1e6
     print(f"{megabytes:.1f} MB of text, processor time, median of {repeats}")
     for side, times in seconds.items():
-        ratios = [mine / none for mine, none in zip(times, seconds["nothing"], strict=True)]
+        ratios = [time / none for time, none in zip(times, seconds["nothing"], strict=True)]
         print(
             f"{side:23} {statistics.median(times):7.2f} s, {statistics.median(ratios):5.2f} times"
         )

@@ -44,7 +44,7 @@ def make_rows(rows: int, length: int) -> dict[str, NDArray[np.int64]]:
 def test_the_graph_gives_the_states_of_pytorch(folder: Path, rows: int, length: int) -> None:
     inputs = make_rows(rows, length)
     running = session(folder / "exported" / "model.onnx")
-    given = {
+    rows_by_name = {
         value.name: inputs.get(value.name, np.zeros((rows, length), np.int64))
         for value in running.get_inputs()
     }
@@ -53,7 +53,7 @@ def test_the_graph_gives_the_states_of_pytorch(folder: Path, rows: int, length: 
         ids, mask = (torch.from_numpy(inputs[name]) for name in ("input_ids", "attention_mask"))
         expected = encoder(ids, None, mask).last.numpy()
     real = inputs["attention_mask"] > 0
-    (actual,) = running.run(None, given)
+    (actual,) = running.run(None, rows_by_name)
     np.testing.assert_allclose(actual[real], expected[real], atol=1e-5)
 
 

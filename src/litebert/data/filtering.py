@@ -27,7 +27,7 @@ from litebert.tokenizer import Tokenizer
 EXAMPLES = 3
 """Examples of each rule."""
 _STAYING, _OTHER = "staying-", "language-"
-"""What stands before the code of a language that stays, or is dropped."""
+"""Prefixes of the code of a language that stays, or is dropped."""
 EXCERPT = 80
 """Characters of an example."""
 

@@ -120,10 +120,10 @@ def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, counts in contamination["files"].items():
         checked = max(1, counts["texts"] - counts["short"])
         short = f", {counts['short']:,} too short to look for" if counts["short"] else ""
-        found = (
+        share = (
             f"{counts['found']:,} of {counts['texts']:,} texts ({counts['found'] / checked:.1%})"
         )
-        rows.append((f"  found of {name}", f"{found}{short}"))
+        rows.append((f"  found of {name}", f"{share}{short}"))
         rows += [("", f'"{example}"') for example in counts["examples"]]
     return rows
 

@@ -46,8 +46,8 @@ def format_markdown(
     if study.finding:
         source = f" Source: {study.paper.source}." if study.paper else ""
         paragraphs.append(f"**What the paper found.** {study.finding}{source}")
-    found = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
-    paragraphs.append(f"**What we found.** {found}".strip())
+    finding = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
+    paragraphs.append(f"**What we found.** {finding}".strip())
     if sentences := _list_verdicts(findings):
         paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
     if picture is not None:

@@ -25,12 +25,12 @@ def check_languages(codes: Sequence[str]) -> None:
         DataError: lingua does not know a code.
         MissingExtraError: lingua is not installed.
     """
-    known = {_name(language) for language in _load().Language.all()}
+    codes_of_lingua = {_name(language) for language in _load().Language.all()}
     for code in codes:
-        if code not in known:
+        if code not in codes_of_lingua:
             raise DataError(
                 f"keep_languages has '{code}', which is no language that lingua tells by its ISO "
-                f"639-1 code; {nearest(code, known)}"
+                f"639-1 code; {nearest(code, codes_of_lingua)}"
             )
 
 

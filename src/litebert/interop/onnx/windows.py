@@ -81,13 +81,13 @@ class WindowBlocks:
 
     def queries(self, x: str, size: int) -> str:
         """The blocks of queries, (B N, A, C, D), of (B, A, S, D)."""
-        return self._cut(x, self._query_of, self._size, size)
+        return self._split(x, self._query_of, self._size, size)
 
     def keys(self, x: str, size: int) -> str:
         """The keys or values that each block reads, (B N, A, K, D), of (B, A, S, D)."""
-        return self._cut(x, self._key_of, self._keys, size)
+        return self._split(x, self._key_of, self._keys, size)
 
-    def _cut(self, x: str, places: str, count: str, size: int) -> str:
+    def _split(self, x: str, places: str, count: str, size: int) -> str:
         graph = self.graph
         cut = graph("Gather", x, places, axis=2)  # (B, A, N, .., D)
         cut = graph("Transpose", cut, perm=[0, 2, 1, 3, 4])
