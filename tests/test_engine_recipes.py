@@ -147,7 +147,7 @@ def test_ray_prepares(corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path
 @pytest.mark.parametrize("verb", ["predict", "embed"])
 def test_ray_answers(classifier: Path, table: Path, tmp_path: Path, verb: str) -> None:
     run_script("ray_answers.py", classifier, table, tmp_path / "out", verb, folder=tmp_path)
-    rows = pq.read_table(tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out").sort_by("id")
     texts = pq.read_table(table)["text"].to_pylist()
     assert rows["id"].to_pylist() == list(range(3000))
     model = litebert.load(classifier)

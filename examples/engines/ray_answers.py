@@ -2,7 +2,8 @@
 
 python ray_answers.py MODEL TABLE OUT [predict|embed]    # pip install litebert "ray[data]"
 
-TABLE is a file or a folder of Parquet with the column `text`, and OUT a folder of Parquet.
+TABLE is a file or a folder of Parquet with the column `text`, and OUT a folder of Parquet. Rows may
+change their order: give them a column `id`, which stays.
 """
 
 import sys
@@ -14,7 +15,6 @@ import litebert
 
 def main() -> None:
     model, table, out, verb = [*sys.argv[1:], "predict"][:4]
-    ray.data.DataContext.get_current().execution_options.preserve_order = True
     ray.data.read_parquet(table).map_batches(
         litebert.BatchFunction,
         fn_constructor_args=(model, verb),
