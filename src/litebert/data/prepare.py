@@ -49,21 +49,26 @@ def prepare(
         tokenizer: a folder or file that `Tokenizer.load` opens.
         processes: number of processes that encode, in addition to the one that reads; 0 for one per
             core, at most 8.
-        text_column, split, encoding, unwrap, markup: how sources are read (text/sources.py);
-            `strip` takes the text out of web pages and Markdown.
-        language: decides where sentences end (text/sentences.py).
-        encodings: encodings of the files that match a pattern, by pattern; `encoding` is for
-            all others.
-        heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
-            less than 8 MB with two documents or more holds out at least one. It holds out about
-            5 % of its text up to 64 KB, and never all of it.
-        shard_bytes: bytes of text per shard; memory grows with it.
-        near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
-            similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
-        filters: drop documents by published rules: `c4`, `gopher`, `fineweb` (text/filters.py).
-        keep_languages: drop documents in other languages; ISO 639-1 codes (text/languages.py).
-        check_against: files, or "heldout" for the held-out documents, whose texts are sought in
-            the documents to train on (contamination.py).
+        settings: other settings, each by its name:
+
+            - `text_column`, `split`, `encoding`, `unwrap`, `markup`: how sources are read
+              (text/sources.py). `strip` takes the text out of web pages and Markdown.
+            - `language`: decides where sentences end (text/sentences.py).
+            - `encodings`: encodings of the files that match a pattern, by pattern; `encoding` is
+              for all others.
+            - `heldout`: share of the documents held out, by the hash of their text. Above 0, a
+              corpus of less than 8 MB with two documents or more holds out at least one. It holds
+              out about 5 % of its text up to 64 KB, and never all of it.
+            - `shard_bytes`: bytes of text per shard; memory grows with it.
+            - `near_duplicates`: drop documents that resemble an earlier one at least so much: the
+              Jaccard similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact
+              duplicates only.
+            - `filters`: drop documents by published rules: `c4`, `gopher`, `fineweb`
+              (text/filters.py).
+            - `keep_languages`: drop documents in other languages; ISO 639-1 codes
+              (text/languages.py).
+            - `check_against`: files, or "heldout" for the held-out documents, whose texts are
+              sought in the documents to train on (contamination.py).
 
     Raises:
         DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.
