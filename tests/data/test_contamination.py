@@ -10,9 +10,11 @@ import pytest
 
 import litebert
 from litebert.cli import main
+from litebert.data import contamination
 from litebert.data.contamination import RUN, read_texts
 from litebert.data.prepare import prepare, prepare_part
 from litebert.data.shards import Shards, Split
+from litebert.data.summary import list_rows
 from litebert.errors import DataError
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
@@ -99,7 +101,28 @@ def test_the_table_has_it_and_parts_agree(
         assert main([*words, str(tmp_path / "two"), "--part", f"{number}/2"]) == 0
     litebert.merge(tmp_path / "two")
     assert content(tmp_path / "one") == content(tmp_path / "two")
-    assert Shards.open(tmp_path / "one").index["settings"]["check_against"][0] == "heldout"
+    recorded = Shards.open(tmp_path / "one").index["settings"]["check_against"]
+    assert recorded["heldout"] is None
+    assert len(recorded[str(task[0])]) == 64
+    task[0].write_text("another text\n", encoding="utf-8")
+    assert main([*words, str(tmp_path / "one")]) == 2  # its report would be of the other text
+    assert "check_against" in capsys.readouterr().err
+
+
+def test_texts_beyond_the_limit_are_counted(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contamination, "MOST_RUNS", 20)
+    monkeypatch.setattr(contamination, "_TEXTS", 2)
+    lines = [line for line in tiny_corpus.read_text("utf-8").splitlines() if len(line) > 200][:9]
+    (tmp_path / "check.txt").write_text("\n".join(lines), encoding="utf-8")
+    check = [str(tmp_path / "check.txt")]
+    sources, out = [str(tiny_corpus)], tmp_path / "data"
+    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, check_against=check)
+    counts = shards.index["contamination"]["files"][check[0]]
+    assert counts["texts"] == len(lines)
+    assert counts["left_out"] == len(lines) - 2
+    assert "not looked for" in str(list_rows(shards.index))
 
 
 def test_files_that_cannot_be_read_are_refused(

@@ -98,6 +98,9 @@ class BatchFunction:
         if self.verb == "tokenize":
             tokenizer = self._open_tokenizer()
             kind = choose_id_type(tokenizer.vocab_size)
+            for number, text in enumerate(inputs, 1):
+                if not isinstance(text, str):
+                    raise DataError(f"text {number} is {text!r}; give a text")
             return {"ids": _fill_array([np.array(ids, kind) for ids in tokenizer.encode(inputs)])}
         model = self._open_model()
         if self.verb == "embed":

@@ -146,7 +146,7 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
     tokenizer = Tokenizer.load(folder / disk.TOKENIZER)
     content = _describe_content(counts, dealer, shards, corpus, tokenizer.unk_id)
     if names := settings.get("check_against"):
-        content["contamination"] = _find_contamination(folder, shards, names, tokenizer, settings)
+        content["contamination"] = _find_contamination(target, shards, names, tokenizer, settings)
     disk.write_index(folder, {**header, **content}, shards)
     if dealer.added:
         log.info(
@@ -156,7 +156,7 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
 
 
 def _find_contamination(
-    folder: Path,
+    target: Target,
     shards: Sequence[ShardInfo],
     names: Sequence[str],
     tokenizer: Tokenizer,
@@ -164,13 +164,13 @@ def _find_contamination(
 ) -> dict[str, Any]:
     """Look for the texts of files, and held-out documents, in the documents to train on."""
     infos = {split: [info for info in shards if info.split == split] for split in disk.SPLITS}
-    heldout = (block for info in infos["heldout"] for block in disk.read_blocks(folder / info.file))
+    heldout = (block for info in infos["heldout"] for block in disk.read_blocks(target.fetch(info)))
     search = Contamination(names, tokenizer, settings["language"], heldout)
     with progress.track(
         infos["train"], "looking for texts to check against", len(infos["train"]), "shards"
     ) as train:
         for info in train:
-            for block in disk.read_blocks(folder / info.file):
+            for block in disk.read_blocks(target.fetch(info)):
                 search.search(block)
     return search.to_json()
 

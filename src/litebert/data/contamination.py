@@ -99,19 +99,30 @@ class _Texts:
         self.texts = 0
         self.short = 0
         """Texts of fewer tokens than a run."""
+        self.left_out = 0
+        """Texts beyond `MOST_RUNS`, which are not looked for."""
         self._runs: list[Hashes] = []
         self._numbers: list[npt.NDArray[np.int32]] = []
         self.examples: dict[int, Ids] = {}
         """A run that was found, of the first few texts, by the number of the text."""
 
-    def add(self, ids: Ids, starts: npt.NDArray[Any]) -> bool:
-        """Add texts end to end, (tokens,) and (texts + 1,), and return whether more fit."""
+    @property
+    def is_full(self) -> bool:
+        """True where no more texts fit."""
+        return sum(map(len, self._runs)) >= MOST_RUNS
+
+    def leave_out(self, texts: int) -> None:
+        """Count texts that are not looked for."""
+        self.texts += texts
+        self.left_out += texts
+
+    def add(self, ids: Ids, starts: npt.NDArray[Any]) -> None:
+        """Add texts end to end, (tokens,) and (texts + 1,)."""
         hashes, numbers = _hash_runs(ids, starts)
         self._runs.append(hashes)
         self._numbers.append((numbers + self.texts).astype(np.int32))
         self.texts += len(starts) - 1
         self.short += int((np.diff(starts) < RUN).sum())
-        return sum(map(len, self._runs)) < MOST_RUNS
 
     def finish(self) -> None:
         """Sort the runs, for `find`."""
@@ -216,6 +227,7 @@ class Contamination:
             file.name: {
                 "texts": file.texts,
                 "short": file.short,
+                "left_out": file.left_out,
                 "found": file.count_found(),
                 "examples": [
                     self._tokenizer.decode(run.tolist()) for _, run in sorted(file.examples.items())
@@ -230,18 +242,22 @@ def _encode_file(name: str, tokenizer: Tokenizer, language: str) -> _Texts:
     """Encode the texts of a file as documents are."""
     file, texts = _Texts(name), read_texts(name)
     while some := list(islice(texts, _TEXTS)):
+        if file.is_full:
+            file.leave_out(len(some))
+            continue
         encoded = encode_sentences([split_sentences(text, language) for text in some], tokenizer)
         sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
         documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
-        if not file.add(encoded.ids, sentences[documents].astype(np.int64)):
-            break
+        file.add(encoded.ids, sentences[documents].astype(np.int64))
     return file
 
 
 def _read_heldout(blocks: Iterable[Block]) -> _Texts:
     file = _Texts(HELDOUT)
     for block in blocks:
+        if file.is_full:
+            file.leave_out(len(block.document_offsets) - 1)
+            continue
         starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
-        if not file.add(block.ids[starts[0] : starts[-1]], starts - starts[0]):
-            break
+        file.add(block.ids[starts[0] : starts[-1]], starts - starts[0])
     return file

@@ -43,13 +43,17 @@ class FilteredEncoding:
     def encode(self, texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
         """Return the ids of documents with facts of their texts. Dropped ones have no sentences."""
         verdicts = apply_filters(texts, self.filters, language)
-        codes = self._drop_languages(verdicts)
         sentences = [split_sentences(verdict.text, language) for verdict in verdicts]
         if "c4" in self.filters:
             for number, verdict in enumerate(verdicts):
                 if not verdict.rule and len(sentences[number]) < FEWEST_SENTENCES:
                     verdict.rule = "c4-sentences"
                     sentences[number] = []
+        codes = self._drop_languages(verdicts)
+        sentences = [
+            [] if verdict.rule else split
+            for verdict, split in zip(verdicts, sentences, strict=True)
+        ]
         finals = [
             text if verdict.rule else verdict.text
             for text, verdict in zip(texts, verdicts, strict=True)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from litebert.data.contamination import check_texts
+from litebert.data.contamination import HELDOUT, check_texts
 from litebert.errors import DataError, nearest
 from litebert.registry import SOURCES
 from litebert.remote.names import shorten
 from litebert.remote.reading import describe
+from litebert.storage import sha256_of
 from litebert.text.files import expand, is_remote
 from litebert.text.filters import FILTERS
 from litebert.text.languages import check_languages
@@ -120,7 +121,11 @@ class ShardSettings:
         if self.keep_languages:
             settings["keep_languages"] = sorted(set(self.keep_languages))
         if self.check_against:
-            settings["check_against"] = list(self.check_against)
+            # With their digests: other texts under an old name are other work.
+            settings["check_against"] = {
+                name: None if name == HELDOUT else sha256_of(Path(name))
+                for name in self.check_against
+            }
         return {
             "settings": settings,
             "tokenizer": {

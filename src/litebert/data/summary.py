@@ -118,8 +118,10 @@ def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     rows = [("documents that hold such texts", f"{contamination['documents']:,}")]
     for name, counts in contamination["files"].items():
-        checked = max(1, counts["texts"] - counts["short"])
+        left_out = counts["left_out"]
+        checked = max(1, counts["texts"] - counts["short"] - left_out)
         short = f", {counts['short']:,} too short to look for" if counts["short"] else ""
+        short += f", {left_out:,} beyond the limit and not looked for" if left_out else ""
         share = (
             f"{counts['found']:,} of {counts['texts']:,} texts ({counts['found'] / checked:.1%})"
         )

@@ -129,6 +129,8 @@ def make_room(size: int) -> None:
         for _, entry_size, path in entries:
             if total + size <= limit:
                 return
+            if path.is_dir():  # the tokenizer and index of a set, small and perhaps in use
+                continue
             storage.remove(path)
             total -= entry_size
 
