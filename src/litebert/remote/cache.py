@@ -125,12 +125,12 @@ def make_room(size: int) -> None:
     folder, limit = find_folder(), read_limit()
     with _lock(folder, "room"):
         entries = sorted(_list_entries(folder))
+        # The tokenizer and index of a set are small, and perhaps in use. They do not count.
+        entries = [entry for entry in entries if not entry[2].is_dir()]
         total = sum(size for _, size, _ in entries)
         for _, entry_size, path in entries:
             if total + size <= limit:
                 return
-            if path.is_dir():  # the tokenizer and index of a set, small and perhaps in use
-                continue
             storage.remove(path)
             total -= entry_size
 
