@@ -17,10 +17,10 @@ pages counted once per process; it needs Linux.
 
 Other than that it makes text, in files of JSON Lines, and prepares it by one process, two, four
 parts that are merged, four parts as tasks of Ray, and two processes that are killed at ten random
-instants. All have to write the same bytes, each with less than 1,000 MB of memory, shared pages
-divided. `datasets.map` and datatrove's own tokenizer encode --peer-made megabytes. Each cell works
-for at most --minutes, and the same command continues what is not done. On a busy machine, compare
-processor seconds.
+instants. All have to write the same bytes, each with less than 1,000 MB resident in all its
+processes. `datasets.map` and datatrove's own tokenizer encode --peer-made megabytes. Each cell
+works for at most --minutes, and the same command continues what is not done. On a busy machine,
+compare processor seconds.
 
 `--cleaning` measures what each way to clean text costs beside `litebert prepare` without it: the
 processor time of all processes, each run in a fresh one, in turns. Ten lines are a document there.

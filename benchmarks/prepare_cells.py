@@ -146,7 +146,7 @@ def measure_cells(
     cells = {name: cell for name in WAYS if (cell := _read_cell(folder, name)).sittings}
     _print_cells(cells)
     digests = {cell.digest for name, cell in cells.items() if name not in PEERS}
-    peaks = [cell.proportional_mb for name, cell in cells.items() if name not in PEERS]
+    peaks = [cell.resident_mb for name, cell in cells.items() if name not in PEERS]
     return {
         "cells": {name: asdict(cell) for name, cell in cells.items()},
         "equal": len(digests) == 1 and "" not in digests,

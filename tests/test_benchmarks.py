@@ -392,5 +392,5 @@ def test_made_text_is_prepared_to_the_same_bytes_by_every_way(tmp_path: Path) ->
     assert results[0] == results[1]
     assert results[0]["equal"]
     assert results[0]["cells"].keys() == set(cells)
-    assert all(cell["proportional_mb"] < 1000 for cell in results[0]["cells"].values())
+    assert all(cell["resident_mb"] < 1000 for cell in results[0]["cells"].values())
     assert results[0]["cells"]["killed ten times"]["kills"] == 10

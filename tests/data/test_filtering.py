@@ -12,8 +12,7 @@ import pytest
 
 import litebert
 from litebert.cli import main
-from litebert.data import dealing
-from litebert.data import shards as disk
+from litebert.data import arrow_files, dealing
 from litebert.data.prepare import prepare, prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import DataError, MissingExtraError
@@ -132,7 +131,7 @@ def test_an_interrupted_prepare_continues(
     writes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write, made = disk.write_shard, list[Path]()
+    write, made = arrow_files.write_shard, list[Path]()
 
     def write_some(path: Path, *rest: Any) -> None:
         if len(made) == writes:
@@ -142,7 +141,7 @@ def test_an_interrupted_prepare_continues(
 
     sources, out = [str(corpus)], tmp_path / "data"
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "write_shard", write_some)
+        patch.setattr(arrow_files, "write_shard", write_some)
         with pytest.raises(Interrupted):
             prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
     shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)

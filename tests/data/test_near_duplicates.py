@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.cli import main
+from litebert.data.arrow_files import Block
 from litebert.data.near_duplicates import (
     SHINGLE,
     choose_bands,
@@ -24,7 +25,7 @@ from litebert.data.near_duplicates import (
     write_signatures,
 )
 from litebert.data.prepare import prepare
-from litebert.data.shards import Block, Shards
+from litebert.data.shards import Shards
 from litebert.errors import DataError
 from toys.prepare import content
 from toys.refusals import refused

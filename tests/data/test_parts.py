@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import litebert
-from litebert.data import dealing, text_corpus
+from litebert.data import arrow_files, dealing, text_corpus
 from litebert.data import shards as disk
 from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
@@ -183,12 +183,12 @@ def test_a_small_chunk_of_many_rows(
 ) -> None:
     """Chunks decide where record batches end, so they must be those of one machine."""
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(disk, "_BATCH_TOKENS", 1000)
+    monkeypatch.setattr(arrow_files, "BATCH_TOKENS", 1000)
     run(corpus, tmp_path / "single", tiny_tokenizer)
     make_all(3, corpus, tmp_path / "data", tiny_tokenizer)
     litebert.merge(tmp_path / "data")
     assert content(tmp_path / "data") == content(tmp_path / "single")
-    blocks = disk.read_blocks(tmp_path / "data" / "train-00000.arrow")
+    blocks = arrow_files.read_blocks(tmp_path / "data" / "train-00000.arrow")
     assert len(blocks) > 2
 
 
@@ -225,7 +225,7 @@ def test_a_merge_that_is_interrupted_continues(
     parts: Path, single: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    write = disk.write_shard
+    write = arrow_files.write_shard
 
     def write_two(path: Path, *rest: Any) -> None:
         if len(made) == 2:
@@ -234,7 +234,7 @@ def test_a_merge_that_is_interrupted_continues(
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "write_shard", write_two)
+        patch.setattr(arrow_files, "write_shard", write_two)
         with pytest.raises(Interrupted):
             litebert.merge(parts)
     assert not (parts / disk.INDEX).exists()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.data import dealing, text_corpus
+from litebert.data import arrow_files, dealing, text_corpus
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.errors import DataError
@@ -258,7 +258,7 @@ def test_a_full_disk(
     whole: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write = disk.write_shard
+    write = arrow_files.write_shard
 
     def short(path: Path, *rest: Any) -> None:
         if path.name == "train-00001.arrow":
@@ -267,7 +267,7 @@ def test_a_full_disk(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "write_shard", short)
+        patch.setattr(arrow_files, "write_shard", short)
         with refused(DataError, out, "full"):
             run(tiny_corpus, out, tiny_tokenizer)
     run(tiny_corpus, out, tiny_tokenizer)

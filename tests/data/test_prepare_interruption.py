@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from litebert.data import arrow_files
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
 from litebert.errors import DataError
@@ -154,13 +155,13 @@ def test_finished_shards_are_kept(
 ) -> None:
     before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
-    write = disk.write_shard
+    write = arrow_files.write_shard
 
     def note_and_write(path: Path, *rest: Any) -> None:
         made.append(path.name)
         write(path, *rest)
 
-    monkeypatch.setattr(disk, "write_shard", note_and_write)
+    monkeypatch.setattr(arrow_files, "write_shard", note_and_write)
     run(tiny_corpus, unfinished_folder, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)

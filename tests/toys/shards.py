@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from litebert.data.shards import Block, Split
+from litebert.data.arrow_files import Block
+from litebert.data.shards import Split
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, UNK, CLS, SEP, MASK)

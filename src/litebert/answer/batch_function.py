@@ -71,6 +71,8 @@ class BatchFunction:
         if not columns or (self.verb != "predict" and len(columns) > 1):
             wanted = "one column or more" if self.verb == "predict" else "one column"
             raise ConfigError(f"columns is {list(columns)}; give {wanted} to {self.verb}")
+        if self.vector_size is not None and self.verb != "embed":
+            raise ConfigError(f"vector_size is {self.vector_size}, which only embed reads")
         path = Path(self.model)
         # Another process may have another working folder.
         model = str(path.resolve()) if path.exists() else str(self.model)
@@ -142,8 +144,12 @@ def _digest(path: Path) -> str:
 
 
 def _list_values(column: Any) -> list[Any]:
-    values: list[Any] = column.tolist() if isinstance(column, np.ndarray) else list(column)
-    return values
+    """Return the values of a column: of NumPy, of Arrow, or any sequence."""
+    for method in ("to_pylist", "tolist"):
+        if hasattr(column, method):
+            values: list[Any] = getattr(column, method)()
+            return values
+    return list(column)
 
 
 def _make_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:

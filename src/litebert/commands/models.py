@@ -22,6 +22,7 @@ from litebert.errors import ConfigError, RunError, require
 from litebert.hub import pin_to_record
 from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
+from litebert.remote.names import shorten
 from litebert.storage import check_output
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def pretrain(words: list[str]) -> int:
     _show_pretrained(done, read_metrics(done.folder), arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        ("evaluate", done.folder, "--shards", arguments.shards),
+        ("evaluate", done.folder, "--shards", shorten(arguments.shards)),
         console.suggest_finetuning(done.folder),
     )
     return 0

@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert import progress, storage
+from litebert.data import arrow_files
 from litebert.data import shards as disk
+from litebert.data.arrow_files import Ids, Offsets
 from litebert.data.contamination import Contamination
 from litebert.data.dealing import Dealer, Hashed, Key, make_other_text_error
 from litebert.data.encoding import Encoded
 from litebert.data.journal import Journal, check_folder, check_same
-from litebert.data.shards import Ids, Offsets, ShardInfo, Shards
+from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import summarize, warn
 from litebert.errors import DataError
 from litebert.remote.target import Target, open_target
@@ -131,7 +133,7 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
         finished.values(), "reading finished shards", len(finished), "shards"
     ) as infos:
         for info in infos:
-            for block in disk.read_blocks(target.fetch(info)):
+            for block in arrow_files.read_blocks(target.fetch(info)):
                 counts.add(info.split, block.ids, np.diff(block.document_offsets))
     settings, folder = header["settings"], target.folder
     dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
@@ -164,13 +166,15 @@ def _find_contamination(
 ) -> dict[str, Any]:
     """Look for the texts of files, and held-out documents, in the documents to train on."""
     infos = {split: [info for info in shards if info.split == split] for split in disk.SPLITS}
-    heldout = (block for info in infos["heldout"] for block in disk.read_blocks(target.fetch(info)))
+    heldout = (
+        block for info in infos["heldout"] for block in arrow_files.read_blocks(target.fetch(info))
+    )
     search = Contamination(names, tokenizer, settings["language"], heldout)
     with progress.track(
         infos["train"], "looking for texts to check against", len(infos["train"]), "shards"
     ) as train:
         for info in train:
-            for block in disk.read_blocks(target.fetch(info)):
+            for block in arrow_files.read_blocks(target.fetch(info)):
                 search.search(block)
     return search.to_json()
 
@@ -246,7 +250,7 @@ def _write_shard(
     path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int
 ) -> ShardInfo:
     """Write a shard, and return its entry of the index."""
-    disk.write_shard(path, chunks, vocab_size)
+    arrow_files.write_shard(path, chunks, vocab_size)
     return ShardInfo(
         file=path.name,
         split=split,

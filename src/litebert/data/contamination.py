@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from litebert.data.arrow_files import Block
 from litebert.data.encoding import encode_sentences
-from litebert.data.shards import Block
 from litebert.errors import DataError
 from litebert.text.lines import find_suffix
 from litebert.text.records import Notes, read_lines
@@ -68,18 +68,19 @@ def read_texts(name: str) -> Iterator[str]:
         DataError: the file is not text, or no JSON.
     """
     suffix = find_suffix(Path(name))
-    lines = read_lines(name, Notes())
+    lines, place = read_lines(name, Notes()), name
     try:
         if suffix == ".json":
             yield from _list_strings(json.loads("\n".join(line for _, line in lines)))
         elif suffix in (".jsonl", ".ndjson"):
-            for _, line in lines:
+            for number, line in lines:
+                place = f"line {number} of {name}"
                 yield "\n".join(_list_strings(json.loads(line))) if line.strip() else ""
         else:
             yield from (line.replace("\t", "\n") for _, line in lines)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{name} is no JSON ({error}); give a file that check_against can read"
+            f"{place} is no JSON ({error}); give a file that check_against can read"
         ) from error
 
 

@@ -114,14 +114,15 @@ def check_same(folder: str | Path, existing: dict[str, Any], wanted: dict[str, A
         if key == "sources" and _normalize_sources(before) == _normalize_sources(now):
             continue
         if key != "files" and before != now:
-            old_value, new_value = (
-                f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now)
+            made, wanted_now = (
+                f"with {key}={value!r}" if value is not None else f"without {key}"
+                for value in (before, now)
             )
-            raise DataError(f"{folder} was made with {old_value}, not {new_value}; {remedy}")
+            raise DataError(f"{folder} was made {made}, not {wanted_now}; {remedy}")
 
 
 def _normalize_sources(sources: Any) -> Any:
     """Return absolute paths of sources, so that `x`, `./x` and `x/` are the same."""
     if not isinstance(sources, list):
         return sources
-    return [source if is_url(source) else os.path.abspath(source) for source in sources]
+    return [source.rstrip("/") if is_url(source) else os.path.abspath(source) for source in sources]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.shards import Block
+from litebert.data.arrow_files import Block
 from litebert.progress import task
 
 SHINGLE = 5

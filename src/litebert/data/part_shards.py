@@ -24,13 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert import storage
+from litebert.data import arrow_files
 from litebert.data import shards as disk
+from litebert.data.arrow_files import Block
 from litebert.data.building import finish_set
 from litebert.data.dealing import DocumentHashes, Hashed, Key
 from litebert.data.encoding import Encoded
 from litebert.data.filtering import FilterCounts, is_dropped_by
 from litebert.data.near_duplicates import find_near_duplicates, write_signatures
-from litebert.data.shards import Block, ShardInfo, Shards
+from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
 from litebert.parts import FinishedPart
 from litebert.progress import task
@@ -162,7 +164,7 @@ class _PartsCorpus:
     def _read_blocks(self) -> Iterator[Block]:
         for part in self._parts:
             for info in _list_infos(part):
-                for block in disk.read_blocks(part.open_file(info.file)):
+                for block in arrow_files.read_blocks(part.open_file(info.file)):
                     if block.texts is None:
                         raise _make_damage_error(part)
                     yield block

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from litebert import storage
+from litebert.data import arrow_files
 from litebert.data import shards as disk
 from litebert.data.encoding import Encoded
 from litebert.data.shards import Shards
@@ -48,7 +49,7 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     for info in heldout:
         shutil.copyfile(source / info.file, folder / info.file)
     chunks = list(_read_chunks(split, chosen))
-    disk.write_shard(folder / FILE, chunks, vocabulary)
+    arrow_files.write_shard(folder / FILE, chunks, vocabulary)
     first = next(info for info in infos if info.split == "train")
     info = replace(
         first,
@@ -78,7 +79,7 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     return Shards.open(folder)
 
 
-def _read_chunks(split: disk.Split, documents: disk.Offsets) -> Iterator[Encoded]:
+def _read_chunks(split: disk.Split, documents: arrow_files.Offsets) -> Iterator[Encoded]:
     """Yield the chosen documents, a hundred at a time."""
     for first in range(0, len(documents), 100):
         parts = [split.read_document(int(number)) for number in documents[first : first + 100]]

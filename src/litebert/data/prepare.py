@@ -11,7 +11,7 @@ proves that the sources are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from litebert.data.building import finish_set, reporting_writes
 from litebert.data.journal import check_folder, check_same
 from litebert.data.part_shards import merge_shards
 from litebert.data.part_writing import remove_part, write_part
-from litebert.data.settings import ShardSettings, show_settings
+from litebert.data.settings import ShardSettings
 from litebert.data.shard_files import has_index
 from litebert.data.shards import Shards
 from litebert.data.summary import warn
@@ -29,17 +29,29 @@ from litebert.errors import DataError
 from litebert.parts import Part, find_parts, read_parts
 from litebert.remote.names import join
 from litebert.remote.target import open_target
+from litebert.text.sources import DocumentSplit, Markup
 from litebert.tokenizer import Tokenizer
 
 
-@show_settings
 def prepare(
     sources: Sequence[str],
     out: str | Path,
     *,
     tokenizer: str | Path,
     processes: int = 0,
-    **settings: Any,
+    text_column: str = "text",
+    split: DocumentSplit = "blank-line",
+    language: str = "en",
+    encoding: str = "utf-8",
+    encodings: Mapping[str, str] | None = None,
+    unwrap: bool = False,
+    markup: Markup = "keep",
+    heldout: float = 0.01,
+    shard_bytes: int = 32 << 20,
+    near_duplicates: float = 0.0,
+    filters: Sequence[str] = (),
+    keep_languages: Sequence[str] = (),
+    check_against: Sequence[str] = (),
 ) -> Shards:
     """Turn `sources` (text/sources.py) into the shard folder `out`, which may be in a store.
 
@@ -49,43 +61,60 @@ def prepare(
         tokenizer: a folder or file that `Tokenizer.load` opens.
         processes: number of processes that encode, in addition to the one that reads; 0 for one per
             core, at most 8.
-        settings: other settings, each by its name:
-
-            - `text_column`, `split`, `encoding`, `unwrap`, `markup`: how sources are read
-              (text/sources.py). `strip` takes the text out of web pages and Markdown.
-            - `language`: decides where sentences end (text/sentences.py).
-            - `encodings`: encodings of the files that match a pattern, by pattern; `encoding` is
-              for all others.
-            - `heldout`: share of the documents held out, by the hash of their text. Above 0, a
-              corpus of less than 8 MB with two documents or more holds out at least one. It holds
-              out about 5 % of its text up to 64 KB, and never all of it.
-            - `shard_bytes`: bytes of text per shard; memory grows with it.
-            - `near_duplicates`: drop documents that resemble an earlier one at least so much: the
-              Jaccard similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact
-              duplicates only.
-            - `filters`: drop documents by published rules: `c4`, `gopher`, `fineweb`
-              (text/filters.py).
-            - `keep_languages`: drop documents in other languages; ISO 639-1 codes
-              (text/languages.py).
-            - `check_against`: files, or "heldout" for the held-out documents, whose texts are
-              sought in the documents to train on (contamination.py).
+        text_column, split, encoding, unwrap, markup: how sources are read (text/sources.py);
+            `strip` takes the text out of web pages and Markdown.
+        language: decides where sentences end (text/sentences.py).
+        encodings: encodings of the files that match a pattern, by pattern; `encoding` is for
+            all others.
+        heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
+            less than 8 MB with two documents or more holds out at least one. It holds out about
+            5 % of its text up to 64 KB, and never all of it.
+        shard_bytes: bytes of text per shard; memory grows with it.
+        near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
+            similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
+        filters: drop documents by published rules: `c4`, `gopher`, `fineweb` (text/filters.py).
+        keep_languages: drop documents in other languages; ISO 639-1 codes (text/languages.py).
+        check_against: files, or "heldout" for the held-out documents, whose texts are sought in
+            the documents to train on (contamination.py).
 
     Raises:
         DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.
             Finished shards stay.
     """
     _check_processes(processes)
-    chosen = ShardSettings(sources, **settings)
-    loaded = Tokenizer.load(tokenizer)
-    if chosen.needs_parts:
-        return _prepare_in_two_passes(out, chosen, loaded, processes)
-    corpus = TextCorpus(chosen, chosen.make_reading(), processes)
+    settings = ShardSettings(
+        sources,
+        text_column=text_column,
+        split=split,
+        language=language,
+        encoding=encoding,
+        encodings=encodings,
+        unwrap=unwrap,
+        markup=markup,
+        heldout=heldout,
+        shard_bytes=shard_bytes,
+        near_duplicates=near_duplicates,
+        filters=filters,
+        keep_languages=keep_languages,
+        check_against=check_against,
+    )
+    return _prepare_set(out, settings, Tokenizer.load(tokenizer), processes)
+
+
+def _prepare_set(
+    out: str | Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
+) -> Shards:
+    if settings.needs_parts:
+        return _prepare_in_two_passes(out, settings, tokenizer, processes)
+    corpus = TextCorpus(settings, settings.make_reading(), processes)
     return finish_set(
-        out, chosen.make_header(loaded), corpus, lambda folder: save_tokenizer(loaded, folder)
+        out,
+        settings.make_header(tokenizer),
+        corpus,
+        lambda folder: save_tokenizer(tokenizer, folder),
     )
 
 
-@show_settings
 def prepare_part(
     part: str | Part,
     sources: Sequence[str],

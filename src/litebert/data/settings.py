@@ -10,10 +10,10 @@ import hashlib
 import inspect
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from litebert.data.contamination import HELDOUT, check_texts
 from litebert.errors import DataError, nearest
@@ -28,8 +28,6 @@ from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
 from litebert.text.sources import DocumentSplit, Markup, Reading
 from litebert.tokenizer import Tokenizer
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -134,21 +132,6 @@ class ShardSettings:
                 "fingerprint": tokenizer.fingerprint,
             },
         }
-
-
-def show_settings(function: Function) -> Function:
-    """Show the settings in the signature of a function that takes them by name."""
-    signature = inspect.signature(function, eval_str=False)
-    settings = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
-        )
-        for field in fields(ShardSettings)
-        if field.name != "sources"
-    ]
-    others = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
-    function.__signature__ = signature.replace(parameters=[*others, *settings])  # type: ignore[attr-defined]
-    return function
 
 
 def _digest_files(names: Sequence[str]) -> str:

@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from litebert.data.encoding import Encoded, Texts, choose_id_type
+from litebert.data import arrow_files
+from litebert.data.arrow_files import Block, Ids, Offsets
 from litebert.data.shard_files import (
     AHEAD,
     FolderFiles,
@@ -38,22 +38,12 @@ from litebert.json_reader import fault_of, read_json
 from litebert.parts import MARKER
 from litebert.remote import cache
 from litebert.remote.names import join
-from litebert.storage import atomic_write, sha256_of, write_json
+from litebert.storage import sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 INDEX = "index.json"
 TOKENIZER = "tokenizer"
-_BATCH_TOKENS = 1 << 24
-"""Tokens of one Arrow record batch. A document is never cut."""
-
-Ids = npt.NDArray[Any]
-"""uint16 or uint32."""
-Offsets = npt.NDArray[np.int64]
-_TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.int32())]
-"""The further columns of a file of a part: facts of the text of each document."""
-_NOTE_FIELDS = [("note", pa.string())]
-"""And what the filters dropped of it, where there are filters."""
 
 
 SPLITS = ("train", "heldout")
@@ -113,52 +103,6 @@ _FIELDS: dict[str, str] = {field.name: str(field.type) for field in fields(Shard
 # ------------------------------------------------------------------------------------------ writing
 
 
-def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
-    """Write chunks of documents as one shard; a file of a part where they have their texts."""
-    dtype = choose_id_type(vocab_size)
-    fields = [("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))]
-    if any(chunk.texts for chunk in chunks):
-        fields += _TEXT_FIELDS
-    if any(chunk.texts and chunk.texts.notes is not None for chunk in chunks):
-        fields += _NOTE_FIELDS
-    schema = pa.schema(fields)
-    with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
-        waiting: list[Encoded] = []
-        for number, chunk in enumerate(chunks, 1):
-            waiting.append(chunk)
-            tokens = sum(len(encoded.ids) for encoded in waiting)
-            if number == len(chunks) or tokens >= _BATCH_TOKENS:
-                writer.write_batch(_make_record_batch(waiting, dtype, schema))
-                waiting = []
-
-
-def _make_record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
-    ids = np.concatenate([chunk.ids for chunk in chunks]).astype(dtype, copy=False)
-    inner = pa.ListArray.from_arrays(
-        _make_offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids)
-    )
-    outer = pa.ListArray.from_arrays(
-        _make_offsets([chunk.document_sentences for chunk in chunks]), inner
-    )
-    texts = [chunk.texts for chunk in chunks if chunk.texts]
-    if not texts:
-        return pa.record_batch([outer], schema=schema)
-    digests = pa.py_buffer(np.concatenate([text.digests for text in texts]))
-    columns = [
-        pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(outer), [None, digests]),
-        pa.array(np.concatenate([text.sizes for text in texts])),
-        pa.array(np.concatenate([text.words for text in texts])),
-    ]
-    if len(schema.names) > 1 + len(columns):
-        columns.append(pa.array([note for text in texts for note in text.notes or ()], pa.string()))
-    return pa.record_batch([outer, *columns], schema=schema)
-
-
-def _make_offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
-    total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
-    return pa.array(total.astype(np.int32))  # a record batch has far fewer than 2**31 tokens
-
-
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
     """Write `index.json`. From then on the set is complete."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
@@ -166,70 +110,6 @@ def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInf
 
 
 # ------------------------------------------------------------------------------------------ reading
-
-
-@dataclass(frozen=True)
-class Block:
-    """One record batch of a mapped shard, as views of its buffers."""
-
-    ids: Ids
-    sentence_offsets: npt.NDArray[np.int32]
-    document_offsets: npt.NDArray[np.int32]
-    texts: Texts | None = None
-    """Facts of the texts, in the files of a part."""
-
-    @property
-    def documents(self) -> int:
-        return len(self.document_offsets) - 1
-
-
-def read_blocks(path: Path) -> list[Block]:
-    """Return the record batches of a shard, memory-mapped.
-
-    Raises:
-        DataError: the file is not a shard of litebert.
-    """
-    try:
-        with pa.memory_map(str(path)) as source:
-            reader = pa.ipc.open_file(source)
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            schema = reader.schema
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).split("\n")[0]
-        raise DataError(
-            f"{path} is not a readable Arrow file ({reason}); prepare the data again"
-        ) from error
-    types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
-    names = ["sentences", *dict(_TEXT_FIELDS), *dict(_NOTE_FIELDS)]
-    if (
-        schema.names not in (names[:1], names[: 1 + len(_TEXT_FIELDS)], names)
-        or schema.types[0] not in types
-    ):
-        raise DataError(
-            f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again"
-        )
-    blocks = []
-    for batch in batches:
-        documents = batch.column(0)
-        sentences = documents.values
-        if documents.null_count or sentences.null_count or sentences.values.null_count:
-            raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
-        # `offsets` and `values` are views that respect slices: offsets count from the start of the
-        # whole child array.
-        ids = sentences.values.to_numpy(zero_copy_only=True)
-        offsets = sentences.offsets.to_numpy(), documents.offsets.to_numpy()
-        blocks.append(Block(ids, *offsets, _read_texts(batch)))
-    return blocks
-
-
-def _read_texts(batch: Any) -> Texts | None:
-    """Return the facts of the texts of a record batch, where it has them."""
-    if batch.num_columns == 1:
-        return None
-    digests, sizes, words = (batch.column(name) for name, _ in _TEXT_FIELDS)
-    data = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, 16)
-    notes = tuple(batch.column("note").to_pylist()) if "note" in batch.schema.names else None
-    return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy(), notes)
 
 
 class _ShardBlocks(Sequence[Block]):
@@ -244,7 +124,7 @@ class _ShardBlocks(Sequence[Block]):
         self._origins: list[tuple[int, int]] = []
         for number, info in enumerate(self._infos):
             counts = [info.documents]
-            if info.tokens >= _BATCH_TOKENS:  # a smaller shard has a single record batch
+            if info.tokens >= arrow_files.BATCH_TOKENS:  # a smaller shard has a single record batch
                 counts = [block.documents for block in self._read(number)]
             self.documents += counts
             self._origins += [(number, batch) for batch in range(len(counts))]
@@ -274,7 +154,9 @@ class _ShardBlocks(Sequence[Block]):
         info = self._infos[number]
         blocks = [block for block in self._read_file(info) if block.documents]
         documents = sum(block.documents for block in blocks)
-        if documents != info.documents or (len(blocks) > 1 and info.tokens < _BATCH_TOKENS):
+        if documents != info.documents or (
+            len(blocks) > 1 and info.tokens < arrow_files.BATCH_TOKENS
+        ):
             index = join(self._files.name, INDEX)
             raise DataError(
                 f"{index} counts {info.documents} documents in {info.file}, which holds "
@@ -286,7 +168,7 @@ class _ShardBlocks(Sequence[Block]):
         for _ in range(_TRIES):
             path = self._files.open_file(info)
             try:
-                return read_blocks(path)
+                return arrow_files.read_blocks(path)
             except DataError as error:
                 # Another process may have made room in the cache in this moment.
                 if not self._files.is_remote or path.exists():
@@ -497,7 +379,9 @@ class Shards:
         infos = [info for info in infos if info.split == name]
         if is_large:
             return Split.of_shards(self._files, infos)
-        split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
+        split = Split(
+            [block for info in infos for block in arrow_files.read_blocks(self.path / info.file)]
+        )
         for unit in ("documents", "sentences", "tokens"):
             recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
             if recorded != actual:

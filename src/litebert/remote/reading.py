@@ -38,9 +38,9 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
     Raises:
         DataError: there is nothing of that name, or the store cannot be used.
     """
-    is_pattern = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
-    entry = None if is_pattern else stores.look(url)
-    if is_pattern:
+    has_marks = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
+    entry = stores.look(url)  # first, for a file may have such marks in its name
+    if entry is None and has_marks:
         matches = [match for match in stores.list_matches(url) if not _is_hidden(match.url, url)]
         if not matches:
             raise DataError(f"no file matches {shorten(url)}; check the pattern and its quotes")

@@ -79,6 +79,8 @@ def list_below(url: str) -> list[Entry]:
     def act(files: Any, path: str) -> list[Entry]:
         files.invalidate_cache()
         infos = files.find(path, detail=True)
+        # Consoles of stores make a folder by an empty file, whose name ends in a slash.
+        infos = {name: info for name, info in infos.items() if not _is_folder_mark(path, name)}
         # The order is that of local folders, which sort by the parts of paths.
         return _make_entries(files, url, infos, lambda path: path.split("/"))
 
@@ -201,6 +203,8 @@ def _open_store(url: str) -> tuple[Any, str]:
         DataError: there is no such kind of store, or it needs settings.
     """
     scheme = get_scheme(url)
+    if scheme in ("file", "local"):
+        raise DataError(f"{url} is a file or folder here; give its path without {scheme}://")
     try:
         from fsspec.config import conf
         from fsspec.core import url_to_fs
@@ -233,6 +237,10 @@ def _make_entry(url: str, info: Mapping[str, Any]) -> Entry:
         )
     mark = next((str(info[key]) for key in (*_MARKS, *_TIMES) if info.get(key)), "")
     return Entry(url, int(info["size"]), mark)
+
+
+def _is_folder_mark(folder: str, name: str) -> bool:
+    return name.endswith("/") or name.rstrip("/") == folder.rstrip("/")
 
 
 def _make_entries(
