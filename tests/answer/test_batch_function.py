@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import litebert
@@ -56,6 +57,12 @@ def test_vectors_and_ids(classifier: Path, tiny_tokenizer: Path) -> None:
     ids = BatchFunction(tiny_tokenizer, "tokenize", columns="text")({"text": TEXTS})["ids"]
     assert ids[0].dtype == np.uint16
     assert [row.tolist() for row in ids] == Tokenizer.load(tiny_tokenizer).encode(TEXTS)
+
+
+def test_columns_of_arrow_are_those_of_lists(classifier: Path) -> None:
+    function = BatchFunction(classifier, "embed")
+    vectors = [function({"text": column})["vectors"] for column in (TEXTS, pa.array(TEXTS))]
+    assert np.array_equal(*vectors)
 
 
 def test_words_and_an_empty_batch(tagger: Path) -> None:
@@ -119,5 +126,9 @@ def test_wrong_settings_and_batches_are_refused(classifier: Path) -> None:
         BatchFunction(classifier, "embed", columns=["a", "b"])
     with refused(DataError, "no column 'text'", "body", "`columns`"):
         BatchFunction(classifier)({"body": TEXTS})
+    with refused(ConfigError, "vector_size is 3", "embed"):
+        BatchFunction(classifier, vector_size=3)
+    with refused(DataError, "text 2 is None"):
+        BatchFunction(classifier, "tokenize")({"text": ["a", None]})
     with refused(DataError, "input 1 is 1"):
         BatchFunction(classifier)({"text": [1, 2, 3]})

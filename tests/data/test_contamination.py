@@ -125,6 +125,12 @@ def test_texts_beyond_the_limit_are_counted(
     assert "not looked for" in str(list_rows(shards.index))
 
 
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "right"}\n{"text": wrong}\n')
+    with refused(DataError, "line 2 of", "a.jsonl"):
+        list(read_texts(str(tmp_path / "a.jsonl")))
+
+
 def test_files_that_cannot_be_read_are_refused(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:

@@ -191,6 +191,27 @@ def test_other_languages_are_dropped_and_counted(
     assert "'klingon'" in capsys.readouterr().err
 
 
+def test_a_document_that_a_filter_drops_has_no_language(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Its text is emptied before, so its language would be unknown."""
+    pytest.importorskip("lingua")
+    long = " ".join([TEXTS["en"]] * 6)
+    (tmp_path / "a.txt").write_text(f"{long}\n\nNo mark ends this line of words\n\n{TEXTS['en']}\n")
+    shards = prepare(
+        [str(tmp_path / "a.txt")],
+        tmp_path / "data",
+        tokenizer=tiny_tokenizer,
+        filters=["c4"],
+        keep_languages=["en"],
+        processes=1,
+    )
+    assert {code: count["documents"] for code, count in shards.index["languages"].items()} == {
+        "en": 1
+    }
+    assert shards.index["filters"]["c4-sentences"]["documents"] == 2
+
+
 def test_languages_need_a_library(
     corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

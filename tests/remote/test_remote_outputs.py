@@ -153,6 +153,45 @@ def test_parts_in_a_store_are_merged_there(
 
 
 @pytest.mark.thorough
+def test_a_set_in_a_store_is_searched_for_held_out_texts(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """After its shards have left this machine; by parts too."""
+    check = {"check_against": ["heldout"]}
+    prepare(tiny_corpus, tmp_path / "data", tiny_tokenizer, **check)
+    prepare(tiny_corpus, URL, tiny_tokenizer, **check)
+    assert store.content("data/") == content(tmp_path / "data")
+    for part in ("1/2", "2/2"):
+        make_part(part, tiny_corpus, tiny_tokenizer, out=f"{URL}2", **check)
+    litebert.merge(f"{URL}2")
+    assert store.content("data2/") == content(tmp_path / "data")
+
+
+@pytest.mark.thorough
+def test_a_small_cache_changes_no_merge(
+    store: Store,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tokenizer of a part stays in it until the merge ends."""
+    monkeypatch.setenv(cache.SIZE_VARIABLE, "0.00001")
+    prepare(tiny_corpus, tmp_path / "data", tiny_tokenizer, near_duplicates=0.8)
+    for part in ("1/2", "2/2"):
+        make_part(part, tiny_corpus, tiny_tokenizer, near_duplicates=0.8)
+    litebert.merge(URL)
+    assert store.content("data/") == content(tmp_path / "data")
+
+
+def test_a_folder_that_a_console_made_is_empty(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    store.put("data/", b"")
+    assert prepare(tiny_corpus, URL, tiny_tokenizer).train.documents > 0
+
+
+@pytest.mark.thorough
 def test_the_command_line_writes_to_a_store(
     store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:

@@ -71,6 +71,16 @@ def test_a_folder_reads_as_on_the_disk(corpus: Path, monkeypatch: pytest.MonkeyP
     assert remote.meter.total == local.meter.total
 
 
+def test_a_name_with_the_marks_of_a_pattern_is_read(store: Store) -> None:
+    store.put("texts/a [1].txt", b"A text of its own.")
+    assert read(f"{ROOT}texts/a [1].txt") == ["A text of its own."]
+
+
+def test_a_url_of_a_local_file_is_refused(tmp_path: Path) -> None:
+    with refused(DataError, "give its path without file://"):
+        read(f"file://{tmp_path}")
+
+
 @pytest.mark.thorough
 def test_files_patterns_and_parts_read_as_on_the_disk(corpus: Path) -> None:
     assert read(f"{ROOT}corpus/b.txt.gz") == read(corpus / "b.txt.gz")
