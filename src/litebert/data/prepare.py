@@ -53,35 +53,29 @@ def prepare(
     keep_languages: Sequence[str] = (),
     check_against: Sequence[str] = (),
 ) -> Shards:
-    """Turn `sources` (text/sources.py) into the shard folder `out`, which may be in a store.
-
-    The same call again continues an unfinished folder, or returns a finished one.
+    """Turn `sources` (text/sources.py) into the shard folder or URL `out`, or continue it.
 
     Args:
         tokenizer: a folder or file that `Tokenizer.load` opens.
-        processes: number of processes that encode, in addition to the one that reads; 0 for one per
-            core, at most 8.
-        text_column, split, encoding, unwrap, markup: how sources are read (text/sources.py);
-            `strip` takes the text out of web pages and Markdown.
+        processes: those that encode, next to the one that reads; 0 for one per core, at most 8.
+        text_column: the column or field of rows that holds the text.
+        split: where a document of plain text ends.
         language: decides where sentences end (text/sentences.py).
-        encodings: encodings of the files that match a pattern, by pattern; `encoding` is for
-            all others.
+        encoding: of all files for which `encodings` names no other one.
+        encodings: encodings of the files that match a pattern, by pattern.
+        unwrap: join the lines of each paragraph.
+        markup: `strip` takes the text out of web pages and Markdown.
         heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
-            less than 8 MB with two documents or more holds out at least one. It holds out about
-            5 % of its text up to 64 KB, and never all of it.
+            less than 8 MB holds out more, about 5 % of its text up to 64 KB.
         shard_bytes: bytes of text per shard; memory grows with it.
-        near_duplicates: drop documents that resemble an earlier one at least so much: the Jaccard
-            similarity of their runs of five tokens, from 0.5 to 1; 0 drops exact duplicates only.
-        filters: drop documents by published rules: `c4`, `gopher`, `fineweb` (text/filters.py).
-        keep_languages: drop documents in other languages; ISO 639-1 codes (text/languages.py).
-        check_against: files, or "heldout" for the held-out documents, whose texts are sought in
-            the documents to train on (contamination.py).
+        near_duplicates: drop documents at least so similar to an earlier one, from 0.5 to 1.
+        filters: drop documents by the rules of `c4`, `gopher` and `fineweb` (text/filters.py).
+        keep_languages: drop documents in other languages; ISO 639-1 codes.
+        check_against: files, or "heldout", whose texts the documents to train on may hold.
 
     Raises:
-        DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.
-            Finished shards stay.
+        DataError: text, tokenizer or folder cannot be used, or the disk is full; shards stay.
     """
-    _check_processes(processes)
     settings = ShardSettings(
         sources,
         text_column=text_column,
