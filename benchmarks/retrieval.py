@@ -89,7 +89,6 @@ def make_models(encoder: str, out: Path, length: int, epochs: float) -> dict[str
         "student": [str(out / "student")],
         "reranker after BM25": top,
         "reranker after the encoder": [*top, "--retriever", encoder],
-        "reranker after the student": [*top, "--retriever", str(out / "student")],
     }
 
 

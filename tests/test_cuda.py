@@ -190,7 +190,9 @@ def test_a_pass_without_padding_computes_what_a_padded_one_does(window: int) -> 
     machine = choose("bfloat16", "cuda")
     results = []
     for unpadded in (False, True):
-        assert not unpadded or enable_unpadded([model.encoder], GPU, machine.autocast)
+        if unpadded:
+            enable_unpadded(model.encoder, GPU, machine.autocast)
+        assert model.encoder.unpadded == unpadded
         model.zero_grad()
         with machine.autocast_context():
             logits = model(ids, None, mask)[mask].float()

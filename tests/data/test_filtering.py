@@ -212,6 +212,18 @@ def test_a_document_that_a_filter_drops_has_no_language(
     assert shards.index["filters"]["c4-sentences"]["documents"] == 2
 
 
+def test_filters_that_drop_everything_are_named(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"{TEXTS['en']}\n\n{TEXTS['de']}\n")
+    with refused(DataError, "filters leave nothing", "gopher-word-count dropped 2 documents"):
+        prepare(
+            [str(tmp_path / "a.txt")],
+            tmp_path / "data",
+            tokenizer=tiny_tokenizer,
+            filters=["gopher"],
+            processes=1,
+        )
+
+
 def test_languages_need_a_library(
     corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

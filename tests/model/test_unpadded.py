@@ -94,9 +94,9 @@ def test_dropout_of_attention_takes_the_padded_pass(monkeypatch: pytest.MonkeyPa
 
 def test_it_is_for_a_gpu_in_16_bits() -> None:
     encoder = Encoder(ABLE[0].encoder)
-    assert not enable_unpadded([encoder], CPU, torch.bfloat16)
-    assert not enable_unpadded([encoder], torch.device("cuda"), None)
-    assert not encoder.unpadded
+    for device, dtype in ((CPU, torch.bfloat16), (torch.device("cuda"), None)):
+        enable_unpadded(encoder, device, dtype)
+        assert not encoder.unpadded
 
 
 def test_a_wrong_kernel_is_not_taken(

@@ -31,7 +31,7 @@ class TorchRuntime(Runtime):
 
     def __init__(self, network: TaskModel, device: devices.Device) -> None:
         self._network, self._device = network, device
-        enable_unpadded([network.encoder], device.device, device.autocast)
+        enable_unpadded(network.encoder, device.device, device.autocast)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return compute_network_logits(self._network, self._device, rows)

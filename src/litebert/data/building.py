@@ -140,10 +140,7 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
     for key, encoded in write_shards(folder, header, journal, dealer, corpus):
         counts.add(key[0], encoded.ids, encoded.document_sentences)
     if not counts.tokens["train"].any():
-        raise DataError(
-            f"the tokenizer leaves nothing of {', '.join(settings['sources'])}; give text that it "
-            "covers"
-        )
+        raise _make_nothing_error(", ".join(settings["sources"]), corpus.dropped)
     shards = sorted(journal.finished.values(), key=_rank_shard)
     tokenizer = Tokenizer.load(folder / disk.TOKENIZER)
     content = _describe_content(counts, dealer, shards, corpus, tokenizer.unk_id)
@@ -155,6 +152,21 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
             f"{dealer.added:,} documents more than --heldout {settings['heldout']} asks for are "
             "held out, so that scores on this small corpus mean something"
         )
+
+
+def _make_nothing_error(sources: str, dropped: Mapping[str, Any]) -> DataError:
+    """Return the error for a set without a token, which names what dropped most documents."""
+    rules = dropped.get("filters", {})
+    others = dropped.get("languages", {})
+    counts = {rule: count["documents"] for rule, count in rules.items()}
+    counts |= {f"language {code}": c["documents"] for code, c in others.items() if not c["stays"]}
+    rule = max(counts, key=counts.__getitem__, default="")
+    if not counts.get(rule):
+        return DataError(f"the tokenizer leaves nothing of {sources}; give text that it covers")
+    return DataError(
+        f"the filters leave nothing of {sources}: {rule} dropped {counts[rule]:,} documents; "
+        "leave that filter out, or give longer documents, such as by --split file"
+    )
 
 
 def _find_contamination(

@@ -88,7 +88,7 @@ class TrainableTaskModel:
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers = model.encoder.config.layers
-        enable_unpadded([model.encoder], device.device, device.autocast)
+        enable_unpadded(model.encoder, device.device, device.autocast)
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
         """Logits of the best weights for each development part, if this very process computed them.

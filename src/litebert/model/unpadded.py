@@ -24,6 +24,7 @@ from litebert.config import EncoderConfig
 
 if TYPE_CHECKING:
     from litebert.model.blocks import AttentionPositions
+    from litebert.model.encoder import Encoder
 
 log = logging.getLogger("litebert")
 
@@ -134,24 +135,19 @@ def can_unpad(config: EncoderConfig) -> bool:
     return fits and config.positions in ("learned", "rotary") and not config.global_tokens
 
 
-def enable_unpadded(
-    encoders: Sequence[Any], device: torch.device, dtype: torch.dtype | None
-) -> bool:
-    """Let encoders compute no padding, where the device has a kernel that gives the numbers of the
-    reference; say whether any does.
+def enable_unpadded(encoder: Encoder, device: torch.device, dtype: torch.dtype | None) -> None:
+    """Let an encoder compute no padding, where the device has a kernel that gives the numbers of
+    the reference.
 
     Args:
-        encoders: of class `Encoder`.
         dtype: that of autocast; None in float32.
     """
-    if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
-        return False
-    able = [encoder for encoder in encoders if can_unpad(encoder.config)]
-    if not able or not _is_kernel_right(device, dtype):
-        return False
-    for encoder in able:
-        encoder.unpadded = True
-    return True
+    encoder.unpadded = (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and can_unpad(encoder.config)
+        and _is_kernel_right(device, dtype)
+    )
 
 
 @cache
