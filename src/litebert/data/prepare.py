@@ -98,6 +98,7 @@ def prepare(
 def _prepare_set(
     out: str | Path, settings: ShardSettings, tokenizer: Tokenizer, processes: int
 ) -> Shards:
+    _check_processes(processes)
     if settings.needs_parts:
         return _prepare_in_two_passes(out, settings, tokenizer, processes)
     corpus = TextCorpus(settings, settings.make_reading(), processes)
