@@ -44,7 +44,17 @@ def machine() -> str:
         if name in instructions
     ]
     kinds = ", ".join([torch.backends.cpu.get_cpu_capability(), *extra])
-    return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
+    return f"{devices.choose('float32', 'cpu').describe()}{_family()}, instructions {kinds}"
+
+
+def _family() -> str:
+    """The family of a processor, where Linux says it: an AMD EPYC of family 26 is a Zen 5."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    values = [line.split(":")[1].strip() for line in lines if line.startswith("cpu family")]
+    return f", processor family {values[0]}" if values else ""
 
 
 def versions() -> dict[str, str]:
