@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from litebert.errors import RunError
 from litebert.train import checkpoint
 from litebert.train.checkpoint import find_newest, prune, save, tidy
+from litebert.train.parallel import describe
 from toys.refusals import refused
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "index.json")
@@ -61,7 +62,8 @@ def assert_whole(folder: Path, *steps: int) -> int:
         assert expected.keys() == tensors.keys()
         for name, tensor in expected.items():
             assert torch.equal(tensors[name], tensor)
-            assert tensors[name].dtype == tensor.dtype
+            assert describe(tensors, name) == (tensor.dtype, tensor.shape)
+            assert tensors[name] is not tensors[name]  # none is kept
     assert newest.state == {**state, "step": newest.step}
     return newest.step
 

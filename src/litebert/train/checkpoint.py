@@ -15,14 +15,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from litebert.errors import RunError
@@ -40,7 +39,7 @@ from litebert.storage import (
     sync,
     write_whole,
 )
-from litebert.train.parallel import WholeTensors
+from litebert.train.parallel import TensorsOnDemand, describe
 
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _INDEX = "index.json"
@@ -57,11 +56,37 @@ class Checkpoint:
     damaged: tuple[tuple[Path, str], ...] = ()
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 
-    def load_model(self) -> dict[str, Tensor]:
-        return load_file(self.path / _MODEL)
+    def load_model(self) -> Mapping[str, Tensor]:
+        return SavedTensors(self.path / _MODEL)
 
-    def load_optimizer(self) -> dict[str, Tensor]:
-        return load_file(self.path / _OPTIMIZER)
+    def load_optimizer(self) -> Mapping[str, Tensor]:
+        return SavedTensors(self.path / _OPTIMIZER)
+
+
+class SavedTensors(TensorsOnDemand):
+    """Tensors of a safetensors file, read one at a time: where processes split a network, the main
+    one never holds more than one whole tensor.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = safe_open(file, "pt").__enter__()
+        self._names = tuple(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: Tensor = self._file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def describe(self, name: str) -> tuple[torch.dtype, torch.Size]:
+        part = self._file.get_slice(name)
+        return _TYPES[part.get_dtype()], torch.Size(part.get_shape())
 
 
 def save(
@@ -99,7 +124,7 @@ def save(
         amount = sum(
             shape.numel() * dtype.itemsize
             for tensors in (model, optimizer)
-            for dtype, shape in (_describe(tensors, name) for name in tensors)
+            for dtype, shape in (describe(tensors, name) for name in tensors)
         )
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
@@ -128,19 +153,13 @@ _DTYPES = {
     torch.int64: "I64",
 }
 """The names of types in a safetensors file, in the order of its library."""
-
-
-def _describe(tensors: Mapping[str, Tensor], name: str) -> tuple[torch.dtype, torch.Size]:
-    """Return the type and the shape of a tensor, which is not read where it is split."""
-    if isinstance(tensors, WholeTensors):
-        return tensors.describe(name)
-    return tensors[name].dtype, tensors[name].shape
+_TYPES = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 def _order(tensors: Mapping[str, Tensor]) -> list[str]:
     """Put names into the order in which the safetensors library writes them: wide types first."""
     ranks = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
-    return sorted(tensors, key=lambda name: (-ranks[_describe(tensors, name)[0]], name))
+    return sorted(tensors, key=lambda name: (-ranks[describe(tensors, name)[0]], name))
 
 
 def _write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -153,7 +172,7 @@ def _write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     end = 0
     names = _order(tensors)
     for name in names:
-        dtype, shape = _describe(tensors, name)
+        dtype, shape = describe(tensors, name)
         start, end = end, end + shape.numel() * dtype.itemsize
         header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()

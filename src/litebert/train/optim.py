@@ -26,6 +26,7 @@ from litebert.train.muon import Muon
 from litebert.train.parallel import (
     WholeTensors,
     broadcast_all,
+    describe,
     gather,
     get_local,
     is_split,
@@ -392,7 +393,8 @@ class Optimizers:
         """
         if tensors is not None:
             saved = {
-                name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()
+                name: f"{dtype} {tuple(shape)}"
+                for name, (dtype, shape) in ((name, describe(tensors, name)) for name in tensors)
             }
             expected = {
                 name: f"{tensor.dtype} {tuple(self._like[name].shape)}"

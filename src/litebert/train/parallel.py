@@ -170,7 +170,22 @@ def slice_local(full: Tensor, like: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else full[:0]
 
 
-class WholeTensors(Mapping[str, Tensor]):
+class TensorsOnDemand(Mapping[str, Tensor]):
+    """Tensors by name that are read where they are asked for, and not kept."""
+
+    def describe(self, name: str) -> tuple[torch.dtype, torch.Size]:
+        """Return the type and the whole shape of a tensor, without reading it."""
+        raise NotImplementedError
+
+
+def describe(tensors: Mapping[str, Tensor], name: str) -> tuple[torch.dtype, torch.Size]:
+    """Return the type and the shape of a tensor, which is not read where it is on demand."""
+    if isinstance(tensors, TensorsOnDemand):
+        return tensors.describe(name)
+    return tensors[name].dtype, tensors[name].shape
+
+
+class WholeTensors(TensorsOnDemand):
     """Tensors by name, whole in the main process. A split tensor is put together where it is read,
     and not kept, so that no process holds more than one. All processes read the same names in the
     same order.
@@ -191,7 +206,6 @@ class WholeTensors(Mapping[str, Tensor]):
         return len(self._parts)
 
     def describe(self, name: str) -> tuple[torch.dtype, torch.Size]:
-        """Return the type and the whole shape of a tensor, without reading it."""
         return self._parts[name].dtype, self._like[name].shape
 
 
@@ -227,7 +241,7 @@ def _fill(state: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks
 
 
 def _find_shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
-    return tensors[name].shape if name in tensors else None
+    return describe(tensors, name)[1] if name in tensors else None
 
 
 def broadcast_all(
@@ -239,8 +253,9 @@ def broadcast_all(
     """Tensors that the main process has, whole and one after another, in every process.
 
     Args:
-        here: tensors of the same names and types.
-        like: tensors of the same whole shapes.
+        saved: those tensors; None in the other processes.
+        local: tensors with the same names and types.
+        whole: tensors with the same whole shapes.
     """
     for name, tensor in local.items():
         full = (
