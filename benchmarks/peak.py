@@ -53,7 +53,7 @@ def measure_peak() -> float:
         library = ctypes.CDLL(f"{folder}/peak.so")
     library.multiply_add.argtypes = (ctypes.c_long, ctypes.c_float)
     library.multiply_add.restype = ctypes.c_float
-    operations = 2 * ACCUMULATORS * library.lanes() * ITERATIONS
+    operations = float(2 * ACCUMULATORS * int(library.lanes()) * ITERATIONS)
     seconds = []
     for _ in range(3):
         start = time.process_time()
