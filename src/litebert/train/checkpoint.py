@@ -69,8 +69,8 @@ class SavedTensors(TensorsOnDemand):
     """
 
     def __init__(self, file: Path) -> None:
-        self._file = safe_open(file, "pt").__enter__()
-        self._names = tuple(self._file.keys())
+        opened: Any = safe_open(file, "pt")  # a class without types
+        self._file, self._names = opened, tuple(opened.keys())
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:

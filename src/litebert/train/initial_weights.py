@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def build_further_recipe(source: str | Path) -> Config:
     return replace(config, train=replace(config.train, schedule=calm))
 
 
-def read_optimizer(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
+def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Tensor] | None:
     """Read the state of the optimizer that a run ended with; None where `source` is no run, or of
     another optimizer.
     """
