@@ -269,7 +269,7 @@ def _suggest_remedy(recipe: Mapping[str, Any]) -> str:
 
 def _list_settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[str, str]:
     facts = {
-        "data": os.path.basename(str(run.get("data", ""))),
+        "data": _name_data(run),
         "data fingerprint": fingerprint[:8],
     }
     if isinstance(run.get("machine"), str):
@@ -278,6 +278,14 @@ def _list_settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> 
         **{name: value for name, value in flatten(to_dict(config)).items() if name not in _FREE},
         **facts,
     }
+
+
+def _name_data(run: Mapping[str, Any]) -> str:
+    """Return the names of the folders of a run's data, with their weights where it has several."""
+    sets = run.get("sets")
+    if not isinstance(sets, list):
+        return os.path.basename(str(run.get("data", "")))
+    return " ".join(f"{os.path.basename(entry['data'])}:{entry['weight']}" for entry in sets)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -75,8 +75,25 @@ def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str
             "and now."
         )
         tables.append(Table("Watched text", *watched, note))
+    if sets := facts.get("sets"):
+        tables.append(_make_set_table(sets))
     curves = run_sections(rows, facts.get("unigram_entropy"))
     return lead, arrange_sections(headlines, curves, tables)
+
+
+def _make_set_table(sets: Sequence[Mapping[str, Any]]) -> Table:
+    """Make a table of the sets of a mixture: their weights, shares and epochs in the whole run."""
+    rows = tuple(
+        (
+            str(entry["data"]),
+            str(entry["weight"]),
+            f"{entry['share']:.1%}",
+            f"{entry['epochs']:,.2f}",
+        )
+        for entry in sets
+    )
+    columns = ("data", "weight", "share of the sequences", "epochs in the whole run")
+    return Table("Data by weight", columns, rows)
 
 
 def arrange_sections(

@@ -43,8 +43,8 @@ class PretrainArguments:
     """
 
     recipe: RecipeName
-    shards: Path
-    """A folder written by litebert prepare."""
+    shards: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA[:WEIGHT]")]
+    """A folder written by litebert prepare, or several with weights, such as books:2 web:1."""
     out: Path
     """The run folder."""
     budget: str | None = None
@@ -84,12 +84,14 @@ def pretrain(words: list[str]) -> int:
     )
     with console.loading():
         from litebert.analysis.run_report import read_metrics, write_run
+        from litebert.data.mixture import parse_weights
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain_inputs import run_folder
         from litebert.train.trackers import keep_artifacts
 
     keep_freed_memory()
     console.refuse_lessons(words, arguments.teacher)
+    data = parse_weights(arguments.shards)
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
     with console.group() as ranks:
@@ -97,7 +99,7 @@ def pretrain(words: list[str]) -> int:
             ranks.decide(lambda: console.confirm_overwrite(run_folder(arguments.out)))
         done = run(
             config,
-            arguments.shards,
+            data,
             arguments.out,
             from_model=arguments.from_model,
             table_from=arguments.table_from,
@@ -123,7 +125,12 @@ def pretrain(words: list[str]) -> int:
     _show_pretrained(done, read_metrics(done.folder), arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        ("evaluate", done.folder, "--shards", shorten(arguments.shards)),
+        (
+            "evaluate",
+            done.folder,
+            "--shards",
+            shorten(data if isinstance(data, str) else next(iter(data))),
+        ),
         console.suggest_finetuning(done.folder),
     )
     return 0

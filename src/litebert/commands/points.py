@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from litebert import cost
 from litebert import recipes as points
@@ -21,11 +23,13 @@ from litebert.commands.console import (
 )
 from litebert.commands.options import Short, ShortForms
 from litebert.config import PAIR_FORMATS, Config, replace
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, require
 from litebert.machine import keep_freed_memory
 
 if TYPE_CHECKING:
+    from litebert.data.mixture import TrainingData
     from litebert.train.device import Device
 
 
@@ -79,6 +83,8 @@ class PlanArguments:
     """Show what a recipe costs before you start it."""
 
     recipe: RecipeName
+    shards: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA[:WEIGHT]")] = ()
+    """Also show how often the budget reads this data, or each of several by weight."""
     measure: bool = False
     """Train for seconds on this machine to measure the hours of the budget and the largest
     micro-batch."""
@@ -95,12 +101,18 @@ def plan(words: list[str]) -> int:
         arguments.measure or arguments.device == "auto",
         "--device says where --measure trains; give --measure too, or leave --device out",
     )
+    shards = _open_data(arguments.shards)
+    if shards is not None:
+        config = replace(
+            config, encoder=replace(config.encoder, vocab_size=shards.tokenizer.vocab_size)
+        )
     data = _plan(config, arguments.measure, arguments.device)
+    if shards is not None:
+        data["data"] = _count_epochs(config, shards, data.get("measured", {}).get("steps"))
     rest = [word for word in words if word not in ("--measure", "--json")]
     changes = _changes(config, data)
-    following = [
-        ("pretrain", *_without(rest, changes), *changes, "--shards", "DATA", "--out", "RUN")
-    ]
+    named = [] if arguments.shards else ["--shards", "DATA"]
+    following = [("pretrain", *_without(rest, changes), *changes, *named, "--out", "RUN")]
     if not arguments.measure:
         following.append(("plan", *rest, "--measure"))
     if arguments.json:
@@ -110,6 +122,8 @@ def plan(words: list[str]) -> int:
         _show_costs(config, data)
         if "measured" in data:
             _show_measured(config, data["measured"])
+        if "data" in data:
+            _show_data(data["data"])
     ending(None, *following)
     return 0
 
@@ -196,6 +210,22 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
         )
 
 
+def _show_data(sets: Sequence[Mapping[str, Any]]) -> None:
+    """Print the share and the epochs of each set of shards."""
+    rows = [
+        (
+            entry["data"],
+            f"{entry['tokens']:,}",
+            f"{entry['share']:.1%}",
+            "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
+        )
+        for entry in sets
+    ]
+    table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
+    if any(entry["epochs"] is None for entry in sets):
+        show("How often a budget in time reads the data is known with --measure.")
+
+
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     """Choose the options with which a run fits in the memory that was measured."""
     measured = data.get("measured", {})
@@ -254,6 +284,41 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     if measured:
         data["measured"] = _measure(config, device)
     return data
+
+
+def _open_data(words: Sequence[str]) -> TrainingData | None:
+    """Open the data that a plan is for; None where it is for any."""
+    if not words:
+        return None
+    with loading():
+        from litebert.data.mixture import open_data, parse_weights
+
+    return open_data(parse_weights(words))
+
+
+def _count_epochs(
+    config: Config, data: TrainingData, measured_steps: int | None
+) -> list[dict[str, Any]]:
+    """Return the tokens, the share and the epochs of each set; no epochs for an unmeasured budget
+    in time.
+    """
+    with loading():
+        from litebert.data.mixture import list_sets
+        from litebert.data.turns import list_splits
+        from litebert.train.budget import count_steps
+        from litebert.train.supply import PretrainingBatches
+
+    is_time = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS).unit == "time"
+    steps = measured_steps if is_time else count_steps(config, None)
+    sets, splits = list_sets(data), list_splits(data.train)
+    epochs: list[float | None] = [None] * len(sets)
+    if steps is not None:
+        epochs = [*PretrainingBatches(config, data, steps).count_epochs(steps)]
+    total = sum(weight for _, weight in splits)
+    return [
+        {"data": member.name, "tokens": split.tokens, "share": weight / total, "epochs": count}
+        for member, (split, weight), count in zip(sets, splits, epochs, strict=True)
+    ]
 
 
 def _measure(config: Config, device: str) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from litebert.data.masking import Masker
 from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import Keys, derive, permute
 from litebert.data.segments import SEQUENCE_FORMATS
+from litebert.data.turns import AnySplit, Turns, list_splits
 
 if TYPE_CHECKING:
-    from litebert.data.shards import Split
     from litebert.tokenizer import Tokenizer
 
-_ORDER, _EXAMPLE, _ROW = 21, 22, 23  # uses of keys
+_ORDER, _EXAMPLE, _ROW, _SPLIT = 21, 22, 23, 24  # uses of keys
 _MULTIPLE = 8
 
 
@@ -102,11 +102,14 @@ def move_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 class Batches:
-    """The batches of a split, by step. Each epoch has every example once, in its own order."""
+    """The batches of a split, by step. Each epoch has every example once, in its own order.
+
+    The splits of a mixture take turns (`Turns`), and each has epochs of its own.
+    """
 
     def __init__(
         self,
-        split: Split,
+        split: AnySplit,
         tokenizer: Tokenizer,
         sequences: SequenceConfig,
         masking: MaskingConfig,
@@ -125,13 +128,18 @@ class Batches:
         self._tokenizer = tokenizer
         self._length = sequences.length
         layout = SEQUENCE_FORMATS[sequences.format]
-        self._segments = layout(split, sequences, sentence, tokenizer.pair_separators)
+        splits, weights = zip(*list_splits(split), strict=True)
+        self._turns = Turns(weights)
+        self._segments = [
+            layout(split, sequences, sentence, tokenizer.pair_separators) for split in splits
+        ]
         self._masker = Masker(masking, tokenizer)
         self._copies = masking.copies
         self._batch = batch_sequences
         self._seed = seed
         self._boundaries = boundaries
-        self.examples = self._segments.examples  # sequences per epoch
+        self.examples = sum(segments.examples for segments in self._segments)
+        """Sequences per epoch, of all splits."""
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return some rows, all by default, of the step's global batch: a micro-batch, or the share
@@ -158,13 +166,37 @@ class Batches:
         segments, _ = self._read_segments(np.arange(min(sequences, self.examples), dtype=np.int64))
         return sum(row.label == IGNORED for row in segments) / len(segments)
 
+    def count_epochs(self, sequences: int) -> list[float]:
+        """Count the epochs of each split in the first `sequences`."""
+        counts = self._turns.count(sequences)
+        return [
+            count / segments.examples
+            for count, segments in zip(counts, self._segments, strict=True)
+        ]
+
     def _read_segments(self, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
         """Return the segments of these examples, numbered through the run, and the key of each."""
-        epoch, number_in_epoch = np.divmod(numbers, self.examples)
-        example = permute(number_in_epoch, self.examples, derive(self._seed, _ORDER, epoch))
+        splits, numbers_in_split = self._turns.locate(numbers)
+        keys = np.empty(len(numbers), np.uint64)
+        segments_of_row: dict[int, Segments] = {}
+        for split in np.unique(splits).tolist():
+            rows = np.flatnonzero(splits == split)
+            segments, keys[rows] = self._read_split(split, numbers_in_split[rows])
+            segments_of_row |= zip(rows.tolist(), segments, strict=True)
+        return [segments_of_row[row] for row in range(len(numbers))], keys
+
+    def _read_split(self, split: int, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
+        """Return the segments of some examples of a split, numbered through the run, and the key
+        of each.
+        """
+        segments = self._segments[split]
+        # The first split has the keys that it has alone.
+        seed = self._seed if split == 0 else int(derive(self._seed, _SPLIT, split)[0])
+        epoch, number_in_epoch = np.divmod(numbers, segments.examples)
+        example = permute(number_in_epoch, segments.examples, derive(seed, _ORDER, epoch))
         version = epoch % self._copies if self._copies else epoch
-        keys = derive(self._seed, _EXAMPLE, example, version)
-        return self._segments(example, keys), keys
+        keys = derive(seed, _EXAMPLE, example, version)
+        return segments(example, keys), keys
 
     def _lay_out(
         self, segments: list[Segments]

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from litebert.config import TableConfig
-from litebert.data.shards import Split
+from litebert.data.turns import AnySplit, list_splits
 from litebert.errors import DataError
 from litebert.progress import track
 
@@ -59,25 +59,49 @@ class Counts:
     """(C,): the sum of each column."""
 
 
-def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts:
+Blocks = list[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]
+"""Token ids (n,) and where their sentences or documents start, for each block."""
+
+
+@dataclass(frozen=True)
+class _Passages:
+    """The passages of a split that are counted."""
+
+    blocks: Blocks
+    places: Sequence[tuple[int, int]]
+    """The block and the first token of each."""
+    scale: float
+    """What a token counts, 1 or more, so that the splits of a mixture have their shares."""
+
+    def add_up(self, vocab_size: int) -> npt.NDArray[np.int64]:
+        """Count each token, (V,)."""
+        tokens = np.zeros(vocab_size, np.int64)
+        for block, first in self.places:
+            tokens += np.bincount(
+                self.blocks[block][0][first : first + PASSAGE], minlength=vocab_size
+            )
+        return tokens if self.scale == 1 else np.rint(tokens * self.scale).astype(np.int64)
+
+
+def count_neighbors(split: AnySplit, vocab_size: int, table: TableConfig) -> Counts:
     """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or
     document.
 
     Raises:
         DataError: no token has a neighbor.
     """
-    blocks = list(split.read_segments(table.context))
-    passages = _list_passages([len(ids) for ids, _ in blocks])
-    tokens = _add_up(blocks, passages, vocab_size)
+    every = _choose_passages(split, table.context)
+    tokens = np.sum([passages.add_up(vocab_size) for passages in every], axis=0)
     width = max(1, min(vocab_size, MOST_CELLS // vocab_size))
     neighbors = np.argsort(-tokens, kind="stable")[:width]
     column_of = np.full(vocab_size, -1, np.int64)
     column_of[neighbors] = np.arange(width)
     pairs = np.zeros((vocab_size, width), np.float32)
-    with track(passages, "counting neighbors", len(passages), "passages") as starts:
-        for block, first in starts:
-            ids, segment = _read_passage(*blocks[block], first, table.window)
-            _add_neighbors(pairs, ids, segment, table.window, column_of)
+    places = [(passages, place) for passages in every for place in passages.places]
+    with track(places, "counting neighbors", len(places), "passages") as starts:
+        for passages, (block, first) in starts:
+            ids, segment = _read_passage(*passages.blocks[block], first, table.window)
+            _add_neighbors(pairs, ids, segment, table.window, column_of, passages.scale)
     if not pairs.any():
         raise DataError(
             "no token of the text has a neighbor to count; prepare whole sentences, or set "
@@ -86,21 +110,31 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     return keep_nonzero(tokens, pairs)
 
 
-def count_tokens(split: Split, vocab_size: int) -> npt.NDArray[np.int64]:
+def count_tokens(split: AnySplit, vocab_size: int) -> npt.NDArray[np.int64]:
     """Count each token, (V,), in the passages that `count_neighbors` reads."""
-    blocks = list(split.read_segments("document"))
-    return _add_up(blocks, _list_passages([len(ids) for ids, _ in blocks]), vocab_size)
-
-
-def _add_up(
-    blocks: Sequence[tuple[npt.NDArray[Any], Any]],
-    passages: Sequence[tuple[int, int]],
-    vocab_size: int,
-) -> npt.NDArray[np.int64]:
-    tokens = np.zeros(vocab_size, np.int64)
-    for block, first in passages:
-        tokens += np.bincount(blocks[block][0][first : first + PASSAGE], minlength=vocab_size)
+    every = _choose_passages(split, "document")
+    tokens: npt.NDArray[np.int64] = np.sum(
+        [passages.add_up(vocab_size) for passages in every], axis=0
+    )
     return tokens
+
+
+def _choose_passages(split: AnySplit, unit: Literal["sentence", "document"]) -> list[_Passages]:
+    """Choose the passages of each split."""
+    splits, weights = zip(*list_splits(split), strict=True)
+    every: list[tuple[Blocks, list[tuple[int, int]]]] = []
+    sizes = []
+    for member in splits:
+        blocks: Blocks = list(member.read_segments(unit))
+        lengths = [len(ids) for ids, _ in blocks]
+        places = _list_passages(lengths, MOST_TOKENS // len(splits))
+        sizes.append(sum(min(PASSAGE, lengths[block] - first) for block, first in places))
+        every.append((blocks, places))
+    scales = [weight / max(1, size) for size, weight in zip(sizes, weights, strict=True)]
+    return [
+        _Passages(blocks, places, scale / min(scales))
+        for (blocks, places), scale in zip(every, scales, strict=True)
+    ]
 
 
 def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
@@ -126,16 +160,16 @@ def _choose_step(width: int) -> int:
     return max(1, (1 << 22) // width)
 
 
-def _list_passages(lengths: list[int]) -> list[tuple[int, int]]:
+def _list_passages(lengths: list[int], most_tokens: int) -> list[tuple[int, int]]:
     """List the block and the first token of each passage to count: all passages, or evenly spread
-    ones.
+    ones of so many tokens.
     """
     passages = [
         (block, start)
         for block, length in enumerate(lengths)
         for start in range(0, length, PASSAGE)
     ]
-    limit = max(1, MOST_TOKENS // PASSAGE)
+    limit = max(1, most_tokens // PASSAGE)
     if len(passages) <= limit:
         return passages
     return [passages[i * len(passages) // limit] for i in range(limit)]
@@ -161,6 +195,7 @@ def _add_neighbors(
     segment: npt.NDArray[np.int64],
     window: int,
     column_of: npt.NDArray[np.int64],
+    scale: float,
 ) -> None:
     """Add the pairs whose first token is in the passage, each token as a neighbor of the other."""
     columns, flat, width = column_of[ids], pairs.reshape(-1), pairs.shape[1]
@@ -172,7 +207,7 @@ def _add_neighbors(
         in_same_segment = segment[left] == segment[right]
         for centers, sides in ((left, right), (right, left)):
             token, neighbor = ids[centers][in_same_segment], columns[sides][in_same_segment]
-            np.add.at(flat, (token * width + neighbor)[neighbor >= 0], np.float32(1 / distance))
+            np.add.at(flat, (token * width + neighbor)[neighbor >= 0], np.float32(scale / distance))
 
 
 def compute_token_vectors(counts: Counts, width: int, std: float) -> Floats:

@@ -196,18 +196,11 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
     config, run, folder = loaded.config, _read(loaded.path / "run.json"), loaded.path
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = _read(newest / "state.json") if newest else {}
-    index = _read(Path(str(run["data"])) / "index.json") if "data" in run else {}
-    settings = index["settings"] if isinstance(index.get("settings"), dict) else {}
-    sources, language = settings.get("sources"), settings.get("language")
-    named = (
-        [source if ":" in str(source) else _last(str(source)) for source in sources]
-        if isinstance(sources, list)
-        else []
-    )
+    named, language = _list_sources(run)
     base = str(run.get("from", ""))
     front = _front(
         datasets=named or None,
-        language=language if isinstance(language, str) else None,
+        language=language,
         base_model=_name_source(base) if is_hub_name(base) else None,
         **_revision_metadata(run.get("from_revision")),
     )
@@ -219,7 +212,8 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         f"{shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
     )
     if run:
-        data = ", ".join(named) or _last(str(run.get("data", ""))) or "not recorded"
+        data = _describe_sets(run) or ", ".join(named)
+        data = data or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
         rows = _list_settings(config, run)
@@ -241,6 +235,37 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         "it repeats.\n"
     )
     return front + "\n".join(text)
+
+
+def _list_sets(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """List the sets of a mixture, as run.json has them; none for a run on one set."""
+    sets = run.get("sets")
+    return [entry for entry in sets if isinstance(entry, dict)] if isinstance(sets, list) else []
+
+
+def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
+    """Return the sources of the text that a run was trained on, and its language if it has one."""
+    named: dict[str, None] = {}
+    languages = set()
+    folders = [entry.get("data") for entry in _list_sets(run)] or [run.get("data")]
+    for folder in folders:
+        index = _read(Path(str(folder)) / "index.json") if folder else {}
+        settings = index["settings"] if isinstance(index.get("settings"), dict) else {}
+        sources = settings.get("sources")
+        for source in sources if isinstance(sources, list) else []:
+            named[source if ":" in str(source) else _last(str(source))] = None
+        languages.add(settings.get("language"))
+    language = languages.pop() if len(languages) == 1 else None
+    return list(named), language if isinstance(language, str) else None
+
+
+def _describe_sets(run: Mapping[str, Any]) -> str:
+    """Describe the sets of a mixture with their shares; "" for a run on one set."""
+    return ", ".join(
+        f"{_last(str(entry.get('data', '')))} ({entry['share']:.1%} of the sequences)"
+        for entry in _list_sets(run)
+        if isinstance(entry.get("share"), float)
+    )
 
 
 def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:

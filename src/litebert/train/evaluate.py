@@ -19,7 +19,8 @@ from litebert.change.vocabulary import with_rows_of
 from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.passages import SentenceTask
-from litebert.data.shards import Shards, Split
+from litebert.data.shards import Shards
+from litebert.data.turns import AnySplit
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.model.objectives import Loss
@@ -43,7 +44,7 @@ Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
 
 def evaluate_split(
     model: Pretrainer,
-    split: Split,
+    split: AnySplit,
     tokenizer: Tokenizer,
     device: Device,
     *,

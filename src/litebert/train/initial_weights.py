@@ -16,7 +16,7 @@ import torch
 from litebert.change.vocabulary import project_table, require_tokenizer, with_rows_of
 from litebert.config import Config, EncoderConfig, replace
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, count_tokens
-from litebert.data.shards import Shards
+from litebert.data.mixture import TrainingData
 from litebert.errors import ModelError
 from litebert.interop import read_folder
 from litebert.interop.models import config_of
@@ -61,7 +61,7 @@ def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Ten
     return None if newest is None else newest.load_optimizer()
 
 
-def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
+def load_weights(source: str | Path, model: Pretrainer, shards: TrainingData) -> None:
     """Put the weights of a model folder into a new model: those of its encoder, and of each
     objective that fits.
 
@@ -101,7 +101,7 @@ def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     )
 
 
-def start_table(model: Pretrainer, shards: Shards) -> None:
+def start_table(model: Pretrainer, shards: TrainingData) -> None:
     """Start the token table from counts of neighboring tokens in the training text, and the output
     biases from the frequencies of tokens. `Config.table` says how; a table that starts at random
     stays as it is.
@@ -138,7 +138,7 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
     )
 
 
-def take_table(model: Pretrainer, shards: Shards, source: str | Path) -> None:
+def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> None:
     """Start the token table from that of another model, of any width and with any tokenizer.
 
     A token that the other tokenizer cannot spell keeps its row.

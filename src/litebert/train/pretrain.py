@@ -28,7 +28,7 @@ from litebert import launch
 from litebert.config import Config, replace
 from litebert.cost import training_flops
 from litebert.data.batches import Batch
-from litebert.data.shards import Shards
+from litebert.data.mixture import DataSource, TrainingData
 from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
@@ -76,7 +76,7 @@ class Pretrained:
 
 def pretrain(
     recipe: Config,
-    shards: str | Path,
+    shards: DataSource,
     out: str | Path,
     *,
     from_model: str | Path | None = None,
@@ -94,7 +94,8 @@ def pretrain(
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
-        shards: a folder written by `prepare`.
+        shards: a folder written by `prepare`, or the weight of each of several, such as
+            `{"books": 2, "web": 1}`.
         out: the run folder.
         from_model: a model folder whose encoder, fitting objectives, and optimizer of the same name
             a new run starts from.
@@ -329,7 +330,7 @@ class TrainablePretrainer:
         self,
         config: Config,
         model: Pretrainer,
-        shards: Shards,
+        shards: TrainingData,
         device: devices.Device,
         network: nn.Module | None = None,
         ranks: Ranks | None = None,
@@ -357,7 +358,7 @@ class TrainablePretrainer:
     def get_rate_scales(self) -> Mapping[str, float]:
         return {}
 
-    def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
+    def evaluate(self, shards: TrainingData | None = None) -> dict[str, float]:
         """Compute scores on the held-out part of the run's data, or of other data."""
         # Compiling once more, for these shapes, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):

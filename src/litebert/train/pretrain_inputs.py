@@ -12,6 +12,7 @@ from pathlib import Path
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch
+from litebert.data.mixture import DataSource, TrainingData, list_sets, open_data
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.hub import pin_to_record
@@ -46,7 +47,7 @@ class PretrainRequest(RunRequest):
     """A request to pretrain; the arguments are those of `pretrain`."""
 
     recipe: Config
-    data: str | Path
+    data: DataSource
     from_model: str | Path | None = None
     table_from: str | Path | None = None
     watch: str | Path | None = None
@@ -63,7 +64,7 @@ class Inputs:
     folder: RunFolder
     config: Config
     """The recipe with the vocabulary of the data and the layers of the teacher."""
-    shards: Shards
+    shards: TrainingData
     machine: devices.Device
     watched: Shards | None = None
     """Other text to score the model on."""
@@ -127,16 +128,13 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
         ModelError: the teacher lacks what is learned from it.
     """
     ranks = folder.ranks
-    shards = ranks.do(lambda: Shards.open(request.data, verify=True))
+    shards = ranks.do(lambda: open_data(request.data, verify=True))
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
             f"{shards.name} differs between the machines of this run; copy it from the first one"
         )
-    if not shards.heldout.tokens:
-        remedy = "prepare it with a --heldout above 0"
-        if shards.index["settings"].get("heldout"):
-            remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
-        raise DataError(f"{shards.name} has no held-out text to evaluate on; {remedy}")
+    for data in list_sets(shards):
+        _require_heldout(data)
     watched = None if request.watch is None else _open_watched(request.watch, shards)
     machine = devices.choose(request.recipe.train.precision, ranks.device(request.device))
     config, teacher = open_teacher(
@@ -148,7 +146,17 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
     return Inputs(folder, config, shards, machine, watched, teacher, answers)
 
 
-def resolve_vocabulary(config: Config, shards: Shards) -> Config:
+def _require_heldout(shards: Shards) -> None:
+    """Refuse data that cannot be evaluated on."""
+    if shards.heldout.tokens:
+        return
+    remedy = "prepare it with a --heldout above 0"
+    if shards.index["settings"].get("heldout"):
+        remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
+    raise DataError(f"{shards.name} has no held-out text to evaluate on; {remedy}")
+
+
+def resolve_vocabulary(config: Config, shards: TrainingData) -> Config:
     """Give a config the vocabulary of the data's tokenizer."""
     size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != named:
@@ -158,7 +166,7 @@ def resolve_vocabulary(config: Config, shards: Shards) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _open_watched(watch: str | Path, shards: Shards) -> Shards:
+def _open_watched(watch: str | Path, shards: TrainingData) -> Shards:
     """Open the data to watch.
 
     Raises:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import torch
 from litebert import hub
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
+from litebert.data.mixture import Mixture, TrainingData, list_sets
 from litebert.errors import ConfigError, RunError
 from litebert.json_reader import fault_of, read_json
 from litebert.model.cpu import loader
@@ -35,6 +36,7 @@ from litebert.train.muon import has_float32_iteration
 from litebert.train.pretrain_inputs import Inputs, PretrainRequest
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
+from litebert.train.supply import PretrainingBatches
 from litebert.train.teacher import build_record
 
 log = logging.getLogger("litebert")
@@ -62,6 +64,8 @@ class RunRecord:
     """The steps at which the run ended before each of its extensions."""
     extensions: tuple[str, ...] = ()
     """The budget of each extension."""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """The fingerprints of the sets of a mixture, by their names."""
 
     @property
     def first_steps(self) -> int:
@@ -84,13 +88,14 @@ class RunRecord:
             extensions = fields.get("extensions", [])
             ends = tuple(int(extension["from_step"]) for extension in extensions)
             budgets = tuple(str(extension["budget"]) for extension in extensions)
+            sets = {entry["data"]: entry["fingerprint"] for entry in fields.get("sets", [])}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(
                 f"{file} was changed ({fault_of(error)}); restore it or start another --out"
             ) from None
         if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
             raise RunError(f"{file} was changed (steps {steps}); restore it or start another --out")
-        return cls(steps, data, fingerprint, ends, budgets)
+        return cls(steps, data, fingerprint, ends, budgets, sets)
 
 
 # -------------------------------------------------------------------------------------------- sizes
@@ -158,6 +163,7 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         "steps": steps,
         "data": shards.name,
         "data_fingerprint": shards.fingerprint,
+        **_record_sets(shards, config, steps, steps),
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
@@ -178,6 +184,36 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
             file.write(to_json(config).encode())
         folder.claim(fields)
     return RunRecord(steps, shards.name, shards.fingerprint)
+
+
+def _record_sets(
+    shards: TrainingData, config: Config, first_steps: int, steps: int
+) -> dict[str, Any]:
+    """Return what run.json holds of the sets of a mixture: their weights, shares and epochs.
+
+    Args:
+        first_steps: steps of the run before it was extended.
+    """
+    if not isinstance(shards, Mixture):
+        return {}
+    epochs = PretrainingBatches(config, shards, first_steps).count_epochs(steps)
+    columns = zip(shards.sets, shards.weights, shards.shares, epochs, strict=True)
+    sets = [
+        {
+            "data": member.name,
+            "fingerprint": member.fingerprint,
+            "weight": weight,
+            "share": share,
+            "epochs": count,
+        }
+        for member, weight, share, count in columns
+    ]
+    for entry in sets:
+        log.info(
+            f"{entry['data']} gives {entry['share']:.1%} of the sequences, "
+            f"{entry['epochs']:,.2f} epochs of it in this run"
+        )
+    return {"sets": sets}
 
 
 def _warn_of_shape(config: Config, steps: int) -> None:
@@ -233,13 +269,20 @@ def _refuse_other_data(inputs: Inputs, record: RunRecord) -> None:
     folder, shards, data = inputs.folder, inputs.shards, record.data
     if record.data_fingerprint == shards.fingerprint:
         return
+    for member in list_sets(shards):
+        before = record.sets.get(member.name)
+        if before is not None and before != member.fingerprint:
+            raise RunError(
+                f"{member.name} was prepared again or changed since the run in {folder.path} "
+                "started; restore it, or start another --out"
+            )
     if _resolve_path(str(data)) == _resolve_path(shards.name):
         raise RunError(
             f"{shards.name} was prepared again or changed since the run in {folder.path} started; "
             "restore it, or start another --out"
         )
     raise RunError(
-        f"the run in {folder.path} was trained on {data}, and {shards.name} holds other data; give "
+        f"the run in {folder.path} was trained on {data}, and {shards.name} is other data; give "
         f"--shards {data}, or start another --out"
     )
 
@@ -304,7 +347,8 @@ def _extend(
     }
     steps = end + bought
     listed = [*fields.get("extensions", []), extension]
-    folder.claim({**fields, "steps": steps, "extensions": listed})
+    sets = _record_sets(inputs.shards, config, record.first_steps, steps)
+    folder.claim({**fields, "steps": steps, "extensions": listed, **sets})
     record = replace(
         record,
         steps=steps,

@@ -25,10 +25,9 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from litebert import cost
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
-from litebert.data.shards import Shards
+from litebert.data.mixture import DataSource, TrainingData, open_data
 from litebert.errors import LitebertError, RunError
 from litebert.machine import count_cores
 from litebert.registry import load_extensions
@@ -60,7 +59,7 @@ will need.
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(self, config: Config, shards: Shards, steps: int = 0) -> None:
+    def __init__(self, config: Config, shards: TrainingData, steps: int = 0) -> None:
         """Raises DataError where the data cannot serve what is asked.
 
         Args:
@@ -96,6 +95,7 @@ class PretrainingBatches:
         """
         self._lengths = (*(length for _, length in lengths), config.sequences.length)
         self._sentence = sentence
+        self._batch_sequences = config.batch_sequences
 
     def measure_unlabeled_shares(self, sequences: int = 512) -> dict[int, float]:
         """Measure the share of segment pairs without a label at each length of the run, among the
@@ -109,6 +109,16 @@ class PretrainingBatches:
         return {
             length: batches.compute_unlabeled_share(sequences) for length, (_, batches) in stages
         }
+
+    def count_epochs(self, steps: int) -> list[float]:
+        """Count the epochs of each set in the first steps of the run."""
+        starts = [start for start, _ in self._stages]
+        epochs = np.zeros(1)
+        for (start, batches), end in zip(self._stages, [*starts[1:], steps], strict=True):
+            count = max(0, min(end, steps) - start)
+            epochs = epochs + batches.count_epochs(count * self._batch_sequences)
+        values: list[float] = epochs.tolist()
+        return values
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Return some rows of the batch of a step."""
@@ -172,14 +182,14 @@ def count_processes(config: Config, device: Device) -> int:
 @contextmanager
 def make_in_processes(
     config: Config,
-    data: str | Path,
+    data: DataSource,
     rows: Sequence[slice],
     steps: range,
     count: int,
     run_steps: int = 0,
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
     """Give a function that returns the micro-batches `rows` of each step, made by `count`
-    processes; ask for steps in order.
+    processes; ask for steps in order. `data` is the `location` of shards or a mixture.
 
     It is None if `count` is 0, and if the processes cannot make the batches. A program that
     registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `run_steps` are
@@ -194,7 +204,7 @@ def make_in_processes(
         return
     question = {
         "config": to_dict(config),
-        "data": str(data),
+        "data": dict(data) if isinstance(data, Mapping) else str(data),
         "rows": [(row.start, row.stop) for row in rows],
         "run_steps": run_steps,
     }
@@ -303,7 +313,7 @@ def _main() -> None:
     with suppress(BrokenPipeError):
         try:
             load_extensions()
-            config, shards = from_dict(Config, question["config"]), Shards.open(question["data"])
+            config, shards = from_dict(Config, question["config"]), open_data(question["data"])
             make = PretrainingBatches(config, shards, question["run_steps"])
             send(stream, "ready")
             for step in range(*question["steps"]):

@@ -24,7 +24,7 @@ from litebert.config import Config, EncoderConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.config.serialization import to_json
 from litebert.data.batches import Batch
-from litebert.data.shards import Shards
+from litebert.data.mixture import TrainingData
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_metadata, read_tensors, write_tensors
@@ -141,7 +141,7 @@ def refuse_other_teacher(
 
 
 def open_teacher(
-    source: str | Path | None, config: Config, shards: Shards
+    source: str | Path | None, config: Config, shards: TrainingData
 ) -> tuple[Config, Teacher | None]:
     """Open the teacher of a config, and complete the config from its shape; a config that learns
     from none stays as it is.
@@ -196,7 +196,7 @@ def open_teacher(
 
 
 def _align(
-    source: str | Path, loaded: LoadedModel, config: Config, shards: Shards
+    source: str | Path, loaded: LoadedModel, config: Config, shards: TrainingData
 ) -> Alignment | None:
     """Align the tokens of the data with those of a teacher that has other ones; None where they are
     the same.

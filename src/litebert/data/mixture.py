@@ -1,0 +1,183 @@
+"""Several sets of shards that a run reads by weight, such as books:2 web:1.
+
+Each set is prepared alone and has documents, an order and epochs of its own. A weight is a number
+of sequences, so the shares are exact (turns.py). The sets have one tokenizer. The weights and the
+fingerprints of the sets, in their order, are the identity of a mixture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from litebert.data.cooccurrence import count_tokens
+from litebert.data.shards import Shards
+from litebert.data.turns import MixedSplit
+from litebert.errors import DataError
+from litebert.remote.names import shorten
+from litebert.tokenizer import Tokenizer
+
+LONGEST_ROUND = 100_000
+"""Most sequences after which the turns of the sets repeat."""
+
+DataSource: TypeAlias = str | Path | Mapping[str, float]
+"""A folder of shards, or the weight of each of several."""
+
+_WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))")
+
+
+def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
+    """Read FOLDER or FOLDER:WEIGHT, once or several times; a weight is 1 by default.
+
+    Raises:
+        DataError: there is no folder, or one is named twice.
+    """
+    weights: dict[str, float] = {}
+    for word in words:
+        match = None if os.path.exists(word) else _WEIGHTED.fullmatch(word)
+        folder, weight = (match[1], float(match[2])) if match else (word, 1.0)
+        if folder in weights:
+            raise DataError(f"{shorten(folder)} is named twice; give it once, with one weight")
+        weights[folder] = weight
+    if not weights:
+        raise DataError("no data is named; give a folder written by litebert prepare")
+    only = next(iter(weights))
+    return only if len(weights) == 1 and words[0] == only else weights
+
+
+def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
+    """Return the smallest whole numbers in the same ratios.
+
+    Raises:
+        DataError: a weight is no number above 0, or the turns would repeat too late.
+    """
+    fractions = {}
+    for folder, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise DataError(
+                f"the weight of {shorten(folder)} is {weight:g}; give a number above 0, or leave "
+                "the set out"
+            )
+        fractions[folder] = Fraction(str(weight))
+    scale = math.lcm(*(value.denominator for value in fractions.values()))
+    whole = {folder: int(value * scale) for folder, value in fractions.items()}
+    factor = math.gcd(*whole.values())
+    reduced = {folder: value // factor for folder, value in whole.items()}
+    if sum(reduced.values()) > LONGEST_ROUND:
+        raise DataError(
+            f"the weights repeat only after {sum(reduced.values()):,} sequences, and "
+            f"{LONGEST_ROUND:,} are the most; give them with fewer digits"
+        )
+    return reduced
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several sets that are read by weight; it has what a run reads of `Shards`."""
+
+    sets: tuple[Shards, ...]
+    weights: tuple[int, ...]
+    """In lowest terms."""
+
+    @property
+    def name(self) -> str:
+        """The sets and their weights, for messages and records."""
+        pairs = zip(self.sets, self.weights, strict=True)
+        return " ".join(shlex.quote(f"{shards.name}:{weight}") for shards, weight in pairs)
+
+    @property
+    def location(self) -> dict[str, float]:
+        """What opens the mixture again."""
+        pairs = zip(self.sets, self.weights, strict=True)
+        return {shards.location: weight for shards, weight in pairs}
+
+    @property
+    def path(self) -> Path:
+        """The folder of the first set, which has the tokenizer."""
+        return self.sets[0].path
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of every set."""
+        return self.sets[0].tokenizer
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each set in the sequences, 0 to 1."""
+        return tuple(weight / sum(self.weights) for weight in self.weights)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the sets and their weights."""
+        identity = [[shards.fingerprint for shards in self.sets], self.weights]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    @cached_property
+    def train(self) -> MixedSplit:
+        """The documents to train on."""
+        return MixedSplit(tuple(shards.train for shards in self.sets), self.weights)
+
+    @cached_property
+    def heldout(self) -> MixedSplit:
+        """The held-out documents."""
+        return MixedSplit(tuple(shards.heldout for shards in self.sets), self.weights)
+
+    @cached_property
+    def unigram_entropy(self) -> float:
+        """Nats per token of the mixture to train on: the loss of a model that knows frequencies
+        only.
+        """
+        counts = count_tokens(self.train, self.tokenizer.vocab_size)
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log(shares)).sum()) + 0.0
+
+
+TrainingData: TypeAlias = Shards | Mixture
+
+
+def list_sets(data: TrainingData) -> tuple[Shards, ...]:
+    """List the sets of some data."""
+    return data.sets if isinstance(data, Mixture) else (data,)
+
+
+def open_data(source: DataSource, verify: bool = False) -> TrainingData:
+    """Open a set, or several by weight. `verify` also reads every byte for its checksum.
+
+    Raises:
+        DataError: a set cannot be used, two are the same or differ in their tokenizer, or a weight
+            is no number above 0.
+    """
+    if isinstance(source, (str, Path)):
+        return Shards.open(source, verify)
+    if not source:
+        raise DataError("no data is named; give a folder written by litebert prepare")
+    weights = reduce_weights({str(folder): weight for folder, weight in source.items()})
+    sets = tuple(Shards.open(folder, verify) for folder in weights)
+    if len(sets) == 1:
+        return sets[0]
+    first = sets[0]
+    by_fingerprint: dict[str, Shards] = {}
+    for shards in sets:
+        if shards.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise DataError(
+                f"{shards.name} was not prepared with the tokenizer of {first.name}; to read both, "
+                f"prepare it again with --tokenizer {first.path / 'tokenizer'}"
+            )
+        other = by_fingerprint.setdefault(shards.fingerprint, shards)
+        if other is not shards:
+            raise DataError(
+                f"{shards.name} and {other.name} hold the same set; name it once, with one weight"
+            )
+    return Mixture(sets, tuple(weights.values()))
