@@ -94,8 +94,7 @@ def pretrain(
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
-        shards: a folder written by `prepare`, or the weight of each of several, such as
-            `{"books": 2, "web": 1}`.
+        shards: a folder written by `prepare`, or several by weight: {"books": 2, "web": 1}.
         out: the run folder.
         from_model: a model folder whose encoder, fitting objectives, and optimizer of the same name
             a new run starts from.
