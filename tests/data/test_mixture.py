@@ -123,7 +123,6 @@ def test_tokens_and_neighbors_count_by_weight() -> None:
     assert sums[0] == pytest.approx(sums[1] * scale + sums[2], rel=1e-5)
 
 
-
 @given(st.lists(st.fractions(Fraction(1, 20), 50, max_denominator=20), min_size=1, max_size=4))
 def test_weights_in_lowest_terms_keep_their_ratios(weights: list[Fraction]) -> None:
     named = {f"set{number}": weight for number, weight in enumerate(weights)}

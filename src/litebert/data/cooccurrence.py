@@ -71,7 +71,7 @@ class _Passages:
     places: Sequence[tuple[int, int]]
     """The block and the first token of each."""
     scale: float
-    """What a token counts, 1 or more, so that the splits of a mixture have their shares."""
+    """The weight of a token, 1 or more, which gives the splits of a mixture their shares."""
 
     def add_up(self, vocab_size: int) -> npt.NDArray[np.int64]:
         """Count each token, (V,)."""

@@ -89,7 +89,7 @@ class Mixture:
 
     sets: tuple[Shards, ...]
     weights: tuple[int, ...]
-    """In lowest terms."""
+    """The weights in lowest terms."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class Mixture:
 
     @property
     def location(self) -> dict[str, float]:
-        """What opens the mixture again."""
+        """The folders and weights that open the mixture again."""
         pairs = zip(self.sets, self.weights, strict=True)
         return {shards.location: weight for shards, weight in pairs}
 

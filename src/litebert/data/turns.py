@@ -49,7 +49,7 @@ def list_splits(split: AnySplit) -> list[tuple[Split, int]]:
 
 
 class Turns:
-    """Whose turn each sequence is, by its number."""
+    """The turns of several splits, by the number of the sequence."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         """Args:

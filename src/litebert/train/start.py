@@ -340,15 +340,12 @@ def _extend(
     bought, rate = buy_steps(
         with_budget(config, amount), inputs.machine, folder.ranks, "--add-budget", inputs.teacher
     )
-    extension = {
-        "budget": amount,
-        "from_step": end,
-        "seconds_per_step": rate and rate.mean_step_seconds,
-    }
+    seconds = rate and rate.mean_step_seconds
+    extension = {"budget": amount, "from_step": end, "seconds_per_step": seconds}
     steps = end + bought
-    listed = [*fields.get("extensions", []), extension]
+    changed = {"steps": steps, "extensions": [*fields.get("extensions", []), extension]}
     sets = _record_sets(inputs.shards, config, record.first_steps, steps)
-    folder.claim({**fields, "steps": steps, "extensions": listed, **sets})
+    folder.claim({**fields, **changed, **sets})
     record = replace(
         record,
         steps=steps,
