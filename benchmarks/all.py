@@ -30,6 +30,7 @@ SMALL: dict[str, list[str]] = {
     "memory": ["--shapes", "base-128"],
     "lengths": ["--lengths", "512", "2048", "--layers", "3", "--rounds", "1"],
     "finetune": ["--tasks", "sst2", "--rows", "1000", "--repeats", "1"],
+    "peak": ["--rounds", "5"],
     "answering": ["--networks", "minilm", "--rows", "200", "--rounds", "2", "--latency", "20"],
     "exits": ["--rounds", "2"],
     "serving": ["--shapes", "minilm", "--quick"],

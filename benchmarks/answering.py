@@ -102,6 +102,9 @@ def parse_arguments() -> argparse.Namespace:
         nargs="+",
         help="those to run, by the beginnings of their names; by default all",
     )
+    parser.add_argument(
+        "--without", nargs="+", default=[], help="systems to leave out, by parts of their names"
+    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -134,13 +137,7 @@ def main() -> int:
                 )
             if arguments.tokens:
                 sample = make_texts(place, arguments.tokens, arguments.rows or ROWS[name])
-            systems = {
-                system: answers
-                for system, answers in all_systems(
-                    place, arguments.threads, arguments.model
-                ).items()
-                if not arguments.systems or system.startswith(tuple(arguments.systems))
-            }
+            systems = all_systems(place, arguments.threads, choose(arguments), arguments.model)
             right = numbers(place, labels[: len(sample)]) if arguments.model and labels else None
             measurements = measure(
                 systems, sample, right, arguments.rounds, arguments.latency, clock
@@ -160,6 +157,14 @@ def main() -> int:
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
     write_results(arguments.json, report)
     return status
+
+
+def choose(arguments: argparse.Namespace) -> Callable[[str], bool]:
+    """True of the name of a system that --systems and --without allow."""
+    beginnings = tuple(arguments.systems or [""])
+    return lambda name: (
+        name.startswith(beginnings) and not any(part in name for part in arguments.without)
+    )
 
 
 def read(path: Path | None) -> tuple[list[str], list[str]]:
@@ -252,38 +257,65 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
 # -------------------------------------------------------------------------------------- the systems
 
 
-def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str, Answers]:
-    """Those of a folder of `transformers`, and with the early exits of the run that it was
+def all_systems(
+    folder: Path, threads: int, is_wanted: Callable[[str], bool], run: Path | None = None
+) -> dict[str, Answers]:
+    """Those wanted of a folder of `transformers`, and with the early exits of the run that it was
     converted from.
     """
     systems: dict[str, Answers] = {}
-    native = devices.choose("auto", "cpu").autocast is torch.bfloat16
-    engine_folders = [(engine, folder) for engine in ENGINES]
-    if run is not None and (run / "exits.json").exists():
-        engine_folders += [(engine, run) for engine in ("torch", "torch-bfloat16", "torch-int8")]
-    for engine, place in engine_folders:
-        answers = answer_with_model(litebert.load(place, engine=engine, device="cpu"))
+    for name, make in list_systems(folder, threads, run).items():
+        if not is_wanted(name):
+            continue
         try:
-            answers(["a"])
+            systems[name] = make()
+            systems[name](["a"])
         except ConfigError as reason:
-            print(f"the engine {engine} is left out: {reason}", file=sys.stderr)
-        else:
-            systems[f"litebert {engine}" + (f", {EXITS}" if place is run else "")] = answers
-    litebert.export(folder, folder / "exported", int8=True)
-    systems["litebert int8"] = answer_with_model(litebert.load(folder / "exported"))
-    for attention in ("eager", "sdpa"):
-        systems[f"transformers {attention}"] = answer_with_peer(folder, network(folder, attention))
-    graph, small = folder / "export.onnx", folder / "int8.onnx"
-    export(folder, graph)
-    quantize(graph, small)
-    systems["ONNX Runtime"] = answer_with_peer(folder, runtime(graph, threads))
-    systems["stock int8"] = answer_with_peer(folder, runtime(small, threads))
-    systems["OpenVINO"] = answer_with_peer(folder, openvino(graph, threads))
-    if native:
-        systems["transformers bfloat16"] = answer_with_peer(
-            folder, network(folder, "sdpa", torch.bfloat16)
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+            systems.pop(name, None)
+    return systems
+
+
+def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Callable[[], Answers]]:
+    """What makes each system, by its name."""
+
+    def engine(name: str, place: Path) -> Callable[[], Answers]:
+        return lambda: answer_with_model(litebert.load(place, engine=name, device="cpu"))
+
+    def peer(attention: str, autocast: torch.dtype | None = None) -> Callable[[], Answers]:
+        return lambda: answer_with_peer(folder, network(folder, attention, autocast))
+
+    def small() -> Answers:
+        litebert.export(folder, folder / "exported", int8=True)
+        return answer_with_model(litebert.load(folder / "exported"))
+
+    def exported() -> Path:
+        graph = folder / "export.onnx"
+        if not graph.exists():
+            export(folder, graph)
+        return graph
+
+    def stock() -> Answers:
+        quantize(exported(), folder / "int8.onnx")
+        return answer_with_peer(folder, runtime(folder / "int8.onnx", threads))
+
+    systems = {f"litebert {name}": engine(name, folder) for name in ENGINES}
+    if run is not None and (run / "exits.json").exists():
+        for name in ("torch", "torch-bfloat16", "torch-int8"):
+            systems[f"litebert {name}, {EXITS}"] = engine(name, run)
+    systems |= {
+        "litebert int8": small,
+        "transformers eager": peer("eager"),
+        "transformers sdpa": peer("sdpa"),
+        "ONNX Runtime": lambda: answer_with_peer(folder, runtime(exported(), threads)),
+        "stock int8": stock,
+        "OpenVINO": lambda: answer_with_peer(folder, openvino(exported(), threads)),
+    }
+    if devices.choose("auto", "cpu").autocast is torch.bfloat16:
+        systems["transformers bfloat16"] = peer("sdpa", torch.bfloat16)
+        systems["OpenVINO bfloat16"] = lambda: answer_with_peer(
+            folder, openvino(exported(), threads, "bf16")
         )
-        systems["OpenVINO bfloat16"] = answer_with_peer(folder, openvino(graph, threads, "bf16"))
     return systems
 
 

@@ -448,9 +448,7 @@ def test_an_engine_that_cannot_give_vectors_is_refused(
         names(err, *places)
 
 
-@pytest.mark.skipif(
-    not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
-)
+@pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors")
 def test_vectors_in_8_bits_are_near(folder: Path) -> None:
     actual, wanted = (
         litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch")

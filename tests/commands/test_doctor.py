@@ -43,6 +43,8 @@ def test_it_says_what_there_is(
     assert record["threads"] == torch.get_num_threads()
     assert record["cores"] >= 1
     assert record["kernels"].startswith(("in use", "not used"))
+    assert set(record["multiplied_types"]) <= {"float32", "bfloat16", "int8"}
+    assert ("float32" in record["multiplied_types"]) == record["kernels"].startswith("in use")
     assert record["free_disk"] > 0
     assert record["extensions"][str(good)] is None
     assert "ZeroDivisionError" in record["extensions"][str(bad)]

@@ -4,7 +4,7 @@ lengths."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from litebert import machine
 from litebert.config import EncoderConfig
 from litebert.errors import DataError, ModelError
 from litebert.model.blocks import Attention
-from litebert.model.cpu import loader, packed
+from litebert.model.cpu import functions, loader, packed
 from litebert.model.cpu.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from toys.refusals import refused
@@ -29,9 +30,7 @@ pytestmark = pytest.mark.skipif(
 COMPILED = loader.library() is not None
 BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))
 PAIRS = COMPILED and bool(packed._constant("multiplies_narrow"))
-in_bytes = pytest.mark.skipif(
-    not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
-)
+in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors")
 in_pairs = pytest.mark.skipif(
     not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512"
 )
@@ -191,6 +190,11 @@ def round_weights(model: TaskModel) -> TaskModel:
 @in_bytes
 @pytest.mark.parametrize("name", NETWORKS)
 def test_in_8_bits_it_is_the_network_with_both_factors_rounded(name: str) -> None:
+    compare_with_rounded(name)
+
+
+def compare_with_rounded(name: str) -> None:
+    """Compare logits in 8 bits with those of the network whose factors PyTorch rounds."""
     model, batch = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
         batch[1][:] = 0
@@ -207,6 +211,79 @@ def test_in_8_bits_it_is_the_network_with_both_factors_rounded(name: str) -> Non
     )
     # Of random networks, whose outputs partly cancel: 6 % of "groups, relu" on one processor.
     assert 0 < apart.mean() < 0.1 * np.abs(exact).mean()
+
+
+PROCESSORS = {
+    "without AVX2": (("-march=x86-64-v2",), {"sse4_2"}, 0),
+    "AVX2": (("-march=x86-64-v3",), {"avx2", "fma"}, 2),
+    "AVX-VNNI": (("-march=x86-64-v3", "-mavxvnni"), {"avx2", "avx_vnni"}, 4),
+    "AVX-512 without VNNI": (("-march=skylake-avx512",), {"avx512bw", "avx512vl"}, 2),
+    "AVX-512 VNNI": (("-march=cascadelake",), {"avx512_vnni"}, 4),
+}
+"""Flags of the compiler, instructions that this processor must have, and products of bytes that one
+instruction adds, by kind of processor."""
+
+
+@pytest.fixture(params=PROCESSORS)
+def processor(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The functions as they are compiled for a kind of processor; the products that it adds."""
+    flags, needed, together = PROCESSORS[request.param]
+    if not needed <= machine.read_instructions():
+        pytest.skip(f"this processor lacks {', '.join(needed - machine.read_instructions())}")
+    clear_library()
+    monkeypatch.setattr(loader, "FLAGS", (*loader.FLAGS, *flags))
+    assert loader.library() is not None, loader.describe()
+    yield together
+    monkeypatch.undo()
+    clear_library()
+
+
+def clear_library() -> None:
+    loader._load_library.cache_clear()
+    packed._constant.cache_clear()
+
+
+def multiply_by_rounded(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """x (T, I) times weight (O, I), each rounded to 8 bits, with sums in 64 bits."""
+    low, high = x.min(1, initial=0)[:, None], x.max(1, initial=0)[:, None]
+    rate = np.divide(np.float32(255), high - low, out=np.zeros_like(low), where=high > low)
+    zero = np.rint(-low * rate)
+    codes = np.minimum(np.rint(x * rate) + zero, 255).astype(np.int64)
+    scale = np.abs(weight).max(1) / np.float32(127)
+    whole = np.rint(weight / scale[:, None]).astype(np.int64)
+    sums = codes @ whole.T - zero.astype(np.int64) * whole.sum(1)
+    product: np.ndarray = sums.astype(np.float32) * ((high - low) / np.float32(255) * scale)
+    return product
+
+
+@pytest.mark.thorough
+def test_in_8_bits_all_processors_multiply_to_the_same_bit(processor: int) -> None:
+    """Sizes are odd but for the inner one, which 4 divides, and numbers reach both ends."""
+    assert packed._constant("multiplies_bytes") == processor
+    assert ("int8" in packed.list_matmul_dtypes()) == bool(processor)
+    if not processor:
+        assert "does not multiply" in packed.find_refusal(network("shared"), torch.int8)
+        return
+    draw = np.random.default_rng(0)
+    for tokens, inner, outer in [(1, 4, 1), (13, 1024, 33), *draw.integers(1, 90, (20, 3))]:
+        x = draw.normal(draw.normal(), 1, (tokens, 4 * inner)).astype(np.float32)
+        x[tokens // 2] = 0
+        weight = draw.normal(0, 0.05, (outer, 4 * inner)).astype(np.float32)
+        weight[:, :8] = 0.2  # as far from 0 as a weight is, where products are largest
+        x[0, :8] = 9.0
+        y, held = torch.empty(tokens, outer), torch.empty(tokens * (2 * inner + 2))
+        panels = packed._panels(torch.from_numpy(weight), torch.int8)
+        sizes = (int(tokens), 4 * int(inner), int(outer), packed._TYPES.index(torch.int8))
+        states = torch.from_numpy(x)
+        functions.call("multiply", states, panels, y, *sizes, held, elements=y.numel() * 99)
+        np.testing.assert_array_equal(y.numpy(), multiply_by_rounded(x, weight))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("processor", list(PROCESSORS)[1:], indirect=True)
+def test_in_8_bits_each_processor_answers_as_the_rounded_network(processor: int) -> None:
+    for name in NETWORKS:
+        compare_with_rounded(name)
 
 
 @in_bytes

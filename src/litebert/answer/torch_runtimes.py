@@ -127,7 +127,7 @@ def _make_int8(loaded: LoadedModel, device: str) -> Runtime:
     packed = PackedNetwork.of(network, place.autocast)
     if packed is not None:
         packed = PackedNetwork.of(network, torch.int8)
-        needs = "a CPU with AVX-512 VNNI, and hidden sizes that 4 divides"
+        needs = "a CPU with AVX2, and hidden sizes that 4 divides"
     if packed is None:
         raise ConfigError(
             f"the engine torch-int8 cannot answer on {place.name}: it needs {needs}; "

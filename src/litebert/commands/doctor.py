@@ -36,6 +36,7 @@ LIBRARIES = (
 """Packages whose versions matter most; each is imported to see that it works."""
 INSTRUCTIONS = {
     "avx2": "AVX2",
+    "avx_vnni": "AVX-VNNI",
     "avx512f": "AVX-512",
     "avx512_vnni": "AVX-512 VNNI",
     "avx512_bf16": "AVX-512 bfloat16",
@@ -80,6 +81,7 @@ def doctor(words: list[str]) -> int:
         ("accelerators", ", ".join(checks["accelerators"]) or "none"),
         ("threads", str(checks["threads"] or "unknown")),
         ("CPU kernels", checks["kernels"] or "unknown"),
+        ("multiplied types", ", ".join(checks["multiplied_types"]) or "none by the kernels"),
         ("free memory", cost.format_bytes(checks["free_memory"])),
         ("free disk", f"{cost.format_bytes(checks['free_disk'])} in {checks['folder']}"),
     ]
@@ -112,6 +114,7 @@ def examine() -> dict[str, Any]:
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
         "kernels": _kernels() if torch else None,
+        "multiplied_types": _list_multiplied_types() if torch else [],
         "free_memory": machine.read_free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,
@@ -174,6 +177,13 @@ def _kernels() -> str:
     from litebert.model.cpu import loader
 
     return loader.describe()
+
+
+def _list_multiplied_types() -> list[str]:
+    """The types that the compiled kernels multiply when a model answers on this processor."""
+    from litebert.model.cpu import packed
+
+    return packed.list_matmul_dtypes()
 
 
 def _instructions() -> list[str]:

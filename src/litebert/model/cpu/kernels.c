@@ -638,67 +638,105 @@ static void narrow_product(int rows, const pair *a, long a_step, const pair *b, 
                            int add) {}
 #endif
 
-/* The same of bytes in fours: a (rows, depth fours) without sign, values / scale + zero, and b (depth, COLUMNS fours)
-   with it, values / scale. Behind b lie its scales and the sums of its columns, which `zero` is taken off by. The
-   instruction is written out, because compilers copy the sums around the intrinsic, which takes twice as long. */
+/* The same of bytes: a (rows, depth groups) without sign, values / scale + zero, and b (depth, COLUMNS groups) with it,
+   values / scale. A group is what one instruction multiplies. Behind b lie its scales and the sums of its columns,
+   which `zero` is taken off by. Sums are exact, so they are the same whatever the instruction. The instructions are
+   written out, because compilers copy the sums around the intrinsics, which takes up to twice as long. */
 typedef struct {
     float scale;
     int32_t zero;
 } grid;
 
-#if defined(__AVX512VNNI__)
-const long multiplies_bytes = 1;
+typedef int32_t counts __attribute__((vector_size(4 * WIDE)));
 
-static inline __attribute__((always_inline)) void byte_tile(int rows, const pair *a, long a_step, const pair *b,
-                                                            long depth, const grid *grids, float *c, long c_step) {
-    const pair *scales = b + depth * COLUMNS;
-    __m512i sums[MOST][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = _mm512_setzero_si512();
-    for (long k = 0; k < depth; k++) {
-        __m512i first = _mm512_loadu_si512(b + k * COLUMNS), second = _mm512_loadu_si512(b + k * COLUMNS + WIDE);
-        __builtin_prefetch(b + (depth + 2 + k) * COLUMNS);
-        __builtin_prefetch(b + (depth + 2 + k) * COLUMNS + WIDE);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            __m512i x = _mm512_set1_epi32(a[i * a_step + k]);
-            __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][0]) : "v"(x), "v"(first));
-            __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][1]) : "v"(x), "v"(second));
-        }
-    }
-    __m512 first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + WIDE);
-    __m512i third = _mm512_loadu_si512(scales + COLUMNS), fourth = _mm512_loadu_si512(scales + COLUMNS + WIDE);
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
-        __m512 scale = _mm512_set1_ps(grids[i].scale);
-        __m512i zero = _mm512_set1_epi32(grids[i].zero);
-        __m512i low = _mm512_sub_epi32(sums[i][0], _mm512_mullo_epi32(zero, third));
-        __m512i high = _mm512_sub_epi32(sums[i][1], _mm512_mullo_epi32(zero, fourth));
-        _mm512_storeu_ps(c + i * c_step, _mm512_cvtepi32_ps(low) * (scale * first));
-        _mm512_storeu_ps(c + i * c_step + WIDE, _mm512_cvtepi32_ps(high) * (scale * second));
-    }
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
+#define TOGETHER 4 /* bytes of a row in a group */
+typedef uint8_t code;
+
+static inline counts read_weights(const int8_t *b) {
+    counts value;
+    memcpy(&value, b, sizeof value);
+    return value;
 }
 
-static void byte_product(int rows, const pair *a, long a_step, const pair *b, long depth, const grid *grids,
-                         float *c, long c_step) {
+#ifdef __AVX512VNNI__
+#define ADD_PRODUCTS(sum, x, weights) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weights))
+#else
+#define ADD_PRODUCTS(sum, x, weights) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(weights))
+#endif
+#elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
+/* Bytes in 16 bits. `vpmaddubsw` multiplies bytes, but adds two products in 16 bits, which have no room for 8 bits by 8.
+   With weights of 7 bits it multiplies 1.2 times as fast (docs/reports/performance.md). */
+#define TOGETHER 2
+typedef int16_t code;
+
+static inline counts read_weights(const int8_t *b) {
+    typedef int8_t __attribute__((vector_size(2 * WIDE), aligned(1), may_alias)) half;
+    counts value;
+    __asm__("vpmovsxbw %1, %0" : "=v"(value) : "m"(*(const half *)b));
+    return value;
+}
+
+#define ADD_PRODUCTS(sum, x, weights)                                                                                  \
+    do {                                                                                                               \
+        counts both;                                                                                                   \
+        __asm__("vpmaddwd %2, %1, %0" : "=v"(both) : "v"(x), "v"(weights));                                            \
+        __asm__("vpaddd %1, %0, %0" : "+v"(sum) : "v"(both));                                                          \
+    } while (0)
+#else
+#define TOGETHER 0
+typedef uint8_t code;
+#endif
+
+const long multiplies_bytes = TOGETHER; /* 0 where they are not multiplied; for packed.py */
+
+#if TOGETHER
+static inline __attribute__((always_inline)) void byte_tile(int rows, const pair *a, long a_step, const int8_t *b,
+                                                            long depth, const grid *grids, float *c, long c_step) {
+    const int8_t *scales = b + depth * COLUMNS * TOGETHER, *ahead = scales + 8 * COLUMNS;
+    counts sums[MOST][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = (counts){0};
+    for (long k = 0; k < depth; k++) {
+        const int8_t *weights = b + k * COLUMNS * TOGETHER;
+        counts first = read_weights(weights), second = read_weights(weights + WIDE * TOGETHER);
+        for (long line = 0; line < COLUMNS * TOGETHER; line += 64)
+            __builtin_prefetch(ahead + k * COLUMNS * TOGETHER + line);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            counts x = (counts){0} + (int32_t)a[i * a_step + k];
+            ADD_PRODUCTS(sums[i][0], x, first);
+            ADD_PRODUCTS(sums[i][1], x, second);
+        }
+    }
+    lanes first = load((const float *)scales), second = load((const float *)scales + WIDE);
+    counts third, fourth;
+    memcpy(&third, scales + 4 * COLUMNS, sizeof third);
+    memcpy(&fourth, scales + 4 * (COLUMNS + WIDE), sizeof fourth);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        counts low = sums[i][0] - grids[i].zero * third, high = sums[i][1] - grids[i].zero * fourth;
+        store(c + i * c_step, __builtin_convertvector(low, lanes) * (grids[i].scale * first));
+        store(c + i * c_step + WIDE, __builtin_convertvector(high, lanes) * (grids[i].scale * second));
+    }
+}
+#endif
+
+static void byte_product(int rows, const code *a, long in, const int8_t *b, const grid *grids, float *c, long c_step) {
+#if TOGETHER
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
-        byte_tile(ROWS, a, a_step, b, depth, grids, c, c_step);                                                        \
+        byte_tile(ROWS, (const pair *)a, in / TOGETHER, b, in / TOGETHER, grids, c, c_step);                           \
         break;
     switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
 #undef TILE
-}
-#else
-const long multiplies_bytes = 0;
-
-static void byte_product(int rows, const pair *a, long a_step, const pair *b, long depth, const grid *grids,
-                         float *c, long c_step) {}
 #endif
+}
 
 enum { FLOATS, PAIRS, BYTES }; /* what products multiply; packed.py knows the order */
 
 /* n values as bytes, from the lowest to the highest of them and 0; the scale is no number where one of them is none. */
-static inline grid to_bytes(const float *restrict x, uint8_t *restrict bytes, long n) {
+static inline grid to_bytes(const float *restrict x, code *restrict bytes, long n) {
     float low = 0.0f, high = 0.0f, none = 0.0f;
 #pragma omp simd reduction(min : low) reduction(max : high) reduction(+ : none)
     for (long i = 0; i < n; i++) {
@@ -709,21 +747,21 @@ static inline grid to_bytes(const float *restrict x, uint8_t *restrict bytes, lo
     float rate = high > low ? 255.0f / (high - low) : 0.0f, zero = rintf(-low * rate);
     for (long i = 0; i < n; i++) {
         float value = rintf(x[i] * rate) + zero;
-        bytes[i] = (uint8_t)(int32_t)(value < 255.0f ? value : 255.0f);
+        bytes[i] = (code)(int32_t)(value < 255.0f ? value : 255.0f);
     }
     return (grid){(high - low) / 255.0f + none, (int32_t)zero};
 }
 
 /* y (rows, out) = x (rows, in) w^T. panels: w (out, in) as (out / COLUMNS, in, COLUMNS), with zeros behind the last row
    of w. Of PAIRS they are bfloat16 as (out / COLUMNS, in / 2, COLUMNS, 2), and x is rounded into `held`; of BYTES
-   (out / COLUMNS, in / 4, COLUMNS, 4) with what byte_tile reads behind each panel, and `held` takes the grids
-   and the bytes of x. */
-static void multiply(const float *x, const void *panels, float *y, long rows, long in, long out, int type, void *held,
+   (out / COLUMNS, in / TOGETHER, COLUMNS, TOGETHER) with what byte_tile reads behind each panel, and `held` takes the
+   grids and the bytes of x. */
+void multiply(const float *x, const void *panels, float *y, long rows, long in, long out, int type, void *held,
                      int threads) {
     long groups = (rows + MOST - 1) / MOST, strips = (groups + STRIP / MOST - 1) / (STRIP / MOST);
     long width = (out + COLUMNS - 1) / COLUMNS * COLUMNS, depth = in >> type, part = type == BYTES ? depth : DEPTH;
     grid *grids = held;
-    uint8_t *bytes = (uint8_t *)(grids + rows);
+    code *bytes = (code *)(grids + rows);
     if (type != FLOATS) {
         IN_PARALLEL
         for (long row = 0; row < rows; row++)
@@ -746,8 +784,8 @@ static void multiply(const float *x, const void *panels, float *y, long rows, lo
                     long some = depth - k < part ? depth - k : part, at = from * depth + k * COLUMNS;
                     float *c = to + (row - top) * step;
                     if (type == BYTES)
-                        byte_product(count, (const pair *)bytes + row * depth, depth,
-                                     (const pair *)panels + from * (depth + 2), depth, grids + row, c, step);
+                        byte_product(count, bytes + row * in, in, (const int8_t *)panels + from * (in + 8), grids + row, c,
+                                     step);
                     else if (type == PAIRS)
                         narrow_product(count, (const pair *)held + row * depth + k, depth, (const pair *)panels + at,
                                        some, c, step, k > 0);

@@ -61,6 +61,7 @@ SIGNATURES = {
     "cross_entropy_backward": "pppppnnlii",
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
+    "multiply": "pppnnnipi",
     "layer": "ppppppp" + "nnnnnnnn" + "iiiiiii",
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""

@@ -15,8 +15,8 @@ memory and time that grow with the row.
 
 `PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the
 network itself: those with parts of one's own, and all on machines without the compiled passes. So
-do processors without the instructions for the type: AVX-512 bfloat16 for bfloat16, AVX-512 VNNI for
-8 bits. AMX is not used.
+do processors without the instructions for the type: AVX-512 bfloat16 for bfloat16, AVX2 for 8 bits,
+which VNNI multiplies faster and with equal sums. AMX is not used.
 
 Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 """
@@ -417,6 +417,14 @@ def find_refusal(model: TaskModel, matmul_dtype: torch.dtype | None = None) -> s
     return ""
 
 
+def list_matmul_dtypes() -> list[str]:
+    """The types that this processor multiplies in compiled answers: float32, bfloat16, int8."""
+    if library() is None:
+        return []
+    names = {"float32": None, "bfloat16": "multiplies_narrow", "int8": "multiplies_bytes"}
+    return [dtype for dtype, name in names.items() if name is None or _constant(name)]
+
+
 def _can_multiply(matmul_dtype: torch.dtype | None, config: EncoderConfig) -> bool:
     """True where this processor multiplies the type in kernels.c, and the sizes of the layers
     fit.
@@ -435,7 +443,7 @@ def _panels(weight: Tensor, matmul_dtype: torch.dtype | None) -> Tensor:
     columns, wide, together = _constant("panel_columns"), weight.shape[1], 1
     scale = None
     if matmul_dtype is torch.int8:
-        together, scale = 4, weight.abs().amax(1) / 127
+        together, scale = _constant("multiplies_bytes"), weight.abs().amax(1) / 127
         weight = (
             (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None])
             .round()
