@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,13 @@ def measure_products(hidden: int, inner: int, rounds: int) -> dict[str, dict[str
         x, weight = torch.randn(rows, wide), torch.randn(out, wide)
         y, held = torch.empty(rows, out), torch.empty(rows * (wide // 2 + 2))
         sides: dict[str, Callable[[], Any]] = {
-            "PyTorch float32": lambda x=x, weight=weight: torch.nn.functional.linear(x, weight)
+            "PyTorch float32": partial(torch.nn.functional.linear, x, weight)
         }
         for name in packed.list_matmul_dtypes():
-            words = (x, packed._panels(weight, kinds[name]), y, rows, wide, out)
-            words = (*words, packed._TYPES.index(kinds[name]), held)
-            sides[f"litebert {name}"] = lambda words=words: functions.call(
-                "multiply", *words, elements=words[2].numel() * wide
+            panels, kind = packed._panels(weight, kinds[name]), packed._TYPES.index(kinds[name])
+            sizes, elements = (rows, wide, out), rows * wide * out
+            sides[f"litebert {name}"] = partial(
+                functions.call, "multiply", x, panels, y, *sizes, kind, held, elements=elements
             )
         operations = 2 * rows * wide * out
         calls = max(1, int(4e8 / operations))
