@@ -28,7 +28,7 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
 from litebert.text.filters import LINE_RULES, RULES
 from notebooks import TUTORIALS, write_notebook
-from overview import ROOT, format_citation, format_overview
+from overview import ROOT, format_citation, format_overview, format_readme
 from projection import Cluster, project_step
 from python_page import format_python_page
 
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
         (ROOT / "CITATION.cff", format_citation()),
+        (ROOT / "README.md", format_readme()),
         *notebooks,
     ):
         if "--check" not in arguments:

@@ -1,7 +1,7 @@
-"""llms.txt and CITATION.cff, as far as they follow from the pages, the version and the address.
+"""llms.txt, CITATION.cff and the README, as far as they follow from the pages, the version and the address.
 
 llms.txt names every page with its address as Markdown and its first sentence, for programs that
-read. generate.py writes both.
+read. generate.py writes them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ def format_overview() -> str:
     """The text of llms.txt."""
     summary = read_value("description")
     return f"# litebert\n\n> {summary}\n\n" + "\n".join(_list_sections())
+
+
+def format_readme() -> str:
+    """The README with the address of the repository."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"git clone https://\S+", f"git clone {REPOSITORY}", text)
 
 
 def format_citation() -> str:

@@ -8,6 +8,7 @@ import random
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import litebert
 from commands.test_answers import made
@@ -34,19 +36,23 @@ def need(*libraries: str) -> pytest.MarkDecorator:
 
 def run_script(name: str, *arguments: object, folder: Path, **variables: str) -> None:
     """Run a recipe in a folder, where `litebert` is a command."""
+    program = ["bash"] if name.endswith(".sh") else [sys.executable]
+    run_words([*program, RECIPES / name, *arguments], folder, **variables)
+
+
+def run_words(words: Sequence[object], folder: Path, **variables: str) -> None:
+    """Run a command in a folder, where `litebert` is a command."""
     command = folder / "bin" / "litebert"
     command.parent.mkdir(exist_ok=True)
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m litebert "$@"\n')
     command.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "OMP_NUM_THREADS": "1",
         **variables,
     }
-    program = ["bash"] if name.endswith(".sh") else [sys.executable]
-    words = [*program, RECIPES / name, *arguments]
     done = subprocess.run(
         list(map(str, words)), cwd=folder, env=environment, capture_output=True, text=True
     )
@@ -101,13 +107,51 @@ def test_a_job_array_of_slurm(
     for task in (3, 1, 4, 2):
         run_script(
             "slurm.sh",
-            *(corpus, tiny_tokenizer, "data"),
+            *(corpus, tiny_tokenizer, "data", "4"),
             folder=tmp_path,
             SLURM_ARRAY_TASK_ID=str(task),
             SLURM_CPUS_PER_TASK="1",
         )
     litebert.merge(tmp_path / "data")
     assert content(tmp_path / "data") == content(single)
+
+
+@pytest.mark.thorough
+def test_an_indexed_job_of_kubernetes(
+    corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Each pod runs the command with its index, from 0."""
+    job = yaml.safe_load((RECIPES / "kubernetes.yaml").read_text(encoding="utf-8"))
+    assert (job["spec"]["completionMode"], job["spec"]["completions"]) == ("Indexed", 4)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    paths = {"CORPUS": str(corpus), "TOKENIZER": str(tiny_tokenizer), "OUT": "data"}
+    assert {item["name"] for item in container["env"]} == set(paths)
+    shell, option, command = container["command"]
+    for index in (2, 0, 3, 1):
+        variables = {**paths, "JOB_COMPLETION_INDEX": str(index)}
+        run_words([shell, option, command], tmp_path, **variables)
+    litebert.merge(tmp_path / "data")
+    assert content(tmp_path / "data") == content(single)
+
+
+@pytest.mark.thorough
+def test_a_job_of_slurm_that_pretrains(single: Path, tmp_path: Path) -> None:
+    """On one machine with two processes, where srun and scontrol are those of the test."""
+    (tmp_path / "bin").mkdir()
+    for name, line in {"srun": 'exec "$@"', "scontrol": "echo localhost"}.items():
+        command = tmp_path / "bin" / name
+        command.write_text(f"#!/bin/sh\n{line}\n")
+        command.chmod(0o755)
+    run_script(
+        "slurm_pretrain.sh",
+        *("albert-next-tiny", single, "run", "4 steps"),
+        folder=tmp_path,
+        SLURM_JOB_NODELIST="localhost",
+        SLURM_NNODES="1",
+        SLURM_JOB_ID="7",
+        SLURM_GPUS_ON_NODE="2",
+    )
+    assert json.loads((tmp_path / "run" / "run.json").read_text())
 
 
 @pytest.mark.thorough

@@ -2,7 +2,7 @@
 exist, its links lead somewhere.
 
 Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is
-printed but for the sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds
+printed but for the sizes in `SIZES`. What installs is left out (`git`, `cd`, `pip`, `make`). The folder holds
 what the page says it does: a corpus `my-text/`, and the tables `train.csv` and `test.csv`. Figures
 of the README are read from the pages that it cites.
 """
@@ -60,7 +60,7 @@ def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
             for printed, small in SIZES.items():
                 run = re.sub(rf"{re.escape(printed)}(?![\w-])", small, run)
             words = shlex.split(run, comments=True)
-            if not words or words[0] in ("pip", "make"):
+            if not words or words[0] in ("git", "cd", "pip", "make"):
                 continue
             words = words[2:] if words[:2] == ["python", "-m"] else words
             assert Path(words[0]).name == "litebert", f"cannot run: {line}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import importlib.util
 import os
 import re
@@ -135,6 +136,23 @@ def test_ten_lines_train_tune_explain_and_save(tmp_path: Path) -> None:
     assert "WordWeight(" in explanation
     assert team in {row.rpartition(",")[2] for row in rows[1:]}
     assert (tmp_path / "saved" / "model.safetensors").is_file()
+
+
+def test_novels_become_text(tmp_path: Path) -> None:
+    """The example reads the markup of ELTeC: title pages and notes are no text."""
+    novel = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><p/></teiHeader><text>
+        <front><div><p>A TITLE</p></div></front>
+        <body><div><head>I.</head><p>So <hi>very</hi>
+            late!</p><quote><l>Ein Vers,</l></quote></div><div><p>Ende</p></div></body>
+        <back><div type="notes"><p>A note</p></div></back></text></TEI>"""
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "A.xml").write_text(novel, encoding="utf-8")
+    words = [sys.executable, str(ROOT / "examples" / "novels.py"), str(tmp_path), "out"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    text = gzip.decompress((tmp_path / "out" / "A.txt.gz").read_bytes()).decode()
+    assert text == "I.\nSo very late!\nEin Vers,\n\nEnde\n"
+    missing = subprocess.run([*words, "B"], cwd=tmp_path, capture_output=True, text=True)
+    assert (missing.returncode, "no novel B" in missing.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,6 +1,6 @@
 """Answer the rows of a table, or embed them, with Ray Data: two processes, each with the model.
 
-python ray_answers.py MODEL TABLE OUT [predict|embed]    # pip install litebert "ray[data]"
+python ray_answers.py MODEL TABLE OUT [predict|embed]    # pip install 'litebert[engines]'
 
 TABLE is a file or a folder of Parquet with the column `text`, and OUT a folder of Parquet. Rows may
 change their order: give them a column `id`, which stays.

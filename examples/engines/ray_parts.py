@@ -1,6 +1,6 @@
 """Prepare a corpus in parts, each a task of Ray, and merge them.
 
-python ray_parts.py CORPUS TOKENIZER OUT    # pip install litebert ray
+python ray_parts.py CORPUS TOKENIZER OUT    # pip install 'litebert[engines]'
 
 All paths lie on a disk that every machine reaches. The same command again continues.
 """

@@ -1,6 +1,6 @@
 """Answer the rows of a table with Spark: each Python worker reads the model once.
 
-spark-submit spark_answers.py MODEL TABLE OUT    # pip install litebert pyspark
+spark-submit spark_answers.py MODEL TABLE OUT    # pip install pyspark
 
 TABLE is a file or a folder of Parquet with the column `text`, and OUT a folder of Parquet.
 """

@@ -215,6 +215,7 @@ def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Pa
     findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.11, 2.2]})
     (tmp_path / "times.csv").write_text("a-seed0,pretrain,75.0\n", encoding="utf-8")
     command = ("study", "own", "--shards", "novels", "--out", "there", "--seeds", "3")
+    command += ("--pilot", "old")  # a folder that the reader lacks
     page = tmp_path / "own.md"
     write_markdown(findings, command, page)
     text = page.read_text(encoding="utf-8")
@@ -226,6 +227,7 @@ def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Pa
         "](own.png)",
         "1 min 15 s of one core",
         "litebert study own --shards data --seeds 3\n",
+        "The runs do not need it.",
     ):
         assert sentence in text
     assert (tmp_path / "own.png").stat().st_size > 1000

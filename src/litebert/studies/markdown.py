@@ -59,9 +59,13 @@ def format_markdown(
         "**How to repeat it on your own text.**",
         _list_commands(findings.plan, command),
     ]
-    paragraphs.append(
-        f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
-    )
+    origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
+    if "--pilot" in command:
+        origin += (
+            " `--pilot` names an earlier study, for what this one can see before its first run. "
+            "The runs do not need it."
+        )
+    paragraphs.append(origin)
     for table in tables:
         lines = [
             "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
@@ -184,7 +188,7 @@ def read_seconds(folder: Path) -> float:
 def _list_commands(plan: Plan, command: Sequence[str]) -> str:
     """List the commands that repeat a study on a folder of text."""
     again = list(command)
-    for option, value in (("--shards", "data"), ("--out", "")):
+    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
         if option in again:
             position = again.index(option)
             again[position : position + 2] = [option, value] if value else []
