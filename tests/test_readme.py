@@ -2,9 +2,9 @@
 exist, its links lead somewhere.
 
 Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is
-printed but for the sizes in `SIZES`. What installs is left out (`git`, `cd`, `pip`, `make`). The folder holds
-what the page says it does: a corpus `my-text/`, and the tables `train.csv` and `test.csv`. Figures
-of the README are read from the pages that it cites.
+printed but for the sizes in `SIZES`. What installs is left out (`git`, `cd`, `pip`, `make`). The
+folder holds what the page says it does: a corpus `my-text/`, and the tables `train.csv` and
+`test.csv`. Figures of the README are read from the pages that it cites.
 """
 
 from __future__ import annotations
