@@ -1,4 +1,5 @@
-"""llms.txt, CITATION.cff and the README, as far as they follow from the pages, the version and the address.
+"""llms.txt, CITATION.cff and the README, as far as they follow from the pages, the version and the
+address.
 
 llms.txt names every page with its address as Markdown and its first sentence, for programs that
 read. generate.py writes them.
