@@ -214,10 +214,9 @@ def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Pa
     study = replace(study, paper=paper, finding="It is so.", scores=("mlm_loss",))
     findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.11, 2.2]})
     (tmp_path / "times.csv").write_text("a-seed0,pretrain,75.0\n", encoding="utf-8")
-    command = ("study", "own", "--shards", "novels", "--out", "there", "--seeds", "3")
-    command += ("--pilot", "old")  # a folder that the reader lacks
+    words = "study own --shards novels --out there --seeds 3 --pilot old"  # the reader lacks old
     page = tmp_path / "own.md"
-    write_markdown(findings, command, page)
+    write_markdown(findings, tuple(words.split()), page)
     text = page.read_text(encoding="utf-8")
     for sentence in (
         "# Which?",
