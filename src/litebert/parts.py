@@ -25,7 +25,7 @@ from typing import Any
 from litebert.errors import ConfigError, DataError
 from litebert.json_reader import read_json
 from litebert.remote import cache, stores
-from litebert.remote.names import as_url, is_url, join, shorten
+from litebert.remote.names import as_url, join, shorten
 from litebert.remote.reading import is_file, size_of
 from litebert.remote.target import Target, open_target
 from litebert.storage import file_record, lock_folder, sha256_of, write_json
@@ -171,15 +171,9 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
     """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`).
 
     Raises:
-        ConfigError: the folder holds the same part of other work, or is in a store where the verb
-            cannot write.
+        ConfigError: the folder holds the same part of other work.
         DataError: another process works on the part.
     """
-    if is_url(out) and identity["verb"] != "prepare":
-        raise ConfigError(
-            f"{shorten(out)} is in a store, where litebert {identity['verb']} cannot write; give "
-            "--out a file here"
-        )
     target = open_target(join(find_parts(out), part.name))
     with target.open() as folder, lock_folder(folder, DataError):
         begun = folder / BEGUN
@@ -222,6 +216,13 @@ def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content
     marker = {"format": FORMAT_VERSION, "part": part.number, "parts": part.count}
     write_json(folder / MARKER, {**marker, "identity": identity, "files": files, **content})
     (folder / BEGUN).unlink(missing_ok=True)
+
+
+def finish_target(target: Target, file: str) -> None:
+    """Bring a finished part of one file to its store, its marker last."""
+    target.send(file)
+    target.finish(MARKER)
+    target.delete(BEGUN)
 
 
 def read_marker(folder: Path) -> dict[str, Any]:

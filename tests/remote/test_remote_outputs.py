@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 import pytest
 
 import litebert
+from answer.test_engines import model_folder
+from litebert import storage
+from litebert.answer.part_answers import Window, write_part
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
 from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import DataError
-from litebert.parts import MARKER
+from litebert.parts import MARKER, Part, Turns
 from litebert.remote import cache
 from toys.prepare import SHARD_BYTES, content, start, tree
 from toys.prepare import run as prepare
@@ -210,6 +213,95 @@ def test_the_command_line_writes_to_a_store(
     status, _, err = run("merge", "s3://texts/none")
     assert status == 2
     assert "s3://texts/none.parts" in err
+
+
+@pytest.mark.thorough
+def test_answers_vectors_and_scores_are_written_to_a_store(
+    store: Store, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    """As files here, whole and in parts that are merged; nothing stays in the cache."""
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    rows = [f"text {number} of some words,{('red', 'blue')[number % 2]}" for number in range(1_100)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    source = ("--input", tmp_path / "rows.csv")
+    verbs = {
+        "answers.csv": ("predict", model, *source),
+        "answers.jsonl": ("predict", model, *source),
+        "vectors.npy": ("embed", model, *source, "--dtype", "int8"),
+        "vectors.jsonl": ("embed", model, *source),
+        "scores.json": ("evaluate", model, "--data", tmp_path / "rows.csv"),
+    }
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, words in verbs.items():
+        status, _, err = run(*words, "--out", here / name)
+        assert status == 0, err
+        for part in ("2/2", "1/2"):
+            status, out, err = run(*words, "--out", f"s3://texts/parts/{name}", "--part", part)
+            assert status == 0, err
+            assert f"merge s3://texts/parts/{name}" in out + err
+        status, out, err = run("merge", f"s3://texts/parts/{name}")
+        assert status == 0, err
+        store.requests.clear()
+        status, out, err = run(*words, "--out", f"s3://texts/whole/{name}")
+        assert status == 0, err
+        assert "s3://texts/whole/" in out + err or name == "scores.json"
+    expected = content(here)
+    assert store.content("whole/") == expected
+    merged = store.content("parts/")
+    assert {name: data for name, data in merged.items() if ".parts/" not in name} == expected
+    left = [path for path in cache.find_folder().glob(".writing-*/**/*") if path.is_file()]
+    assert {path.name for path in left} <= {storage.LOCK}
+
+
+def test_a_part_in_a_store_continues_on_another_machine(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It computes only the windows that the store lacks."""
+    identity = {"verb": "embed", "version": "1", "fingerprint": "f", "input": {}, "settings": {}}
+    computed: list[int] = []
+
+    def compute(turns: Turns) -> Iterator[Window]:
+        for number in range(6):
+            if number in turns:
+                if len(computed) == 2:
+                    raise KeyboardInterrupt
+                computed.append(number)
+                yield [{"n": number}], None
+
+    def write() -> int:
+        out, part = "s3://texts/out.jsonl", Part(1, 2)
+        return write_part(out, part, identity, compute, lambda: {"rows": 6})
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert computed == [0, 2]
+    monkeypatch.setenv("LITEBERT_CACHE", str(tmp_path / "other"))
+    computed.clear()
+    assert write() == 3
+    assert computed == [4]
+    assert write() == 3
+    assert computed == [4]
+    assert set(store.content("out.jsonl.parts/1-of-2/")) == {"part.json", "windows.jsonl"}
+
+
+@pytest.mark.thorough
+def test_an_output_in_a_store_keeps_the_answers_before_a_bad_row(
+    store: Store, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    rows = "\n".join('{"text": "good"}' for _ in range(300))
+    (tmp_path / "rows.jsonl").write_text(f"{rows}\n{{bad\n")
+    words = ("predict", model, "--input", tmp_path / "rows.jsonl", "--out")
+    status, _, err = run(*words, tmp_path / "here.csv")
+    assert status == 2
+    status, _, err = run(*words, "s3://texts/there.csv")
+    assert status == 2
+    assert store.content("there")[".csv"] == (tmp_path / "here.csv").read_bytes()
+    assert "in s3://texts/there.csv" in err
+    assert ".writing" not in err
+    status, _, err = run(*words, "s3://texts/")
+    assert (status, len(err.strip().split("\n"))) == (2, 1), err
 
 
 def test_no_secret_is_recorded(

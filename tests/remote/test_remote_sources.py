@@ -279,12 +279,7 @@ def test_rows_in_a_store_are_answered(
     assert run("predict", model, "--input", f"{ROOT}rows", *words)[0] == 0
     expected = (tmp_path / "local.csv").read_text().replace(f"{tmp_path}/", ROOT)
     assert (tmp_path / "remote.csv").read_text() == expected
-    for source, out in ((f"{ROOT}none.csv", "x.csv"), (f"{ROOT}rows", f"{ROOT}out.csv")):
+    for source, out in ((f"{ROOT}none.csv", "x.csv"), (f"{ROOT}rows/a.csv", f"{ROOT}rows/a.csv")):
         status, _, err = run("predict", model, "--input", source, "--out", out)
         assert status == 2
         assert len(err.strip().split("\n")) == 1, err
-    status, _, err = run(
-        "predict", model, "--input", f"{ROOT}rows", "--out", f"{ROOT}out.csv", "--part", "1/2"
-    )
-    assert status == 2
-    assert f"{ROOT}out.csv" in err

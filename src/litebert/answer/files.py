@@ -26,6 +26,8 @@ from litebert.errors import ConfigError
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
 from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.remote.names import as_url, is_url, shorten
+from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
@@ -192,9 +194,9 @@ def merge_answers(out: str | Path, parts: Sequence[FinishedPart]) -> None:
         ConfigError: the file cannot be written.
     """
     marker = parts[0].marker
-    check_output(Path(out))
+    check_output_file(out)
     records = (record for window, _ in read_windows(parts) for record in window)
-    with atomic_text(Path(out)) as file:
+    with open_output_file(out) as path, atomic_text(path) as file:
         _write_answers(records, file, marker["form"], marker["separator"], marker["first_file"])
 
 
@@ -257,14 +259,12 @@ def files_of_sources(
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     refuse_duplicates(sources)
     files = expand(sources, task)
-    for file in files:
-        if (
-            isinstance(out, (str, Path))
-            and Path(out).is_file()
-            and Path(file).is_file()
-            and Path(out).samefile(file)
-        ):
-            raise ConfigError(f"--out {out} is the --input itself; give another file")
+    if isinstance(out, (str, Path)):
+        here = Path(out)
+        for file in files:
+            is_same = here.is_file() and Path(file).is_file() and here.samefile(file)
+            if is_same or as_url(out) == file:
+                raise ConfigError(f"--out {shorten(out)} is the --input itself; give another file")
     return files
 
 
@@ -334,7 +334,7 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
         raise
     except BaseException:
         if written.count and isinstance(out, (str, Path)):
-            log.warning(f"kept {format_count(written.count, noun)} in {out}")
+            log.warning(f"kept {format_count(written.count, noun)} in {shorten(out)}")
         raise
 
 
@@ -348,6 +348,10 @@ def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
     """
     if not isinstance(out, (str, Path)):
         yield out
+        return
+    if is_url(out):
+        with open_output_file(out) as path, open_output(path) as file:
+            yield file
         return
     path, fault = Path(out), None
     check_output(path)

@@ -29,6 +29,7 @@ from litebert.parts import (
     Part,
     Turns,
     finish_part,
+    finish_target,
     is_finished,
     lock_part,
     make_identity,
@@ -76,8 +77,10 @@ def write_part(
                     file.flush()
                     os.fsync(file.fileno())
                     finished[number] = len(records)
+                    target.send_growing(FILE)
             count = sum(finished.values())
             finish_part(folder, part, identity, files=[FILE], count=count, **describe())
+            finish_target(target, FILE)
         return int(read_marker(folder)["count"])
 
 

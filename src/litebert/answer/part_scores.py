@@ -25,11 +25,13 @@ from litebert.parts import (
     Part,
     compare_identities,
     finish_part,
+    finish_target,
     is_finished,
     lock_part,
     read_marker,
 )
-from litebert.storage import atomic_write, check_output, write_json
+from litebert.remote.output import check_output_file, open_output_file
+from litebert.storage import atomic_write, write_json
 from litebert.text.files import list_files
 from litebert.train.ranks import Ranks
 
@@ -81,6 +83,7 @@ def score_part(
                 with atomic_write(folder / FILE) as file:
                     np.savez(file, **logits)
                 finish_part(folder, part, identity, files=[FILE], count=len(logits))
+                finish_target(target, FILE)
         return int(read_marker(folder)["count"])
 
 
@@ -90,7 +93,7 @@ def merge_scores(out: str | Path, parts: Sequence[FinishedPart]) -> None:
     Raises:
         DataError: a part is damaged, or the files or the model have changed since.
     """
-    check_output(Path(out))
+    check_output_file(out)
     identity = parts[0].marker["identity"]
     work = identity["settings"]
     opened = load(work["model"], **work["loading"])
@@ -108,7 +111,8 @@ def merge_scores(out: str | Path, parts: Sequence[FinishedPart]) -> None:
     turns = _AllTurns(results=results)
     scored = score_predictor(opened.predictor, work["data"], ranks=turns, **work["scoring"])
     measured_on = {"data": work["data"]}
-    write_json(Path(out), describe_scores(work["model"], measured_on, scored))
+    with open_output_file(out) as path:
+        write_json(path, describe_scores(work["model"], measured_on, scored))
 
 
 def _list_inputs(data: Sequence[str]) -> list[str]:

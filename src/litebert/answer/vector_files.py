@@ -43,6 +43,8 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.remote.names import is_url, shorten
+from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.storage import (
     atomic_text,
@@ -186,8 +188,13 @@ def _write_vectors(
     blocks: Iterator[Block],
     width: int,
     dtype: DType,
+    label: str | None = None,
 ) -> int:
     """Write vectors in the format of the output's suffix, and return how many there were."""
+    if isinstance(out, (str, Path)) and is_url(out) and label is None:
+        check_output_file(out)
+        with open_output_file(out) as path:
+            return _write_vectors(path, blocks, width, dtype, shorten(out))
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
     with ExitStack() as stack:
         if dtype == "int8":
@@ -203,7 +210,7 @@ def _write_vectors(
             return _write_parquet(stack.enter_context(_open_seekable(out)), blocks, width, dtype)
         if dtype == "int8":
             return _write_json(stack.enter_context(atomic_text(Path(str(out)))), blocks, Written())
-        with report_partial(out, "vector") as written, open_output(out) as file:
+        with report_partial(label or out, "vector") as written, open_output(out) as file:
             return _write_json(file, blocks, written)
 
 

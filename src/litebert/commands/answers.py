@@ -14,6 +14,7 @@ import tyro
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.errors import ConfigError, DataError
+from litebert.remote.names import path_of, shorten
 from litebert.storage import is_written_into
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class Reading:
     def end_part(self, part: Part, count: str) -> None:
         """Say where a part is, and how to merge."""
         from litebert.parts import find_parts
+        from litebert.remote.names import join
 
-        console.ending(f"{count} to {Path(find_parts(self.out), part.name)}", ("merge", self.out))
+        folder = shorten(join(find_parts(self.out), part.name))
+        console.ending(f"{count} to {folder}", ("merge", self.out))
 
     @property
     def kept_columns(self) -> list[str]:
@@ -127,7 +130,9 @@ def predict(words: list[str]) -> int:
         arguments.end_part(part, format_count(count, "answer"))
         return 0
     console.ending(
-        None if arguments.out == "-" else f"{format_count(count, 'answer')} to {arguments.out}"
+        None
+        if arguments.out == "-"
+        else f"{format_count(count, 'answer')} to {shorten(arguments.out)}"
     )
     return 0
 
@@ -149,15 +154,16 @@ def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json
             written.
     """
     output = Path(arguments.out)
-    suffix = output.suffix.lower()
+    suffix = path_of(arguments.out).suffix.lower()
     if suffix in (".tsv", ".parquet", ".npy"):
         raise ConfigError(
-            f"answers are written as CSV or JSONL; give --out {output.with_suffix('.csv')}"
+            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
         )
     implied = _FORMS.get(suffix)
     if implied is not None and arguments.format not in (None, implied):
         raise ConfigError(
-            f"--format {arguments.format} contradicts the suffix of --out {output}; leave one out"
+            f"--format {arguments.format} contradicts the suffix of --out "
+            f"{shorten(arguments.out)}; leave one out"
         )
     return arguments.format or implied or "csv"
 
@@ -199,7 +205,7 @@ def embed(words: list[str]) -> int:
     if is_file and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             "vectors are written as .npy, .parquet or .jsonl; give --out "
-            f"{output.with_suffix('.npy')}"
+            f"{shorten(output.with_suffix('.npy'))}"
         )
     model = load(arguments.model, engine=arguments.engine, device=arguments.device)
     count = embed_file(
@@ -220,11 +226,11 @@ def embed(words: list[str]) -> int:
     if part is not None:
         arguments.end_part(part, format_count(count, "vector"))
         return 0
-    scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
+    scale = f", their scale to {shorten(scale_file(output))}" if arguments.dtype == "int8" else ""
     console.ending(
         None
         if arguments.out == "-"
-        else f"{format_count(count, 'vector')} to {arguments.out}{scale}"
+        else f"{format_count(count, 'vector')} to {shorten(arguments.out)}{scale}"
     )
     return 0
 

@@ -12,7 +12,9 @@ from litebert.commands import console
 from litebert.commands.console import Json
 from litebert.commands.task_options import LabeledFiles
 from litebert.errors import ConfigError, require
-from litebert.storage import check_output, write_json
+from litebert.remote.names import join, shorten
+from litebert.remote.output import check_output_file, open_output_file
+from litebert.storage import write_json
 
 if TYPE_CHECKING:
     from litebert.answer.retrieval import RetrievalScores
@@ -126,7 +128,8 @@ def evaluate(words: list[str]) -> int:
     if arguments.json:
         console.print_json(report)
     if arguments.out is not None:
-        write_json(arguments.out, report)
+        with open_output_file(arguments.out) as path:
+            write_json(path, report)
     if not arguments.data:
         console.ending(None, console.suggest_finetuning(arguments.model))
     return 0
@@ -156,9 +159,9 @@ def _evaluate_part(arguments: EvaluateArguments, option: str) -> int:
             **arguments.reading_options(),
         },
     )
-    folder = Path(find_parts(arguments.out), part.name)
+    folder = shorten(join(find_parts(arguments.out), part.name))
     batches = f"{count:,} batches" if count != 1 else "1 batch"
-    console.ending(f"{batches} to {folder}", ("merge", arguments.out))
+    console.ending(f"{batches} to {folder}", ("merge", shorten(arguments.out)))
     return 0
 
 
@@ -179,7 +182,8 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
     )
     report = {"model": arguments.model, "retrieval": str(folder), **asdict(scored)}
     if arguments.out is not None:
-        write_json(arguments.out, report)
+        with open_output_file(arguments.out) as path:
+            write_json(path, report)
     if arguments.json:
         console.print_json(report)
         return 0
@@ -207,7 +211,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
         ConfigError: an option would have no effect.
     """
     if arguments.out is not None:
-        check_output(arguments.out)
+        check_output_file(arguments.out)
     if not all(arguments.data):
         raise ConfigError("data is empty; name one labeled file or more")
     if arguments.blimp is None and arguments.max_pairs is not None:

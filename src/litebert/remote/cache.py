@@ -106,6 +106,7 @@ def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> P
         with _lock(folder, "set"):
             if not _touch(path):
                 with storage.write_whole(path) as aside:
+                    aside.mkdir()
                     for name in names:
                         target = aside / name
                         target.parent.mkdir(parents=True, exist_ok=True)
