@@ -260,9 +260,9 @@ def files_of_sources(
     refuse_duplicates(sources)
     files = expand(sources, task)
     if isinstance(out, (str, Path)):
-        here = Path(out)
+        output = Path(out)
         for file in files:
-            is_same = here.is_file() and Path(file).is_file() and here.samefile(file)
+            is_same = output.is_file() and Path(file).is_file() and output.samefile(file)
             if is_same or as_url(out) == file:
                 raise ConfigError(f"--out {shorten(out)} is the --input itself; give another file")
     return files
