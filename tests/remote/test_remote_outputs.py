@@ -231,10 +231,10 @@ def test_answers_vectors_and_scores_are_written_to_a_store(
         "vectors.jsonl": ("embed", model, *source),
         "scores.json": ("evaluate", model, "--data", tmp_path / "rows.csv"),
     }
-    here = tmp_path / "here"
-    here.mkdir()
+    local = tmp_path / "local"
+    local.mkdir()
     for name, words in verbs.items():
-        status, _, err = run(*words, "--out", here / name)
+        status, _, err = run(*words, "--out", local / name)
         assert status == 0, err
         for part in ("2/2", "1/2"):
             status, out, err = run(*words, "--out", f"s3://texts/parts/{name}", "--part", part)
@@ -246,7 +246,7 @@ def test_answers_vectors_and_scores_are_written_to_a_store(
         status, out, err = run(*words, "--out", f"s3://texts/whole/{name}")
         assert status == 0, err
         assert "s3://texts/whole/" in out + err or name == "scores.json"
-    expected = content(here)
+    expected = content(local)
     assert store.content("whole/") == expected
     merged = store.content("parts/")
     assert {name: data for name, data in merged.items() if ".parts/" not in name} == expected
