@@ -90,12 +90,12 @@ def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bo
         f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
         f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
     )
+    names = _list_extra_scores(extras)
+    if forecast:  # the verb shows the cost and the power
+        return Findings(grid, plan, cells, names)
     for sentence in (plan.describe_cost(), plan.power):
         if sentence:
             log.info(sentence)
-    names = _list_extra_scores(extras)
-    if forecast:
-        return Findings(grid, plan, cells, names)
     stopped = run_cells(cells, plan, lambda cells: find_decided(grid, plan, names, cells))
     findings = Findings(grid, plan, cells, names, stopped)
     if power := findings.find_power():
