@@ -28,6 +28,7 @@ from litebert.text.repetition import (
     SpanHasher,
     find_repeated,
     measure_ngrams,
+    mix,
     sum_by_document,
 )
 
@@ -82,12 +83,15 @@ FEWEST_SENTENCES = 5
 """Sentences of a document, by C4."""
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
-_END_MARKS = tuple(".!?\"'”’»。！？」")
+_END_MARKS = frozenset(".!?\"'”’»。！？」")
 _PUNCTUATION = tuple(".!?\"'”’»…。！？」．｡؟۔।॥።။")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _POLICY = re.compile(
     r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies"
 )
+_KELVIN = "\u212a".encode()
+_FIRST_WORDS = 60
+"""Words of a document among which two stop words are looked for first."""
 _NEWLINE, _HASH, _DOT, _ELLIPSIS = map(ord, "\n#.…")
 _BULLETS = np.array([ord("•"), ord("-")], np.uint32)
 
@@ -145,17 +149,23 @@ def apply_filters(texts: Sequence[str], filters: Sequence[str], language: str) -
 
 def _apply_c4(verdict: Verdict) -> None:
     """Apply the rules of C4 to a document, and remove the lines that its line rules name."""
-    lowered = verdict.text.lower()
-    if "lorem ipsum" in lowered:
+    lowered = _lower(verdict.text)
+    if b"lorem ipsum" in lowered:
         verdict.rule = "c4-lorem-ipsum"
-    elif "{" in verdict.text:
+    elif b"{" in lowered:
         verdict.rule = "c4-curly-bracket"
     else:
-        has_words = "javascript" in lowered or _POLICY.search(lowered) is not None
+        has_words = (
+            b"cookie" in lowered
+            or b"javascript" in lowered
+            or b"terms of use" in lowered
+            or b"privacy policy" in lowered
+        )
+        has_citation = b"[" in lowered
         lines = []
         for line in verdict.text.split("\n"):
             stripped = line.strip()
-            if "[" in stripped:
+            if has_citation and "[" in stripped:
                 stripped = _CITATION.sub("", stripped).strip()
             if not stripped:
                 if not line:
@@ -169,11 +179,21 @@ def _apply_c4(verdict: Verdict) -> None:
         verdict.text = "\n".join(lines).strip()
 
 
+def _lower(text: str) -> bytes:
+    """Return a text in UTF-8, in which the letters A to Z are small.
+
+    That is fast, and enough to look for words of such letters. A capital of another script becomes
+    one of them too, the sign of the unit kelvin.
+    """
+    data = text.encode()
+    return (text.lower().encode() if _KELVIN in data else data).lower()
+
+
 def _find_line_rule(line: str, has_words: bool) -> str:
-    """Return the rule that removes a line, or ""."""
-    if not line.endswith(_END_MARKS):
+    """Return the rule that removes a line without space around it, or ""."""
+    if line[-1] not in _END_MARKS:
         return "line-ends"
-    if len(line.split(None, 3)) < 3:
+    if len(line.split(None, 2)) < 3:
         return "line-words"
     if has_words:
         lowered = line.lower()
@@ -258,6 +278,17 @@ class _Pages:
         """The last visible character of each line, (lines,)."""
         return self.codes[self.word_ends[self.last_words] - 1]
 
+    def has_blank_line(self) -> Mask:
+        """Return which documents have two line ends in a row, (documents,)."""
+        ends = np.flatnonzero(self.codes == _NEWLINE)
+        doubles = ends[:-1][np.diff(ends) == 1]
+        numbers = np.searchsorted(self.bounds, doubles, "right") - 1
+        # The end of the document does not count as a line end of it.
+        inside = doubles + 1 < self.bounds[numbers + 1] - 1
+        has_blank = np.zeros(len(self.texts), bool)
+        has_blank[numbers[inside]] = True
+        return has_blank
+
     def has_ellipsis_end(self) -> Mask:
         """Return which lines end with an ellipsis, (lines,)."""
         end = self.word_ends[self.last_words]
@@ -269,12 +300,25 @@ class _Pages:
     def duplicate_lines(self) -> Ints:
         """Characters of each line that occurred before in its document, else 0, (lines,)."""
         documents = np.repeat(np.arange(len(self.texts)), np.diff(self.line_bounds))
-        hashes = self.hasher.hash(self.line_starts, self.line_ends, documents)
-        positions, is_later = find_repeated(hashes)
-        characters = np.zeros(len(hashes), np.int64)
-        later = positions[is_later]
-        characters[later] = (self.line_ends - self.line_starts)[later]
+        lengths = self.line_ends - self.line_starts
+        starts, characters = self.line_starts - self.bounds[documents], np.zeros_like(lengths)
+        # Only lines of equal length with the same three characters may be equal.
+        alike, _ = find_repeated(
+            mix(documents, lengths, self.line_firsts, self.line_lasts, self.line_middles)
+        )
+        seen = set[tuple[int, str]]()
+        for line, number in zip(alike.tolist(), documents[alike].tolist(), strict=True):
+            start = starts[line]
+            key = number, self.texts[number][start : start + lengths[line]]
+            if key in seen:
+                characters[line] = lengths[line]
+            seen.add(key)
         return characters
+
+    @property
+    def line_middles(self) -> npt.NDArray[np.uint32]:
+        """The character in the middle of each line, (lines,)."""
+        return self.codes[(self.line_starts + self.line_ends) // 2]
 
     def share_lines(self, mask: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
         """Return the share of lines of a kind, (documents,)."""
@@ -297,17 +341,18 @@ def _judge_gopher(pages: _Pages, language: str) -> dict[str, Mask]:
     staying = np.flatnonzero(~np.any(list(rules.values()), axis=0))
     late: dict[str, Callable[[str], bool]] = {}
     if language.partition("-")[0] == "en":
-        late["stop-words"] = lambda text: len(STOP_WORDS.intersection(text.split())) < 2
+        late["stop-words"] = _has_few_stop_words
     _judge_each(rules, pages.texts, staying, late)
     duplicates = pages.duplicate_lines
     rules["duplicate-lines"] = pages.share_lines(duplicates > 0) > 0.3
     rules["duplicate-line-characters"] = (
         sum_by_document(duplicates, pages.line_bounds) > 0.2 * pages.characters
     )
+    several = staying[pages.has_blank_line()[staying]]
     _judge_each(
         rules,
         pages.texts,
-        staying,
+        several,
         {
             "duplicate-paragraphs": lambda text: _measure_paragraphs(text)[0] > 0.3,
             "duplicate-paragraph-characters": lambda text: _measure_paragraphs(text)[1] > 0.2,
@@ -332,10 +377,14 @@ def _judge_each(
         rules[rule][staying] = [is_broken(texts[number]) for number in staying.tolist()]
 
 
+def _has_few_stop_words(text: str) -> bool:
+    """Return whether a text has fewer than two different stop words."""
+    some = text.split(None, _FIRST_WORDS)[:_FIRST_WORDS]
+    return len(STOP_WORDS.intersection(some)) < 2 and len(STOP_WORDS.intersection(text.split())) < 2
+
+
 def _measure_paragraphs(text: str) -> tuple[float, float]:
     """Return the share of paragraphs that occurred before, and of the characters in them."""
-    if "\n\n" not in text:
-        return 0.0, 0.0
     seen, count, characters = set[str](), 0, 0
     paragraphs = re.split(r"\n{2,}", text)
     for paragraph in paragraphs:

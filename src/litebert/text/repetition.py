@@ -23,8 +23,6 @@ Hashes = npt.NDArray[np.uint64]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
-_CELL = np.uint64(44)
-"""Bits of a hash that do not choose its cell, of about a million."""
 
 
 class SpanHasher:
@@ -68,14 +66,22 @@ def _scramble(numbers: Hashes) -> Hashes:
     return values
 
 
+def mix(*columns: npt.NDArray[Any]) -> Hashes:
+    """Hash the rows of several columns of whole numbers, (rows,)."""
+    hashes = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        hashes = _scramble(hashes + column.astype(np.uint64) + np.uint64(1))
+    return hashes
+
+
 def find_repeated(keys: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Find the keys that occur more than once.
 
     Returns:
         Their positions, in order, and which of these are no first occurrence.
     """
-    cells = (keys >> _CELL).astype(np.int64)
-    # Most keys are alone in their cell, and need no sorting.
+    # Most keys are alone in their cell, and need no sorting. There are four cells or more for each.
+    cells = (keys >> np.uint64(62 - max(8, len(keys).bit_length()))).astype(np.int64)
     shared = np.flatnonzero(np.bincount(cells)[cells] > 1) if len(keys) else np.zeros(0, np.int64)
     order = np.argsort(keys[shared], kind="stable")
     ranked = keys[shared][order]
@@ -112,47 +118,57 @@ def measure_ngrams(
     """
     characters = np.array([len(text) for text in texts], np.int64)
     rules: dict[str, npt.NDArray[np.bool_]] = {}
-    grams, sizes = hashes, lengths
     document = np.repeat(np.arange(len(texts)), np.diff(bounds))
-    for n in range(2, min(DUPLICATE_NGRAMS) + 1):
-        if len(hashes) < n:
-            return rules
-        count = len(hashes) - n + 1
-        grams = _scramble(grams[:count] + (hashes[n - 1 :] ^ _ODD))
-        sizes = sizes[:count] + lengths[n - 1 :] + 1
-        if n in TOP_NGRAMS:
-            rules[f"top-{n}-gram"] = _find_frequent(
-                texts, characters, n, grams, sizes, document[:count]
-            )
-    positions = np.flatnonzero(document[:count] == document[n - 1 :])
-    keys = grams[positions]
-    for n, most in DUPLICATE_NGRAMS.items():
+    sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths + 1)])
+    positions, keys = np.arange(len(hashes)), hashes
+    for n in range(2, max(DUPLICATE_NGRAMS) + 1):
+        # A repeated run of n words begins with a repeated run of n - 1.
+        last = positions + n - 1
+        inside = last < len(hashes)
+        inside[inside] = document[positions[inside]] == document[last[inside]]
+        positions = positions[inside]
+        keys = _scramble(keys[inside] + (hashes[positions + n - 1] ^ _ODD))
         members, is_later = find_repeated(keys)
-        positions = positions[members]
-        covered = np.zeros(len(hashes) + 1, np.int64)
-        np.add.at(covered, positions[is_later], 1)
-        np.add.at(covered, positions[is_later] + n, -1)
-        repeated = np.where(np.cumsum(covered[:-1]) > 0, lengths, 0)
-        rules[f"duplicate-{n}-grams"] = sum_by_document(repeated, bounds) > most * characters
-        # A repeated run of n + 1 words begins with a repeated run of n.
-        inside = (positions + n < len(hashes)) & (
-            document[positions] == document[np.minimum(positions + n, len(hashes) - 1)]
-        )
-        keys, positions = keys[members][inside], positions[inside]
-        keys = _scramble(keys + (hashes[positions + n] ^ _ODD))
+        positions, keys = positions[members], keys[members]
+        if n in TOP_NGRAMS:
+            candidates = _find_candidates(keys, positions, n, sizes, document, characters)
+            rules[f"top-{n}-gram"] = _find_frequent(texts, characters, n, candidates)
+        if n in DUPLICATE_NGRAMS:
+            covered = np.zeros(len(hashes) + 1, np.int64)
+            np.add.at(covered, positions[is_later], 1)
+            np.add.at(covered, positions[is_later] + n, -1)
+            repeated = np.where(np.cumsum(covered[:-1]) > 0, lengths, 0)
+            most = DUPLICATE_NGRAMS[n] * characters
+            rules[f"duplicate-{n}-grams"] = sum_by_document(repeated, bounds) > most
     return rules
 
 
+def _find_candidates(
+    keys: Hashes, positions: Ints, n: int, sizes: Ints, document: Ints, characters: Ints
+) -> Ints:
+    """Return the documents in which an n-gram may be too large a share of the characters.
+
+    Args:
+        keys: of the n-grams that occur more than once, and their `positions`, (occurrences,) both.
+        sizes: characters before each word, with a space after each, (words + 1,).
+    """
+    most = TOP_NGRAMS[n] * characters
+    spans = sizes[n:] - sizes[:-n] - 1
+    large = np.flatnonzero(spans > most[document[: len(spans)]])
+    _, group = np.unique(keys, return_inverse=True)
+    totals = np.bincount(group, spans[positions])[group]
+    frequent = positions[totals > most[document[positions]]]
+    candidates: Ints = np.unique(document[np.concatenate([large, frequent])])
+    return candidates
+
+
 def _find_frequent(
-    texts: Sequence[str], characters: Ints, n: int, grams: Hashes, sizes: Ints, document: Ints
+    texts: Sequence[str], characters: Ints, n: int, candidates: Ints
 ) -> npt.NDArray[np.bool_]:
     """Find the documents whose most frequent n-gram is too large a share of their characters."""
     most = TOP_NGRAMS[n] * characters
-    cells = (grams >> _CELL).astype(np.int64)
-    # Different n-grams may share a cell, so these totals are never too small.
-    totals = np.bincount(cells, sizes)[cells]
     is_frequent = np.zeros(len(texts), bool)
-    for number in np.unique(document[totals > most[document]]).tolist():
+    for number in candidates.tolist():
         words = texts[number].split()
         ngrams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
         if ngrams:
