@@ -21,6 +21,7 @@ def main() -> None:
     ray.get(
         [prepare.remote(part, [corpus], out, tokenizer=tokenizer, processes=1) for part in parts]
     )
+    ray.shutdown()  # its processes take memory that the merge does not need
     litebert.merge(out)
 
 
