@@ -8,9 +8,9 @@ tokens) is between 0.7 and 0.95. A version should be dropped where its similarit
 asked for. Precision is the share of such versions among the documents that are dropped, and recall
 the share that of them is dropped.
 
-The peers get token ids, as litebert does, and 128 minima. datatrove gets each id as a word, and runs
-its four steps in this process; it drops by its bands alone, without an estimate. Seconds are processor seconds of one
-thread, so other work on the machine changes little.
+The peers get token ids, as litebert does, and 128 minima. datatrove gets each id as a word, and
+runs its four steps in this process; it drops by its bands alone, without an estimate. Seconds are
+processor seconds of one thread, so other work on the machine changes little.
 """
 
 from __future__ import annotations

@@ -265,6 +265,15 @@ def _check_identity(identity: Any, path: Path, remedy: str) -> None:
         raise DataError(f"{path} is damaged; {remedy}") from None
 
 
+def _normalize(sources: Any) -> Any:
+    """Return sources so that `x`, `./x` and `x/` are the same, on any machine."""
+    if not isinstance(sources, list):
+        return sources
+    return [
+        source.rstrip("/") if is_url(source) else os.path.normpath(source) for source in sources
+    ]
+
+
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """Say how some work was made where it is not the wanted work; None where it is."""
     if existing["verb"] != wanted["verb"]:
@@ -275,6 +284,8 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
         return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
     old, new = existing["settings"], wanted["settings"]
     for key in (*new, *(key for key in old if key not in new)):
+        if key == "sources" and _normalize(old.get(key)) == _normalize(new.get(key)):
+            continue
         if old.get(key) != new.get(key):
             return f"with {key}={old.get(key)!r}, not {new.get(key)!r}"
     before, now = existing["input"], wanted["input"]

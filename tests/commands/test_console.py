@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
 
 import pytest
 
-from litebert.commands.console import first, print_json, print_markdown, table
+from litebert.commands.console import first, parse, print_json, print_markdown, table
 from litebert.commands.points import PlanArguments
 from litebert.config import Config
 from litebert.model.objectives import score_rows
@@ -113,3 +114,20 @@ def test_a_perplexity_beyond_all_measure_is_short() -> None:
         )
     )
     assert rows["MLM perplexity"] == "8.0e+46"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words", "field"),
+    [
+        ("evaluate", "EvaluateArguments", ["model", "--shards"], "shards"),
+        ("analyze", "AnalyzeArguments", ["model", "--shards"], "shards"),
+        ("models", "CompareArguments", ["run", "--shards"], "shards"),
+        ("study", "StudyArguments", ["sharing", "--shards"], "shards"),
+        ("text", "PrepareArguments", ["text", "--out"], "out"),
+        ("merge", "MergeArguments", [], "out"),
+    ],
+)
+def test_a_url_keeps_its_slashes(module: str, name: str, words: list[str], field: str) -> None:
+    arguments = getattr(importlib.import_module(f"litebert.commands.{module}"), name)
+    parsed = parse(arguments, [*words, "s3://bucket/data"], module)
+    assert getattr(parsed, field) == "s3://bucket/data"

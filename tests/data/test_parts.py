@@ -404,3 +404,18 @@ def test_a_part_that_is_damaged(parts: Path, damage: str) -> None:
 def test_a_part_is_no_set(parts: Path) -> None:
     with refused(DataError, "2-of-3", "litebert merge"):
         Shards.open(parts.with_name("data.parts") / "2-of-3")
+
+
+def test_a_slash_at_the_end_of_a_source_changes_nothing(
+    corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"tokenizer": tiny_tokenizer, **SETTINGS}
+    for number, source in enumerate((f"{corpus}", f"{corpus}/", f"{corpus.parent}/./text"), 1):
+        for spelling in (source, f"{corpus}/"):  # the second time the part is finished
+            prepare_part(f"{number}/3", [spelling], tmp_path / "data", **options)
+    litebert.merge(tmp_path / "data")
+    made, expected = (
+        {path.name: path.read_bytes() for path in folder.glob("*.arrow")}
+        for folder in (tmp_path / "data", single)
+    )
+    assert made == expected

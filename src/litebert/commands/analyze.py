@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from litebert.commands import console
-from litebert.commands.console import Json
+from litebert.commands.console import DataPath, Json
 from litebert.storage import check_output
 
 
@@ -26,7 +26,7 @@ class AnalyzeArguments:
 
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]
     """Run folders, litebert model folders or Hugging Face folders."""
-    shards: Path
+    shards: DataPath
     """A folder written by litebert prepare with the tokenizer of the models."""
     out: Path = Path("analysis.html")
     """The page to write."""

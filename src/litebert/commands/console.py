@@ -53,6 +53,10 @@ ModelPath = Annotated[
 ]
 
 
+DataPath = Annotated[str, tyro.conf.arg(metavar="PATH")]
+"""A folder or a URL. A `Path` would drop a slash of a URL, which messages and records then lack."""
+
+
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """Parse the arguments of a verb; a mistake prints the likely intention and exits with
     status 2."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath
+from litebert.commands.console import DataPath, Json, ModelPath
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, require
@@ -134,7 +134,7 @@ class ResizeArguments:
     on --shards."""
     intermediate_size: int | None = None
     """New inner width of the feed-forward blocks. Keeps the units that matter most on --shards."""
-    shards: Path | None = None
+    shards: DataPath | None = None
     """Folder of litebert prepare: scores the model before and after, and measures what matters."""
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or

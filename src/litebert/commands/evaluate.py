@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from litebert.commands import console
-from litebert.commands.console import Json
+from litebert.commands.console import DataPath, Json
 from litebert.commands.task_options import LabeledFiles
 from litebert.errors import ConfigError, require
 from litebert.remote.names import join, shorten
@@ -34,7 +34,7 @@ class EvaluateArguments(LabeledFiles):
     by sentence vectors, and compares with BM25.
     """
 
-    shards: Path | None = None
+    shards: DataPath | None = None
     """Folder written by litebert prepare with the tokenizer of MODEL, which is pretrained."""
     data: tuple[str, ...] = ()
     """Labeled files, a folder of them or a quoted pattern, for a fine-tuned MODEL."""

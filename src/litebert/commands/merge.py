@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -18,7 +16,7 @@ class MergeArguments:
     The parts stay; delete OUT.parts when you no longer need them.
     """
 
-    out: Annotated[Path, tyro.conf.Positional]
+    out: tyro.conf.Positional[console.DataPath]
     """The --out of the commands with --part."""
 
 

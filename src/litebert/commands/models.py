@@ -15,7 +15,7 @@ import tyro
 
 from litebert import launch, progress
 from litebert.commands import console
-from litebert.commands.console import Json, RecipeName
+from litebert.commands.console import DataPath, Json, RecipeName
 from litebert.commands.options import Short, ShortForms
 from litebert.config import Config, replace
 from litebert.errors import ConfigError, RunError, require
@@ -181,7 +181,7 @@ class CompareArguments:
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, all of pretraining or all of fine-tuning."""
-    shards: Path | None = None
+    shards: DataPath | None = None
     """Score all pretraining runs again, on the held-out part of this folder written by litebert
     prepare.
     """

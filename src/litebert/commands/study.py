@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from litebert.commands import console
-from litebert.commands.console import Json
+from litebert.commands.console import DataPath, Json
 from litebert.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class StudyArguments:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """A study that litebert studies lists, a TOML file or file.py:function."""
-    shards: Path | None = None
+    shards: DataPath | None = None
     """A folder written by litebert prepare."""
     out: Path | None = None
     """Folder to write; by default study-NAME."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from litebert.commands.console import Json, ending, parse, print_json, table
-from litebert.remote.names import as_url, shorten
+from litebert.commands.console import DataPath, Json, ending, parse, print_json, table
+from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
     from litebert.text.sources import Reading
@@ -75,7 +74,7 @@ class Text(TextOptions):
 class PrepareArguments(Text):
     """Turn text into token shards, in constant memory; the same command again continues."""
 
-    out: Path = Path("data")
+    out: DataPath = "data"
     """Folder or URL to write."""
     tokenizer: str = "tokenizer"
     """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer."""
@@ -102,14 +101,13 @@ class PrepareArguments(Text):
 def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
     arguments = parse(PrepareArguments, words, "prepare")
-    out = as_url(arguments.out) or arguments.out
     reading = arguments.reading()
     options = {
         name: value
         for name, value in vars(arguments).items()
         if name not in ("json", "encoding", "part")
     }
-    options |= {"out": out, "encoding": reading.encoding, "encodings": reading.encodings}
+    options |= {"encoding": reading.encoding, "encodings": reading.encodings}
     if arguments.part is not None:
         return _prepare_part(arguments, arguments.part, options)
     from litebert.data.prepare import prepare as run
@@ -148,8 +146,8 @@ def prepare(words: list[str]) -> int:
         )
         language = ("sentences end as in", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
-        table(("prepared", shorten(out)), every)
-    shown = shorten(out)
+        table(("prepared", shorten(arguments.out)), every)
+    shown = shorten(arguments.out)
     ending(shown, ("pretrain", "albert-next-tiny", "--shards", shown, "--out", "RUN"))
     return 0
 

@@ -301,7 +301,8 @@ class _Pages:
         """Characters of each line that occurred before in its document, else 0, (lines,)."""
         documents = np.repeat(np.arange(len(self.texts)), np.diff(self.line_bounds))
         lengths = self.line_ends - self.line_starts
-        starts, characters = self.line_starts - self.bounds[documents], np.zeros_like(lengths)
+        starts = self.line_starts - self.bounds[documents]
+        characters = np.zeros(len(lengths), np.int64)
         # Only lines of equal length with the same three characters may be equal.
         alike, _ = find_repeated(
             mix(documents, lengths, self.line_firsts, self.line_lasts, self.line_middles)
