@@ -270,7 +270,7 @@ def _normalize(sources: Any) -> Any:
     if not isinstance(sources, list):
         return sources
     return [
-        source.rstrip("/") if is_url(source) else os.path.normpath(source) for source in sources
+        source.rstrip("/") if as_url(source) else os.path.normpath(source) for source in sources
     ]
 
 
