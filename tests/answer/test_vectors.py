@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -531,3 +532,22 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
     for engine in ("torch", "exact"):
         status, _, err = run("predict", model, "--input", table, "--engine", engine)
         assert (status, "float32" in err) == (0, False)
+
+
+def test_a_few_vectors_start_no_thread_and_many_are_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reports would take part of the time of a short text."""
+    started, start = list[str](), threading.Thread.start
+
+    def count(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    model = litebert.load(folder)
+    model.encode(TEXTS)
+    monkeypatch.setattr(threading.Thread, "start", count)
+    model.encode(TEXTS)
+    assert "progress of encoding" not in started
+    model.encode(TEXTS * 20)
+    assert "progress of encoding" in started

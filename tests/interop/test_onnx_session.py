@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, save_model
 
 import litebert
 from litebert.demo import unpack
+from litebert.interop.onnx.session import session
 
 _RUN = """
 import sys
@@ -79,6 +80,17 @@ def test_a_session_with_no_number_of_threads_loads_no_torch(graph: Path) -> None
     words = [sys.executable, "-c", program, str(graph)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "-2." in done.stdout
+
+
+def test_threads_of_a_service_sleep_soon(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry(name: str) -> str:
+        options = session(graph, threads=1).get_session_options()
+        return str(options.get_session_config_entry(f"session.intra_op.{name}"))
+
+    monkeypatch.setattr("onnxruntime.__version__", "1.26.0")
+    assert entry("spin_duration_us") == "50"
+    monkeypatch.setattr("onnxruntime.__version__", "1.25.1")  # which ignores the duration
+    assert entry("allow_spinning") == "0"
 
 
 _PREDICT = """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.precision import Comparison
-from litebert.answer.predicting import not_finite
+from litebert.answer.predicting import FIRST, not_finite
 from litebert.answer.runtime import Runtime
 from litebert.errors import DataError
 from litebert.finetuning.items import EncodedRow, build_single_rows
@@ -65,6 +65,15 @@ def batches(
         yield indices, *pad_ids([rows[index] for index in indices], pad_id, len(rows[indices[0]]))
 
 
+def _report(total: int | None) -> AbstractContextManager[progress.Task]:
+    """Report the encoding of so many texts. No thread reports a few, for its start takes a tenth of
+    a millisecond.
+    """
+    few = total is not None and total <= FIRST
+    job = progress.Task("encoding", total, "texts")
+    return nullcontext(job) if few else progress.task("encoding", total, "texts")
+
+
 @dataclass(frozen=True)
 class SentenceEncoder:
     """Vectors of texts by the encoder of a model: its last states, pooled."""
@@ -91,6 +100,7 @@ class SentenceEncoder:
         ahead: bool = False,
         coverage: Coverage | None = None,
         turns: Turns = EVERY,
+        total: int | None = None,
     ) -> Iterator[tuple[list[Row[str]], NDArray[np.float32]]]:
         """Yield up to `CHUNK` rows at a time with the vectors of their texts, (n, H), in order.
 
@@ -101,11 +111,12 @@ class SentenceEncoder:
                 sources that never wait for somebody, as files are.
             coverage: counts the tokens that are read.
             turns: the chunks to compute. The rows of the others are only read.
+            total: how many rows there are, where that is known.
         """
         truncated = 0
         chunks = self._chunks(iter(rows), turns)
         with (
-            progress.task("encoding", unit="texts") as bar,
+            _report(total) as bar,
             closing(in_advance(chunks) if ahead else chunks) as source,
         ):
             for chunk, encoded, cut in source:
@@ -122,12 +133,14 @@ class SentenceEncoder:
         Raises:
             DataError: a value is no text.
         """
-        blocks = [vectors for _, vectors in self.encode_rows(map(Row, texts_of(texts)))]
+        rows = map(Row, texts_of(texts))
+        total = len(texts) if isinstance(texts, Sized) else None
+        blocks = [vectors for _, vectors in self.encode_rows(rows, total=total)]
         return np.concatenate([np.zeros((0, self.width), np.float32), *blocks])
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
         """Compute the vectors of rows that `build_row` made of texts, (N, D)."""
-        with progress.task("encoding", len(rows), "texts") as bar:
+        with _report(len(rows)) as bar:
             return self._vectors(rows, bar)
 
     def _chunks(
