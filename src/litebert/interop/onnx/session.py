@@ -22,9 +22,9 @@ def session(file: Path, threads: int | None = None) -> Any:
 
     A process that is given its threads is a service, which shares the cores with others. By default
     a thread without work waits in a loop, which took 8.6 instead of 5.4 ms of the processor for a
-    text (MiniLM's shape, AVX-512, two threads, other programs beside). One that sleeps at once is
-    woken 34 times for a text. So it waits for `SPIN` microseconds: then it is woken 3 times, and a
-    text takes 5.6 ms of the processor.
+    text (MiniLM's shape, AVX-512, two threads, other programs beside). A thread that sleeps at once
+    was woken 9 to 34 times for a text. So it waits for `SPIN` microseconds: then it was woken 3
+    times, and a text took 5.6 ms of the processor.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
