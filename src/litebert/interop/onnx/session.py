@@ -10,7 +10,6 @@ from typing import Any
 from litebert.errors import MissingExtraError
 from litebert.machine import count_cores
 
-
 SPIN = 50
 """Microseconds for which a thread of a service waits for work before it sleeps. The pauses between
 the parts of a pass are shorter."""
