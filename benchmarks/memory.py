@@ -2,6 +2,7 @@
 optimizer, in float32.
 
     python benchmarks/memory.py [--shapes base-128 base-512 xlarge-512] [--memory 16] [--json FILE]
+    python benchmarks/memory.py --shapes xlarge-512 --limit 8 [--sequences 2 3] [--json FILE]
 
 Each measurement is a process of its own: it loads its libraries and the weights, takes one small
 step, so that the optimizer has its moments, and then one step of the whole batch, whose peak of
@@ -13,6 +14,10 @@ losses must agree to 1e-4.
 fused AdamW, and gradient checkpointing where it offers that, which it does not for ALBERT. From the
 peak, and the 16 bytes of each parameter that do not depend on the batch, follows the largest batch
 that fits in --memory GiB.
+
+With --limit nothing is extrapolated. Each step runs in a process that may hold so many GiB of its
+own memory (RLIMIT_DATA: the libraries' own count too), with each number of --sequences. It ends, or
+it dies. Its seconds and loss are printed, or the last line of its error.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -134,8 +140,12 @@ def build_peer(shape: str, folder: Path, checkpointing: bool) -> Step | None:
     return step
 
 
-def measure(shape: str, variant: str, folder: Path) -> dict[str, float] | None:
-    """Measure in this very process: bytes, loss and seconds of a step."""
+def measure(shape: str, variant: str, folder: Path, sequences: int = 0) -> dict[str, float] | None:
+    """Measure in this very process: bytes, loss and seconds of a step.
+
+    Args:
+        sequences: of the batch; those of the shape if 0.
+    """
     from litebert.train import memory
 
     who, *option = variant.split()
@@ -150,7 +160,8 @@ def measure(shape: str, variant: str, folder: Path) -> dict[str, float] | None:
     step(1, 16)
     memory._forget_peak()
     start = time.perf_counter()
-    loss = step(*SHAPES[shape][1:])
+    _, count, length = SHAPES[shape]
+    loss = step(sequences or count, length)
     return {
         "peak": memory._read_peak() - before,
         "loss": loss,
@@ -183,7 +194,7 @@ def compare(shape: str, memory_bytes: float) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with weights(shape) as folder:
         for variant in VARIANTS:
-            words = [sys.executable, __file__, "--one", shape, variant, str(folder)]
+            words = [sys.executable, __file__, "--one", shape, variant, str(folder), "0"]
             answer = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
             result = json.loads(answer.splitlines()[-1])
             if result is not None:
@@ -209,6 +220,33 @@ def compare(shape: str, memory_bytes: float) -> dict[str, Any]:
         "found": results,
         "ratio": ratios,
     }
+
+
+def limit(shape: str, gigabytes: float, counts: list[int]) -> dict[str, dict[str, Any]]:
+    """Whether a step of each variant ends within so many GiB, for each number of sequences."""
+    most = int(gigabytes * 2**30)
+    results: dict[str, dict[str, Any]] = {}
+    with weights(shape) as folder:
+        for count in counts:
+            for variant in VARIANTS:
+                words = [sys.executable, __file__, "--one", shape, variant, str(folder), str(count)]
+                done = subprocess.run(
+                    words,
+                    capture_output=True,
+                    text=True,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (most, most)),
+                )
+                lines = (done.stderr.strip() or f"status {done.returncode}").splitlines()
+                result = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else None
+                name = f"{variant}, {count} sequences"
+                results[name] = {"ends": not done.returncode, "step": result}
+                says = f"dies: {lines[-1]}"
+                if result is not None:
+                    says = f"ends, {result['seconds']:.1f} s, loss {result['loss']:.5f}"
+                elif not done.returncode:
+                    says = "not offered for this model"
+                print(f"{shape} in {gigabytes:g} GiB, {name}: {says}", flush=True)
+    return results
 
 
 def show(shape: str, result: dict[str, Any], gigabytes: float) -> None:
@@ -239,19 +277,27 @@ def main() -> int:
     parser.add_argument("--memory", type=float, default=16.0, help="GiB for the largest batch")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument(
-        "--one", nargs=3, metavar=("SHAPE", "VARIANT", "FOLDER"), help="measure it in this process"
+        "--one",
+        nargs=4,
+        metavar=("SHAPE", "VARIANT", "FOLDER", "SEQUENCES"),
+        help=argparse.SUPPRESS,
     )
+    parser.add_argument("--limit", type=float, help="GiB that each process may hold")
+    parser.add_argument("--sequences", type=int, nargs="+", default=[1], help="with --limit")
     arguments = parser.parse_args()
     if arguments.one:
-        shape, variant, folder = arguments.one
-        print(json.dumps(measure(shape, variant, Path(folder))))
+        shape, variant, folder, sequences = arguments.one
+        print(json.dumps(measure(shape, variant, Path(folder), int(sequences))))
         return 0
     if not sys.platform.startswith("linux"):
         print("skipped: the peak of a step is read from Linux's /proc")
         write_results(arguments.json, {"skipped": "the peak of a step is read from Linux's /proc"})
         return 0
-    results = {}
+    results: dict[str, Any] = {}
     for shape in arguments.shapes:
+        if arguments.limit:
+            results[shape] = limit(shape, arguments.limit, arguments.sequences)
+            continue
         results[shape] = compare(shape, arguments.memory * 2**30)
         show(shape, results[shape], arguments.memory)
     write_results(arguments.json, results)

@@ -3,8 +3,10 @@ and AdamW, in turns.
 
     python benchmarks/pretraining.py [--shapes h128 h256 base base-512] [--precision float32]
     [--peer-compiled]
-                                     [--source FOLDER] [--quick] [--json FILE]
+                                     [--source FOLDER] [--quick] [--clock wall|processor]
+                                     [--json FILE]
     python benchmarks/pretraining.py --whole 300 [--shapes h128]
+    python benchmarks/pretraining.py --profile [--shapes base next-mini] [--precision bfloat16]
 
 Theirs is `AlbertForPreTraining` with scaled dot product attention and fused AdamW, eager, and with
 --peer-compiled also under `torch.compile`. Before anything is timed the losses of all must agree.
@@ -15,6 +17,11 @@ version of litebert, whose step is timed too, in a process of its own.
 With --whole, both train so many steps from the command to the end: `litebert pretrain`, and a
 `Trainer` with `DataCollatorForLanguageModeling`, on the same token ids of python-docs, with masked
 pieces as the only objective.
+
+With --profile it prints where the time of litebert's step goes, by PyTorch's profiler, on one
+thread: the share of each kind of operation, of three steps. In bfloat16 it also counts how often a
+step casts a weight, with autocast's cache of casts and without it. `next-mini` is the recipe
+albert-next-mini, which `transformers` does not have.
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,11 +62,28 @@ SHAPES = {
     "base-512": (768, 12, 2, 512),
 }
 """Hidden size, layers, sequences and their length."""
+NEXT = {"next-mini": ("albert-next-mini", "32 sequences")}
+"""Recipes that are profiled too, and their batch."""
+KINDS = {
+    "matrix multiplications of linear layers": ("aten::mm", "aten::addmm", "aten::linear"),
+    "attention": ("aten::bmm", "aten::baddbmm", "_Weights", "_SplitHeads", "attention"),
+    "norms, biases and residuals": ("_AddNorm", "layer_norm"),
+    "activations": ("_Activation",),
+    "loss": ("_CrossEntropy",),
+    "embeddings": ("embedding", "index"),
+    "copies for another layout": ("copy_", "clone", "fill_", "zero_", "cat", "pad"),
+    "sums of gradients": ("aten::add", "aten::sum", "AccumulateGrad"),
+}
+"""Kinds of operations, by parts of the names that the profiler gives."""
 Step = Callable[[], float]
 
 
 def point(shape: str) -> Config:
     """An ALBERT of a shape, with AdamW."""
+    if shape in NEXT:
+        name, sequences_of_batch = NEXT[shape]
+        whole = recipe(name)
+        return replace(whole, train=replace(whole.train, batch=sequences_of_batch))
     hidden, layers, sequences, length = SHAPES[shape]
     base = recipe("albert-base")
     small: dict[str, Any] = {} if hidden == 768 else {"vocab_size": 8192, "heads": hidden // 32}
@@ -148,16 +173,18 @@ def build_peer(
     return step
 
 
-def product_speed(dtype: torch.dtype) -> float:
+def product_speed(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
     """FLOP/s of a large matrix product, the best of several."""
     a, b = (torch.randn(2048, 2048, dtype=dtype) for _ in range(2))
-    return 2 * 2048**3 / min(time_call(lambda: a @ b)[0] for _ in range(8))
+    return 2 * 2048**3 / min(time_call(lambda: a @ b, clock)[0] for _ in range(8))
 
 
-def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+def time_call(
+    call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, Any]:
+    began = clock()
     result = call()
-    return time.perf_counter() - began, result
+    return clock() - began, result
 
 
 def other_version(source: Path, shape: str, precision: str) -> tuple[subprocess.Popen[str], Step]:
@@ -191,6 +218,7 @@ def serve(shape: str, precision: Any) -> None:
 def compare(shape: str, machine: devices.Device, options: argparse.Namespace) -> dict[str, Any]:
     """Median seconds of each side's step, taken in turns."""
     config = point(shape)
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
     batch = make_batch(config, config.batch_sequences)
     model, litebert_step = build_litebert(config, machine, batch)
     sides: dict[str, Step] = {"transformers": build_peer(model, config, machine, batch)}
@@ -209,14 +237,75 @@ def compare(shape: str, machine: devices.Device, options: argparse.Namespace) ->
         step()
     for _ in range(3 if options.quick else 9):
         for name, step in sides.items():
-            seconds[name].append(time_call(step)[0])
+            seconds[name].append(time_call(step, clock)[0])
     if process is not None:
         process.kill()
         process.wait()
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     flops = 3 * config.batch_sequences * config.sequences.length * cost.forward_flops(config)
-    share = flops / medians["litebert"] / product_speed(machine.autocast or torch.float32)
+    share = flops / medians["litebert"] / product_speed(machine.autocast or torch.float32, clock)
     return {"seconds": medians, "loss": first, "share_of_products": share}
+
+
+# ---------------------------------------------------------------------------- where the time goes
+
+
+def profile(shape: str, machine: devices.Device, steps: int = 3) -> dict[str, Any]:
+    """Shares of a step of litebert by kind, and how often it casts weights; see the top."""
+    config = point(shape)
+    batch = make_batch(config, config.batch_sequences)
+    model, step = build_litebert(config, machine, batch)
+    weights = {tuple(weight.shape) for weight in model.parameters() if weight.ndim == 2}
+    report: dict[str, Any] = {}
+    for cached in (True, False) if machine.autocast else (True,):
+        torch.set_autocast_cache_enabled(cached)
+        for _ in range(2):  # memory of gradients and of the optimizer
+            step()
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
+            for _ in range(steps):
+                step()
+        seconds, casts = defaultdict[str, float](float), 0
+        for event in profiler.events() or ():
+            kind = classify(event)
+            seconds[kind] += event.self_cpu_time_total / 1e6 / steps
+            shapes = event.input_shapes or [[]]
+            casts += event.name == "aten::_to_copy" and tuple(shapes[0]) in weights
+        total = sum(seconds.values())
+        report["cached" if cached else "not cached"] = {
+            "seconds": total,
+            "shares": {kind: value / total for kind, value in seconds.items()},
+            "casts_of_weights": casts / steps,
+        }
+    torch.set_autocast_cache_enabled(True)
+    return report
+
+
+def classify(event: Any) -> str:
+    """The kind of an operation, by its name and those of the operations that it is part of."""
+    names, above = [event.name], event.cpu_parent
+    while above is not None:
+        names.append(above.name)
+        above = above.cpu_parent
+    if any(name.startswith("Optimizer.") for name in names) or "_foreach_" in event.name:
+        return "optimizer and clipping"
+    if "aten::_to_copy" in names:
+        return "casts"
+    for kind, parts in KINDS.items():
+        if any(part in event.name for part in parts):
+            return kind
+    return "calls and the rest"
+
+
+def show_profile(shape: str, report: dict[str, Any]) -> None:
+    """Print the shares, the largest first."""
+    for name, entry in report.items():
+        print(
+            f"{shape}, casts {name}: {entry['seconds'] * 1e3:,.0f} ms, "
+            f"{entry['casts_of_weights']:g} casts of weights a step"
+        )
+        for kind, share in sorted(entry["shares"].items(), key=lambda pair: -pair[1]):
+            print(f"  {kind:42}{share:6.1%}")
 
 
 # ---------------------------------------------------------------------- from the command to the end
@@ -328,7 +417,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["h128", "h256", "base"])
+    parser.add_argument(
+        "--shapes", nargs="+", choices=[*SHAPES, *NEXT], default=["h128", "h256", "base"]
+    )
     parser.add_argument(
         "--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="of all sides"
     )
@@ -343,6 +434,10 @@ def main() -> int:
         metavar="STEPS",
         help="train so many steps from start to finish instead",
     )
+    parser.add_argument(
+        "--clock", choices=("wall", "processor"), default="wall", help="processor: of all threads"
+    )
+    parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--trainer", type=Path, help=argparse.SUPPRESS)
@@ -359,6 +454,11 @@ def main() -> int:
     results: dict[str, Any] = {"machine": machine.describe()}
     print(results["machine"])
     for shape in options.shapes:
+        if options.profile:
+            torch.set_num_threads(1)
+            results[shape] = profile(shape, machine)
+            show_profile(shape, results[shape])
+            continue
         if options.whole:
             results[shape] = seconds = whole(shape, options.whole, options.precision)
             ratio = seconds["Trainer"] / seconds["litebert"]
