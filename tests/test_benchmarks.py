@@ -10,6 +10,7 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,35 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
         "transformers": 2,
     }
     assert all(side["seconds"] > 0 for side in sides.values())
+
+
+def run_benchmark(name: str, out: Path, *words: str) -> dict[str, Any]:
+    """The results that a benchmark writes."""
+    program = ROOT / "benchmarks" / f"{name}.py"
+    subprocess.run([sys.executable, str(program), *words, "--json", str(out)], check=True)
+    results: dict[str, Any] = json.loads(out.read_text())["results"]
+    return results
+
+
+@pytest.mark.slow
+def test_a_step_is_profiled_and_its_casts_counted(tmp_path: Path) -> None:
+    """With autocast's cache, a step casts the weights of a shared block once."""
+    words = ("--profile", "--shapes", "h128", "--precision", "bfloat16")
+    ways = run_benchmark("pretraining", tmp_path / "profile.json", *words)["h128"]
+    for way in ways.values():
+        assert sum(way["shares"].values()) == pytest.approx(1)
+        assert max(way["shares"], key=way["shares"].get).startswith("matrix multiplications")
+    block = 2 * 4  # casts of four matrices and of their gradients
+    casts = {name: way["casts_of_weights"] for name, way in ways.items()}
+    assert casts["not cached"] - casts["cached"] == block * (6 - 1)
+
+
+@pytest.mark.slow
+def test_a_step_dies_at_its_limit_of_memory(tmp_path: Path) -> None:
+    words = ("--shapes", "base-128", "--limit", "0.2")
+    steps = run_benchmark("memory", tmp_path / "memory.json", *words)["base-128"]
+    assert len(steps) == 4
+    assert not any(step["ends"] for step in steps.values())
 
 
 @pytest.mark.slow
