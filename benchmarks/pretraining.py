@@ -413,7 +413,7 @@ def _rows(shards: Any, length: int, count: int) -> Iterator[dict[str, list[int]]
             ids, count = ids[length:], count - 1
 
 
-def main() -> int:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -441,7 +441,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--trainer", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_arguments()
     if options.serve:
         serve(options.shapes[0], options.precision)
         return 0
