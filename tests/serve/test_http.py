@@ -21,9 +21,10 @@ import uvloop
 
 from litebert.errors import ConfigError
 from litebert.serve.guard import CLOSING
+from litebert.serve.http import Server, configure
 from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
-from litebert.serve.server import Settings, _bind, _configure, _Server
+from litebert.serve.server import Settings, _bind
 from litebert.serve.service import Service as Serving
 from toys.refusals import names, refused
 from toys.serving import Service, open_connection, raw, read_answer, serving, until
@@ -165,7 +166,7 @@ def test_the_address_decides_which_hosts_are_served(
 ) -> None:
     with _bind(host, 0) as listening:
         address = listening.getsockname()[0]
-    app: Any = _configure(
+    app: Any = configure(
         Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address
     ).app
 
@@ -257,7 +258,7 @@ def test_an_address_that_is_taken_while_the_models_open_is_named(run: Callable[.
         with _bind("127.0.0.1", port) as second:
             first.listen()
             with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
-                run(_Server(_configure(Settings({}), service), service).serve(sockets=[second]))
+                run(Server(configure(Settings({}), service), service).serve(sockets=[second]))
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
@@ -364,7 +365,7 @@ def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(
 def test_a_client_that_goes_in_its_answer_is_no_failure() -> None:
     metrics = Metrics()
     service = Serving({}, Limits(), metrics)
-    app: Any = _configure(Settings({}), service).app
+    app: Any = configure(Settings({}), service).app
 
     async def lose(message: Any) -> None:
         raise RuntimeError("the handler is closed")

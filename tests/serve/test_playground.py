@@ -27,10 +27,11 @@ from toys.folders import save_litebert
 httpx, uvicorn = pytest.importorskip("httpx"), pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 from litebert.serve.batching import Queue  # noqa: E402
+from litebert.serve.http import configure  # noqa: E402
 from litebert.serve.metrics import Metrics  # noqa: E402
 from litebert.serve.playground import page as playground  # noqa: E402
 from litebert.serve.pool import Pool, Worker  # noqa: E402
-from litebert.serve.server import Settings, _configure  # noqa: E402
+from litebert.serve.server import Settings  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
 from litebert.serve.worker import _open  # noqa: E402
 
@@ -140,7 +141,7 @@ def run_service(*folders: Path) -> Iterator[str]:
                 pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
                 await pools[name].start()
             servers.append(
-                uvicorn.Server(_configure(settings, Service(pools, settings.limits, Metrics())))
+                uvicorn.Server(configure(settings, Service(pools, settings.limits, Metrics())))
             )
         finally:
             ready.set()

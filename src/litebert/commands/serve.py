@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -130,16 +131,14 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
 
 def require_packages() -> None:
-    """Import the packages of the extra before anything else takes time.
+    """Look for the packages of the extra before anything else takes time.
 
     Raises:
         MissingExtraError: one is not installed.
     """
     for name in ("fastapi", "uvicorn"):
-        try:
-            __import__(name)
-        except ImportError:
-            raise MissingExtraError(name, "serve") from None
+        if find_spec(name) is None:
+            raise MissingExtraError(name, "serve")
 
 
 def _check_options(arguments: ServeArguments) -> None:

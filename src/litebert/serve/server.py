@@ -1,5 +1,5 @@
-"""The service as a process: its socket, its workers, its signals, and an end that finishes what it
-took.
+"""The service as a process: its socket and its workers, which open the models while the libraries
+for HTTP are imported.
 """
 
 from __future__ import annotations
@@ -7,35 +7,27 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 import socket
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from types import FrameType
+from types import ModuleType
 from typing import Any
-
-import uvicorn
-from starlette.middleware.cors import CORSMiddleware
 
 from litebert import hub
 from litebert.errors import ConfigError, ModelError, require
 from litebert.machine import count_cores
+from litebert.registry import pause_collection
 from litebert.serve import logs
-from litebert.serve.app import make_application
 from litebert.serve.batching import Batch, Queue
-from litebert.serve.connection import Connection, count_connections
-from litebert.serve.guard import LOOPBACK, Guard
 from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.service import Service
-
-GRACE = 0.25
-"""Seconds in which a stopping service still answers on open connections, and closes each then."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +92,12 @@ def _bind(host: str, port: int) -> Iterator[socket.socket]:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except (OSError, OverflowError) as error:
-        raise _refuse_address(host, port, error) from None
+        raise refuse_address(host, port, error) from None
     with listening:
         yield listening
 
 
-def _refuse_address(host: str, port: int, error: Exception) -> ConfigError:
+def refuse_address(host: str, port: int, error: Exception) -> ConfigError:
     """Return the error that an address cannot be listened at."""
     return ConfigError(f"cannot listen at {host}:{port} ({error}); give another --host or --port")
 
@@ -131,6 +123,8 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
             "min_precision": settings.min_precision,
         }
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
+    # FastAPI takes a quarter of a second, in which the workers import what they need.
+    importing = asyncio.create_task(asyncio.to_thread(_import_http))
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
             await pool.start()
@@ -155,119 +149,25 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
                 address=address,
                 advice="give --key-file FILE or set LITEBERT_KEY",
             )
+        http = await importing
         gc.collect()
         # What stays to the end needs no look at every collection, which stops all requests.
         gc.freeze()
-        await _Server(_configure(settings, service, address), service).serve(sockets=[listening])
+        server = http.Server(http.configure(settings, service, address), service)
+        await server.serve(sockets=[listening])
     finally:
         await asyncio.gather(*(pool.stop() for pool in pools.values()))
+
+
+def _import_http() -> ModuleType:
+    """Import the part that answers HTTP."""
+    with pause_collection():
+        return import_module("litebert.serve.http")
 
 
 def _watch(metrics: Metrics, name: str, batch: Batch, seconds: float) -> None:
     metrics.batches.add(len(batch.rows), model=name)
     metrics.computed.add(seconds, model=name)
-
-
-def _hosts(settings: Settings, address: str) -> set[str]:
-    """List the names that are served at an address; none if all are."""
-    if not settings.hosts and not ip_address(address).is_loopback:
-        return set()
-    return {
-        *settings.hosts,
-        *LOOPBACK,
-        *(f"[{name}]" if ":" in name else name for name in (settings.host, address)),
-    }
-
-
-def _configure(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
-    """Configure the server.
-
-    Args:
-        address: what the socket is bound to, which decides the names that are served.
-    """
-    api = make_application(service)
-    paths = api.openapi()["paths"]
-    app: Any = Guard(api, service, settings.key, _hosts(settings, address), settings.origins, paths)
-    if settings.origins:
-        app = CORSMiddleware(
-            app,
-            allow_origins=settings.origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type"],
-            expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"],
-        )
-    serving = service
-
-    class ServiceConnection(Connection):
-        """A connection of this service."""
-
-        service = serving
-        most = count_connections()
-
-    return uvicorn.Config(
-        app,
-        http=ServiceConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=30,
-        backlog=1024,
-        loop="auto",
-        timeout_graceful_shutdown=int(settings.limits.timeout_seconds) + 5,
-    )
-
-
-class _Server(uvicorn.Server):
-    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered.
-
-    A second signal ends it at once.
-    """
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.should_exit:
-            self.force_exit = True
-        self.should_exit = self._service.draining = True
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        assert sockets is not None
-        host, port = sockets[0].getsockname()[:2]
-        try:
-            # uvloop does not report it if the system refuses to listen.
-            sockets[0].listen(self.config.backlog)
-        except OSError as error:  # another service that was starting too has it
-            raise _refuse_address(host, port, error) from None
-        await super().startup(sockets)
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        logs.event("listening", url=url, models=list(self._service.pools))
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logs.event(
-            "stopping", waiting=sum(pool.queue.rows for pool in self._service.pools.values())
-        )
-        self._service.draining = True
-        for server in self.servers:
-            server.close()
-        await asyncio.sleep(GRACE)
-        await super().shutdown(sockets)
-        logs.event("stopped")
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:

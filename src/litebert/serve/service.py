@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from fastapi import Request
+from typing import TYPE_CHECKING, Any
 
 from litebert.errors import nearest
 from litebert.serve import logs
@@ -16,6 +14,9 @@ from litebert.serve.metrics import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
+
+if TYPE_CHECKING:
+    from fastapi import Request
 
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 """Methods that the log names; others are clients' own words."""
