@@ -25,6 +25,7 @@ below 0.98 with it, or a request is lost.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import statistics
@@ -84,6 +85,8 @@ def main() -> int:
     options = parse_options()
     if hasattr(os, "sched_setaffinity"):  # inherited by all processes
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    # pip compiles what it installs, the peers too, so a source tree must not be compiled at starts.
+    compileall.compile_dir(Path(litebert.__file__).parent, quiet=2)
     texts = read(options.data)[0][:TEXTS]
     chosen, skipped = systems(options.peers)
     chosen = [
