@@ -21,7 +21,9 @@ import yaml
 
 import litebert
 from commands.test_answers import made
+from litebert.demo import unpack
 from toys.prepare import content
+from toys.serving import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "examples" / "engines"
@@ -232,3 +234,26 @@ def test_a_map_of_datasets(classifier: Path, table: Path) -> None:
     assert rows["id"][:] == columns["id"]
     records = litebert.load(classifier).predict(columns["text"])
     check_predictions({name: rows[name][:] for name in rows.column_names}, records)
+
+
+def test_a_service_on_kubernetes(tmp_path: Path) -> None:
+    """Its probes ask a route that answers, by a name that is served, at the port of the image."""
+    text = (RECIPES / "kubernetes_service.yaml").read_text(encoding="utf-8")
+    deployment, service = yaml.safe_load_all(text)
+    assert (deployment["kind"], service["kind"]) == ("Deployment", "Service")
+    pod = deployment["spec"]["template"]
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    assert labels == pod["metadata"]["labels"] == service["spec"]["selector"]
+    (container,) = pod["spec"]["containers"]
+    image = (RECIPES.parents[1] / "Dockerfile").read_text(encoding="utf-8")
+    port = container["ports"][0]["containerPort"]
+    assert f"EXPOSE {port}\n" in image
+    assert service["spec"]["ports"] == [{"port": port}]
+    for name in ("readinessProbe", "livenessProbe"):
+        asked = container[name]["httpGet"]
+        assert (asked["port"], asked["httpHeaders"][0]["value"]) == (port, "localhost")
+    words = (unpack(tmp_path / "models")["sentiment"], *container["args"])
+    with serving(tmp_path, *words, LITEBERT_KEY="secret") as running, running.client() as client:
+        for name, status in {"localhost": 200, "reviews": 200, "elsewhere": 403}.items():
+            answer = client.get(asked["path"], headers={"Host": name})
+            assert (name, answer.status_code) == (name, status)

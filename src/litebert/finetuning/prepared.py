@@ -182,8 +182,8 @@ class PreparedTask:
             log.warning(
                 f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of "
                 f"{self.batch} are only {self.steps} steps, which may be too few to learn; try "
-                f"--train.batch '{smaller} sequences', --epochs {3 * self.config.epochs:g} or "
-                f"--train.optimizer.learning-rate {3 * rate:.1g}"
+                f"--batch-size {smaller}, --epochs {3 * self.config.epochs:g} or "
+                f"--lr {3 * rate:.1g}"
             )
 
 
