@@ -33,7 +33,9 @@ _RECORDS = (".json", ".jsonl")
 _FREQUENT = 64 << 10
 """Bytes of a growing file up to which every change of it is sent."""
 _PAUSE = 30.0
-"""Seconds between two times that a larger file is sent."""
+"""Seconds between two times that a larger file is sent, at least."""
+_PATIENCE = 20
+"""The file is sent whole each time, so it may take a twentieth of the time."""
 
 
 class FileEntry(Protocol):
@@ -109,7 +111,7 @@ class StoreTarget:
         self.folder = self._base / "files"
         self._sizes: dict[str, int] = {}
         """The bytes of the files in the store, by their paths from the folder."""
-        self._sent = 0.0
+        self._due = 0.0
 
     @contextmanager
     def open(self) -> Iterator[Path]:
@@ -174,10 +176,11 @@ class StoreTarget:
         Raises:
             DataError: the store cannot be written.
         """
-        is_due = time.monotonic() - self._sent >= _PAUSE
-        if is_due or (self.folder / name).stat().st_size <= _FREQUENT:
+        start = time.monotonic()
+        if start >= self._due or (self.folder / name).stat().st_size <= _FREQUENT:
             self._write(name, self.folder / name)
-            self._sent = time.monotonic()
+            end = time.monotonic()
+            self._due = end + max(_PAUSE, _PATIENCE * (end - start))
 
     def finish(self, last: str) -> None:
         """Send the files below folders, and then the file `last`, which finishes the folder.

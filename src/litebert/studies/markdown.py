@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from litebert.analysis.report import Table
+from litebert.config import Config
 from litebert.progress import duration
 from litebert.studies.cells import TIMES
 from litebert.studies.plan import Plan
@@ -146,8 +147,30 @@ def _describe_runs(findings: Findings) -> str:
         f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
         f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
         f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens.{table} "
-        f"The text has {plan.text}. Variants of one seed read the same text in the same order."
+        f"{_describe_block(config)} The text has {plan.text}. Variants of one seed read the same "
+        "text in the same order."
     )
+
+
+def _describe_block(config: Config) -> str:
+    """Say what block and optimizer the networks have, and that the papers' are others."""
+    encoder = config.encoder
+    ratio = encoder.intermediate_size / encoder.hidden_size
+    parts = (
+        f"{encoder.norm}-norm layers",
+        f"a {encoder.feedforward} feed-forward block of {ratio:g} times the width",
+        f"{encoder.positions} positions",
+    )
+    sentence = (
+        f"The networks have {', '.join(parts)} and {'biases' if encoder.bias else 'no biases'}. "
+        f"The optimizer is {config.train.optimizer.name}."
+    )
+    is_paper = (encoder.norm, encoder.feedforward, encoder.positions) == (
+        "post",
+        "plain",
+        "learned",
+    )
+    return sentence if is_paper else f"{sentence} The block is not the block of the papers."
 
 
 def _describe_power(findings: Findings) -> str:
