@@ -15,13 +15,28 @@ from xml.etree import ElementTree
 
 TEI = "{http://www.tei-c.org/ns/1.0}"
 LINES = {f"{TEI}{name}" for name in ("head", "p", "l")}
+OMITTED = {f"{TEI}{name}" for name in ("note", "ref")}
+APART = LINES | {f"{TEI}{name}" for name in ("lb", "pb", "quote", "lg")}
+
+
+def read_text(element: ElementTree.Element) -> str:
+    """The text of an element without its notes."""
+    pieces = [element.text or ""]
+    for child in element:
+        if child.tag not in OMITTED:
+            text = read_text(child)
+            pieces.append(f" {text} " if child.tag in APART else text)
+        pieces.append(child.tail or "")
+    return "".join(pieces)
 
 
 def list_lines(element: ElementTree.Element) -> Iterator[str]:
     """The lines of an element and of those below it; an empty one before each chapter."""
     for child in element:
+        if child.tag in OMITTED:
+            continue
         if child.tag in LINES:
-            if line := " ".join("".join(child.itertext()).split()):
+            if line := " ".join(read_text(child).split()):
                 yield line
             continue
         if child.tag == f"{TEI}div":
@@ -30,11 +45,15 @@ def list_lines(element: ElementTree.Element) -> Iterator[str]:
 
 
 def main() -> None:
+    if len(sys.argv) < 3:
+        sys.exit("give the folder of a collection and the folder to write")
     folder, out, *names = sys.argv[1:]
     Path(out).mkdir(parents=True, exist_ok=True)
     paths = {
         path.stem: path for level in (0, 1) for path in Path(folder).glob(f"level{level}/*.xml")
     }
+    if not paths:
+        sys.exit(f"{folder} has no novels in level0/ or level1/")
     for name in names or sorted(paths):
         if name not in paths:
             sys.exit(f"{folder} has no novel {name} in level0/ or level1/")

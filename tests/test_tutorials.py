@@ -143,14 +143,15 @@ def test_novels_become_text(tmp_path: Path) -> None:
     novel = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><p/></teiHeader><text>
         <front><div><p>A TITLE</p></div></front>
         <body><div><head>I.</head><p>So <hi>very</hi>
-            late!</p><quote><l>Ein Vers,</l></quote></div><div><p>Ende</p></div></body>
+            late!</p><quote><l>Ein Vers,</l></quote></div><div>
+            <p>En<note>No <p>text</p></note>de<lb/>hier<ref>1</ref></p></div></body>
         <back><div type="notes"><p>A note</p></div></back></text></TEI>"""
     (tmp_path / "level1").mkdir()
     (tmp_path / "level1" / "A.xml").write_text(novel, encoding="utf-8")
     words = [sys.executable, str(ROOT / "examples" / "novels.py"), str(tmp_path), "out"]
     subprocess.run(words, cwd=tmp_path, check=True)
     text = gzip.decompress((tmp_path / "out" / "A.txt.gz").read_bytes()).decode()
-    assert text == "I.\nSo very late!\nEin Vers,\n\nEnde\n"
+    assert text == "I.\nSo very late!\nEin Vers,\n\nEnde hier\n"
     missing = subprocess.run([*words, "B"], cwd=tmp_path, capture_output=True, text=True)
     assert (missing.returncode, "no novel B" in missing.stderr) == (1, True)
 

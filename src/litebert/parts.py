@@ -140,7 +140,8 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
         if is_file(name):
             size = size_of(name)
         total += size
-        digest.update(f"{shorten(name)}\0{size}\0".encode("utf-8", "surrogatepass"))
+        label = shorten(_normalize([name])[0])
+        digest.update(f"{label}\0{size}\0".encode("utf-8", "surrogatepass"))
     return {"files": len(names), "bytes": total, "names_and_sizes": digest.hexdigest()}
 
 

@@ -145,6 +145,12 @@ def test_weights_are_read_from_words(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert parse_weights(["2024:1"]) == "2024:1"
     with refused(DataError, "books", "twice"):
         parse_weights(["books:2", "books:1"])
+    assert parse_weights(["http://localhost:8000"]) == "http://localhost:8000"
+    assert parse_weights(["http://localhost:8000/a:2"]) == {"http://localhost:8000/a": 2.0}
+    (tmp_path / "books").mkdir()
+    for weight in ("1e9", "nan", "1000000000000", ""):
+        with refused(DataError, "the weight of books", f"'{weight}'"):
+            parse_weights([f"books:{weight}"])
 
 
 @pytest.mark.parametrize(

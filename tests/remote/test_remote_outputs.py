@@ -300,8 +300,53 @@ def test_an_output_in_a_store_keeps_the_answers_before_a_bad_row(
     assert store.content("there")[".csv"] == (tmp_path / "here.csv").read_bytes()
     assert "in s3://texts/there.csv" in err
     assert ".writing" not in err
-    status, _, err = run(*words, "s3://texts/")
-    assert (status, len(err.strip().split("\n"))) == (2, 1), err
+    for out in ("s3://texts/", "s3://texts", "nosuch://a/b.csv", "file:///tmp/x.csv"):
+        status, _, err = run(*words, out)
+        assert (status, len(err.strip().split("\n"))) == (2, 1), err
+        assert "rows.jsonl" not in err, "it is refused before a row is read"
+
+
+@pytest.mark.thorough
+def test_an_output_that_a_store_refuses_stays_here(
+    store: Store, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    """And vectors never get the scale of others."""
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    for number in (1, 2):
+        (tmp_path / f"{number}.txt").write_text(f"{number} text of words\n" * (2 * number))
+    words = ("embed", model, "--dtype", "int8", "--input")
+    assert run(*words, tmp_path / "1.txt", "--out", tmp_path / "v.npy")[0] == 0
+    assert run(*words, tmp_path / "1.txt", "--out", "s3://texts/v.npy")[0] == 0
+    store.faults.append(Fault("busy", -1, "PUT", "v.npy"))
+    status, _, err = run(*words, tmp_path / "2.txt", "--out", "s3://texts/v.npy")
+    assert status == 2
+    (folder,) = cache.find_folder().glob("unsent-*")
+    assert str(folder) in err
+    assert "v.npy" not in store.content(), "with the new scale it would be other vectors"
+    store.faults.clear()
+    assert run(*words, tmp_path / "2.txt", "--out", tmp_path / "v.npy")[0] == 0
+    assert (folder / "output.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
+    assert run(*words, tmp_path / "2.txt", "--out", "s3://texts/v.npy")[0] == 0
+    assert store.content("v") == {
+        name: (tmp_path / f"v{name}").read_bytes() for name in (".npy", ".scale.npy")
+    }
+    assert not folder.exists()
+
+
+@pytest.mark.thorough
+def test_a_long_name_and_another_spelling_of_the_input(
+    store: Store, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    store.put("in.jsonl", b'{"text": "good"}\n')
+    words = ("predict", model, "--input", "s3://texts/in.jsonl", "--out")
+    name = f"{'n' * 300}.jsonl"
+    assert run(*words, f"s3://texts/{name}")[0] == 0
+    assert name in store.content()
+    status, _, err = run(*words, "s3a://texts/in.jsonl")
+    assert status == 2
+    assert "--input itself" in err
+    assert store.content()["in.jsonl"] == b'{"text": "good"}\n'
 
 
 def test_no_secret_is_recorded(

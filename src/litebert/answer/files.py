@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -88,6 +89,8 @@ def predict_file(
     """
     task = model.predictor.task
     _check_form(form, out, task, explain)
+    if isinstance(out, (str, Path)) and is_url(out):
+        check_output_file(out)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
@@ -263,9 +266,15 @@ def files_of_sources(
         output = Path(out)
         for file in files:
             is_same = output.is_file() and Path(file).is_file() and output.samefile(file)
-            if is_same or as_url(out) == file:
+            if is_same or (is_url(out) and _name_object(out) == _name_object(file)):
                 raise ConfigError(f"--out {shorten(out)} is the --input itself; give another file")
     return files
+
+
+def _name_object(name: str | Path) -> str | None:
+    """Return the name of an object of a store, however its kind is spelled; None for a file."""
+    url = as_url(name)
+    return None if url is None else re.sub("^s3a:", "s3:", url)
 
 
 def open_all(
@@ -333,8 +342,9 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
     except OSError:  # the file could not be written, and `open_output` has dropped it
         raise
     except BaseException:
-        if written.count and isinstance(out, (str, Path)):
-            log.warning(f"kept {format_count(written.count, noun)} in {shorten(out)}")
+        # `open_output_file` says what of a file in a store was kept.
+        if written.count and isinstance(out, (str, Path)) and not is_url(out):
+            log.warning(f"kept {format_count(written.count, noun)} in {out}")
         raise
 
 

@@ -92,6 +92,8 @@ def embed_file(
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
     _check_output(out, dtype, keep)
+    if isinstance(out, (str, Path)) and is_url(out):
+        check_output_file(out)
     encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
     columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
@@ -192,7 +194,6 @@ def _write_vectors(
 ) -> int:
     """Write vectors in the format of the output's suffix, and return how many there were."""
     if isinstance(out, (str, Path)) and is_url(out) and label is None:
-        check_output_file(out)
         with open_output_file(out) as path:
             return _write_vectors(path, blocks, width, dtype, shorten(out))
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""

@@ -35,6 +35,7 @@ LONGEST_ROUND = 100_000
 DataSource: TypeAlias = str | Path | Mapping[str, float]
 """A folder of shards, or the weight of each of several."""
 
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))")
 
 
@@ -47,6 +48,14 @@ def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
     weights: dict[str, float] = {}
     for word in words:
         match = None if os.path.exists(word) else _WEIGHTED.fullmatch(word)
+        if match and _HOST.fullmatch(match[1]):
+            match = None  # what follows is a port
+        before, colon, text = word.rpartition(":")
+        if match is None and colon and os.path.isdir(before) and not os.path.exists(word):
+            raise DataError(
+                f"the weight of {before} is '{text}'; give a plain number of at most nine digits, "
+                f"such as {before}:2"
+            )
         folder, weight = (match[1], float(match[2])) if match else (word, 1.0)
         if folder in weights:
             raise DataError(f"{shorten(folder)} is named twice; give it once, with one weight")

@@ -1,44 +1,92 @@
-"""A file that a verb writes: here, or in a store, where it appears when the work ends."""
+"""A file that a verb writes: here, or in a store, where it appears when the work ends.
+
+A file of a store is written to the cache first, and sent at the end. If the store refuses it then,
+it stays in the cache:
+
+    CACHE/.tmp-unsent-4c...-PID/output.npy    while the verb works
+    CACHE/unsent-4c.../output.npy             whole; deleted once the store has it
+"""
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError, DataError, LitebertError
 from litebert.remote import cache, stores
-from litebert.remote.names import as_url, join, shorten
-from litebert.storage import check_output
+from litebert.remote.names import as_url, path_of, shorten
+from litebert.storage import check_output, remove, write_whole
+
+log = logging.getLogger("litebert")
+_STEM = "output"
 
 
 @contextmanager
 def open_output_file(out: str | Path) -> Iterator[Path]:
     """Give the path here to write that an output stands for.
 
-    A file of a store is written to a temporary folder and sent at the end, after the files that
-    were written beside it. So is what an interrupted work has written. Errors name the store.
+    A file of a store is sent at the end, after the files that were written next to it. So is what
+    an interrupted work has written. Errors name the store.
 
     Raises:
-        DataError: the store cannot be written.
+        DataError: the store cannot be written; the message says where the whole file is.
     """
     url = as_url(out)
     if url is None:
         yield Path(out)
         return
-    parent, _, name = url.rpartition("/")
-    folder = cache.find_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as temporary:
-        path = Path(temporary, name)
+    digest = hashlib.sha256(url.encode()).hexdigest()[:32]
+    folder = cache.find_folder() / f"unsent-{digest}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{_STEM}{path_of(url).suffix}"  # the name in the store may be too long for a disk
+    with write_whole(folder) as aside:
+        remove(folder)
+        aside.mkdir()
         try:
-            yield path
-        except (DataError, ConfigError) as error:
-            raise type(error)(str(error).replace(str(path), shorten(url))) from None
-        finally:
-            for written in sorted(Path(temporary).iterdir(), key=lambda file: file == path):
-                stores.write_file(join(parent, written.name), written)
+            yield aside / name
+        except BaseException as error:
+            _send_interrupted(aside / name, url)
+            if isinstance(error, (DataError, ConfigError)):
+                text = str(error).replace(str(aside / name), shorten(url))
+                raise type(error)(text) from None
+            raise
+    try:
+        _send(folder / name, url)
+    except LitebertError as error:
+        reason = str(error).partition(";")[0]
+        raise DataError(
+            f"{reason}; the whole output is in {folder}, so send {name} to {shorten(url)} yourself"
+        ) from None
+    remove(folder)
+
+
+def _send(path: Path, url: str) -> None:
+    """Send a file to a URL, after the files next to it."""
+    beside = sorted(file for file in path.parent.iterdir() if file != path)
+    if beside:  # such as a scale: with it, an old file would hold other numbers
+        stores.delete(url)
+    base, mark, query = url.partition("?")
+    stem = base.removesuffix(path.suffix)
+    for file in beside:
+        rest = file.name.removeprefix(_STEM)
+        stores.write_file(f"{stem}{rest}{mark}{query}", file)
+    stores.write_file(url, path)
+
+
+def _send_interrupted(path: Path, url: str) -> None:
+    """Send what an interrupted work has written, if there is anything. A store that refuses it does
+    not hide why the work ended."""
+    if not path.exists():
+        return
+    try:
+        _send(path, url)
+    except LitebertError as error:
+        log.warning(f"the rows so far are lost, for {error}")
+    else:
+        log.warning(f"kept the rows so far in {shorten(url)}")
 
 
 def check_output_file(out: str | Path) -> None:
@@ -47,9 +95,14 @@ def check_output_file(out: str | Path) -> None:
     Raises:
         ConfigError: the name is that of a folder; or its folder here does not exist, or may not be
             written to.
+        DataError: there is no such kind of store.
+        MissingExtraError: the library that speaks to the store is not installed.
     """
     url = as_url(out)
     if url is None:
         check_output(Path(out))
-    elif "/" not in url.partition("://")[2].rstrip("/") or url.endswith("/"):
+        return
+    place = url.partition("://")[2]
+    if "/" not in place.rstrip("/") or place.endswith("/"):
         raise ConfigError(f"cannot write {shorten(url)}; give --out a file in a store")
+    stores.require_store(url)

@@ -187,6 +187,16 @@ def delete(url: str) -> None:
         return
 
 
+def require_store(url: str) -> None:
+    """Refuse a URL that no library here can use, before anything else takes time.
+
+    Raises:
+        DataError: there is no such kind of store.
+        MissingExtraError: the library that speaks to the store is not installed.
+    """
+    _open_store(url)
+
+
 def make_absence_error(url: str) -> DataError:
     """Return the error for a file that is not there."""
     return DataError(f"{shorten(url)} does not exist; check the bucket and the name")

@@ -185,8 +185,8 @@ def _lower(text: str) -> bytes:
     That is fast, and enough to look for words of such letters. A capital of another script becomes
     one of them too, the sign of the unit kelvin.
     """
-    data = text.encode()
-    return (text.lower().encode() if _KELVIN in data else data).lower()
+    data = text.encode(errors="surrogatepass")
+    return (text.lower().encode(errors="surrogatepass") if _KELVIN in data else data).lower()
 
 
 def _find_line_rule(line: str, has_words: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def session(file: Path, threads: int | None = None) -> Any:
 
 def _bounds_spinning(version: str) -> bool:
     """Return True if this version of ONNX Runtime knows `spin_duration_us`; others ignore it."""
-    return tuple(map(int, version.split(".")[:2])) >= (1, 26)
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and tuple(map(int, numbers.groups())) >= (1, 26)
 
 
 def _count_threads() -> int:
