@@ -119,6 +119,38 @@ def test_a_job_array_of_slurm(
 
 
 @pytest.mark.thorough
+def test_vectors_of_many_files_by_slurm(tmp_path: Path) -> None:
+    """Each task takes its lines, and a task that is given again computes only what is missing."""
+    model = unpack(tmp_path / "models")["vectors"]
+    names = [tmp_path / f"{number}.txt" for number in range(1, 6)]
+    for name in names:
+        name.write_text(f"text of {name.stem}\nanother text\n")
+    (tmp_path / "list").write_text("".join(f"{name}\n" for name in names))
+
+    def run_task(task: int) -> None:
+        run_script(
+            "slurm_embed.sh",
+            *(model, "list", "out", "2"),
+            folder=tmp_path,
+            SLURM_ARRAY_TASK_ID=str(task),
+            SLURM_CPUS_PER_TASK="1",
+        )
+
+    run_task(2)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["00002.npy", "00004.npy"]
+    run_task(1)
+    for path in sorted((tmp_path / "out").iterdir()):
+        whole = litebert.load(model).encode(names[int(path.stem) - 1].read_text().splitlines())
+        np.testing.assert_allclose(np.load(path), whole, atol=1e-5)
+    (tmp_path / "list.done" / "00003").unlink()  # the task was killed at this line
+    changed = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    run_task(1)
+    assert [path.name for path, before in changed.items() if path.stat().st_mtime_ns != before] == [
+        "00003.npy"
+    ]
+
+
+@pytest.mark.thorough
 def test_an_indexed_job_of_kubernetes(
     corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
