@@ -288,9 +288,9 @@ def test_a_service_on_kubernetes(tmp_path: Path) -> None:
     words = (unpack(tmp_path / "models")["sentiment"], *started[3:], *container.get("args", ()))
     with serving(tmp_path, *words, LITEBERT_KEY="secret") as running:
         running.url = running.url.replace("0.0.0.0", "127.0.0.1")
-        client = running.client()
-        for name in ("10.0.0.5:8000", "reviews", "reviews.default.svc.cluster.local"):
-            answer = client.get(probe["path"], headers={"Host": name})
-            assert (name, answer.status_code) == (name, 200)
-        metrics = {"Host": "10.0.0.5:8000", "Authorization": "Bearer secret"}
-        assert client.get("/metrics", headers=metrics).status_code == 200
+        with running.client() as client:
+            for name in ("10.0.0.5:8000", "reviews", "reviews.default.svc.cluster.local"):
+                answer = client.get(probe["path"], headers={"Host": name})
+                assert (name, answer.status_code) == (name, 200)
+            metrics = {"Host": "10.0.0.5:8000", "Authorization": "Bearer secret"}
+            assert client.get("/metrics", headers=metrics).status_code == 200
