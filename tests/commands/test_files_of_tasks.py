@@ -452,8 +452,8 @@ def test_few_steps_are_remarked_upon(tiny_tokenizer: Path, tmp_path: Path, run: 
         tiny_tokenizer,
     )
     _, _, err = well(run(*words, "--out", tmp_path / "few", "--length", 32, "--epochs", 1))
-    (line,) = [line for line in err.splitlines() if "--train.batch" in line]
-    names(line, "--epochs", "--train.optimizer.learning-rate", 3, 36)
+    (line,) = [line for line in err.splitlines() if "--batch-size" in line]
+    names(line, "--epochs", "--lr", 3, 36)
 
 
 def test_a_folder_that_is_taken(finetune: Callable[..., Output], tmp_path: Path) -> None:
