@@ -89,8 +89,6 @@ def predict_file(
     """
     task = model.predictor.task
     _check_form(form, out, task, explain)
-    if isinstance(out, (str, Path)) and is_url(out):
-        check_output_file(out)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
@@ -255,7 +253,8 @@ def files_of_sources(
     """List the files to read, of which none may be the output.
 
     Raises:
-        ConfigError: there is no such encoding, or a file is the output.
+        ConfigError: there is no such encoding, a file is the output, or the output is no file of a
+            store.
         DataError: a file is missing, or named twice.
     """
     encodings.check(encoding, error=ConfigError)
@@ -264,6 +263,8 @@ def files_of_sources(
     files = expand(sources, task)
     if isinstance(out, (str, Path)):
         output = Path(out)
+        if is_url(out):
+            check_output_file(out)
         for file in files:
             is_same = output.is_file() and Path(file).is_file() and output.samefile(file)
             if is_same or (is_url(out) and _name_object(out) == _name_object(file)):

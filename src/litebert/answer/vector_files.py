@@ -44,7 +44,7 @@ from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, FinishedPart, Part, Turns
 from litebert.remote.names import is_url, shorten
-from litebert.remote.output import check_output_file, open_output_file
+from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
 from litebert.storage import (
     atomic_text,
@@ -92,8 +92,6 @@ def embed_file(
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
     _check_output(out, dtype, keep)
-    if isinstance(out, (str, Path)) and is_url(out):
-        check_output_file(out)
     encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
     columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
@@ -192,8 +190,12 @@ def _write_vectors(
     dtype: DType,
     label: str | None = None,
 ) -> int:
-    """Write vectors in the format of the output's suffix, and return how many there were."""
-    if isinstance(out, (str, Path)) and is_url(out) and label is None:
+    """Write vectors in the format of the output's suffix, and return how many there were.
+
+    Args:
+        label: names the output in the log; by default `out`.
+    """
+    if isinstance(out, (str, Path)) and is_url(out):
         with open_output_file(out) as path:
             return _write_vectors(path, blocks, width, dtype, shorten(out))
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""

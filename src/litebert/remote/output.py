@@ -43,7 +43,6 @@ def open_output_file(out: str | Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     name = f"{_STEM}{path_of(url).suffix}"  # the name in the store may be too long for a disk
     with write_whole(folder) as aside:
-        remove(folder)
         aside.mkdir()
         try:
             yield aside / name
@@ -53,6 +52,7 @@ def open_output_file(out: str | Path) -> Iterator[Path]:
                 text = str(error).replace(str(aside / name), shorten(url))
                 raise type(error)(text) from None
             raise
+        remove(folder)  # an earlier output that could not be sent; this one takes its place
     try:
         _send(folder / name, url)
     except LitebertError as error:
