@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,40 @@ def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
     assert Table(path, heldout=0.15, seed=1).read("dev") != dev
     places = [int(text[1:]) for text in texts[1]]
     assert 60 < np.mean(places) < 140
-    assert 5 < sum(place % 2 for place in places) < 25
+    assert sum(place % 2 for place in places) == 15, "half of the rows of each class"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held_out"),
+    [
+        ({"a": 70, "b": 20, "c": 10}, {"a": 7, "b": 2, "c": 1}),
+        # A tenth of all rows, of which each rare class has one and the common class the others.
+        ({"a": 83, "b": 9, "c": 5, "d": 2, "e": 1}, {"a": 8, "b": 1, "c": 1, "d": 0, "e": 0}),
+        ({"a": 89, "b": 8, "c": 2, "d": 1}, {"a": 8, "b": 1, "c": 1, "d": 0}),
+        ({"a": 195, "b": 2, "c": 2, "d": 1}, {"a": 19, "b": 1, "c": 0, "d": 0}),
+        # No class has another row to give, so one gives its only row.
+        ({"a": 1, "b": 1}, {"a": 1, "b": 0}),
+    ],
+)
+def test_each_class_gives_its_share(
+    tmp_path: Path, sizes: dict[str, int], held_out: dict[str, int]
+) -> None:
+    cells = [name for name, size in sizes.items() for _ in range(size)]
+    order = np.random.default_rng(0).permutation(len(cells))
+    path = write_labeled(tmp_path / "a.csv", *[cells[i] for i in order])
+    for seed in range(3):
+        task = Table(path, seed=seed)
+        learned = Counter(task.output.labels[label] for label in targets(task))
+        notes = [note for note in task.notes if "no development row" in note]
+        chosen = {name: sizes[name] - learned[name] for name in sizes}
+        assert sorted(chosen.values()) == sorted(held_out.values())
+        if max(sizes.values()) > 1:
+            assert chosen["a"] == held_out["a"]
+            assert all(learned.values()), "every class is learned"
+        missing = sum(not count for count in held_out.values())
+        assert len(notes) == (missing > 0)
+        for note in notes:
+            names(note, missing)
 
 
 def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:

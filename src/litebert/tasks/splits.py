@@ -212,12 +212,14 @@ class SplitFiles(TaskFiles[E]):
         group: Callable[[int], Any],
         groups_name: str,
         notes: Notes,
+        classes: Sequence[Any] | None = None,
     ) -> list[E]:
         """Select the examples of a split, if a share of the training file is held out for dev.
 
         Args:
             group: returns the group of the example at an index; a group is never divided.
             groups_name: the plural for groups in messages.
+            classes: as in `select_split`.
         """
         if not self._holds_out or split == "test":
             return examples
@@ -229,6 +231,7 @@ class SplitFiles(TaskFiles[E]):
             seed=self._seed,
             groups_name=f"{groups_name} of {format_files(self._find_files('train'))}",
             notes=notes,
+            classes=classes,
         )
 
 
@@ -319,15 +322,54 @@ _HELD_OUT = 43
 """The purpose of the random key, which no other random choice has."""
 
 
-def choose_held_out(size: int, share: float, seed: int = 0) -> NDArray[np.bool_]:
+def choose_held_out(
+    size: int, share: float, seed: int = 0, classes: Sequence[Any] | None = None
+) -> NDArray[np.bool_]:
     """Choose which of `size` groups replace a dev split: a share, at least 1, and never all.
+
+    Args:
+        classes: the class of each group, if every class is to give its share.
 
     Returns:
         (size,): True for a chosen group.
     """
     count = min(max(1, round(share * size)), size - 1)
     keys = np.repeat(derive(seed, _HELD_OUT), size)
-    return permute(np.arange(size, dtype=np.int64), size, keys) < count
+    places = permute(np.arange(size, dtype=np.int64), size, keys)
+    if classes is None:
+        return places < count
+    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    # The groups of each class follow each other, in random order.
+    order, starts = np.lexsort((places, members)), np.cumsum(sizes) - sizes
+    counts = _divide_by_class(sizes, places[order[starts]], count)
+    places[order] = np.arange(size) - np.repeat(starts, sizes)
+    chosen: NDArray[np.bool_] = places < counts[members]
+    return chosen
+
+
+def _divide_by_class(
+    sizes: NDArray[np.int64], ranks: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Divide `count` groups to hold out among the classes, (C,).
+
+    Each class gives its share, rounded down. The groups that are then missing come first from
+    classes that give none, the largest first, and then by the largest remainders. A class keeps its
+    last group in training, except where no class has another to give.
+
+    Args:
+        sizes: (C,): the groups of each class.
+        ranks: (C,): the random order of classes that have equal claims.
+        count: at most the sum of `sizes`.
+    """
+    counts: NDArray[np.int64] = count * sizes // sizes.sum()
+    while missing := count - int(counts.sum()):
+        spare = counts < sizes - 1
+        if not spare.any():
+            spare = counts < sizes
+        remainders = count * sizes - counts * sizes.sum()
+        order = np.lexsort((ranks, -remainders, counts > 0, ~spare))
+        counts[order[: min(missing, int(spare.sum()))]] += 1
+    return counts
 
 
 def select_split(
@@ -339,12 +381,15 @@ def select_split(
     seed: int,
     groups_name: str,
     notes: Notes,
+    classes: Sequence[Any] | None = None,
 ) -> list[E]:
     """Select the examples of a training file that belong to train, or to the held-out dev.
 
     Args:
         groups: the group of each example; a group is never divided.
         groups_name: the plural for groups with their file: rows of train.csv.
+        classes: the class of each example, if every class is to give its share; each example is
+            then a group.
 
     Raises:
         DataError: there are fewer than two groups.
@@ -356,14 +401,26 @@ def select_split(
             f"there are fewer than two {groups_name}, so none can be held out; give more of them, "
             "or a dev file"
         )
-    is_held_out = choose_held_out(len(distinct), share, seed)
+    assert classes is None or len(classes) == len(distinct)
+    is_held_out = choose_held_out(len(distinct), share, seed, classes)
     held_out = {group for group, held in zip(distinct, is_held_out, strict=True) if held}
     if split == "dev":
         notes.clear()  # reported when the train split of the file was read
     else:
         notes[f"held out for dev, of the {len(distinct):,} {groups_name}"] = len(held_out)
+        if classes is not None:
+            _note_missing_classes(classes, is_held_out, notes)
     return [
         example
         for example, group in zip(examples, groups, strict=True)
         if (group in held_out) == (split == "dev")
     ]
+
+
+def _note_missing_classes(
+    classes: Sequence[Any], is_held_out: NDArray[np.bool_], notes: Notes
+) -> None:
+    """Note how many classes have no row in the held-out dev."""
+    missing = set(classes) - set(np.asarray(classes)[is_held_out].tolist())
+    if missing:
+        notes["classes have no development row, because they have too few rows"] = len(missing)

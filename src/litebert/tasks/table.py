@@ -258,7 +258,10 @@ class TableFiles(TextFiles):
                 name = str(row.line)
             label = parse(row.values[-1], location)
             examples.append(example._replace(label=label, name=name))
-        examples = self._select_split(split, examples, lambda i: i, "rows", notes)
+        classes = None
+        if isinstance(self.task.output, OneClass) and not test:
+            classes = [example.label for example in examples]
+        examples = self._select_split(split, examples, lambda i: i, "rows", notes, classes)
         # If the model knows no label of the file, the file is of another task and is not scored.
         if test and all(example.label in (None, _UNKNOWN) for example in examples):
             examples = [example._replace(label=None) for example in examples]
