@@ -52,6 +52,7 @@ APART = {
     "gpu": "needs a GPU",
     "defaults": "is a campaign of hours, over models and files that have to be named",
     "worth": "is a campaign of hours, over models and files that have to be named",
+    "finetune_peers": "is a campaign of hours, over an encoder and files that have to be named",
     "near_duplicates": "needs datasketch and rensa, which are no dependencies",
     "lora": "needs peft, and takes minutes",
     "token_weights": "needs a pretrained model and STS-B, which have to be named",

@@ -390,6 +390,60 @@ def test_worth_divides_sst2_and_squad_without_overlap(tmp_path: Path) -> None:
     assert {text.split()[0] for text in texts[0]}.isdisjoint(t.split()[0] for t in texts[1])
 
 
+FINETUNE_PEERS = ROOT / "benchmarks" / "finetune_peers"
+
+
+@pytest.mark.thorough
+def test_ways_to_a_classifier_are_compared_on_the_same_rows(tmp_path: Path) -> None:
+    """The rows that litebert holds out are those of the others, a way that fails ends no campaign,
+    and a second measurement changes no score.
+    """
+    folder, out = tmp_path / "glue" / "SST-2", tmp_path / "out"
+    folder.mkdir(parents=True)
+    rows = [f"{('good', 'bad')[i % 2]} text {i}\t{i % 2}" for i in range(60)]
+    for name, part in (("train", rows[:40]), ("dev", rows[40:])):
+        (folder / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *part]) + "\n")
+    words = [sys.executable, FINETUNE_PEERS, "--data", tmp_path, "--encoder", tmp_path / "nowhere"]
+    words += ["--tasks", "sst2-8", "--ways", "tfidf", "frozen", "--out", out]
+
+    def run(*more: str) -> str:
+        done = subprocess.run([*map(str, words), *more], capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    assert "the same command goes on" in run("--minutes", "0")
+    assert "log.txt says why" in run()
+    (first,) = map(json.loads, (out / "cells.jsonl").read_text().splitlines())
+    assert (first["task"], first["way"], first["accuracy"]) == ("sst2-8", "tfidf", 1.0)
+    assert "| counted words, logistic regression | 100.0 |" in run("--measure")
+    (second,) = map(json.loads, (out / "cells.jsonl").read_text().splitlines())
+    costs = {"seconds", "processor_seconds", "megabytes"}
+    assert {name: first[name] for name in first.keys() - costs} == {
+        name: second[name] for name in second.keys() - costs
+    }
+    assert all(second[name] > 0 for name in costs)
+    parts = {
+        name: (out / "tasks" / "sst2-8-0" / f"{name}.jsonl").read_text().splitlines()
+        for name in ("labeled", "train", "dev", "test")
+    }
+    assert [len(parts[name]) for name in parts] == [16, 14, 2, 20]
+    assert sorted(parts["train"] + parts["dev"]) == sorted(parts["labeled"])
+    labels = [json.loads(line)["label"] for line in parts["labeled"]]
+    assert (labels.count("0"), labels.count("1")) == (8, 8)
+
+
+def test_the_table_of_ways_has_means_ranges_and_costs() -> None:
+    namespace = runpy.run_path(str(FINETUNE_PEERS / "__main__.py"))
+    cost = {"processor_seconds": 90.0, "megabytes": 1260.0}
+    cells = [
+        {"task": "sst2-8", "way": "setfit", "seed": seed, "accuracy": accuracy, **cost}
+        for seed, accuracy in enumerate((0.60, 0.70))
+    ]
+    table = namespace["make_table"](cells)
+    assert "| SetFit | 65.0 (60.0 to 70.0) |" in table
+    assert "| SetFit | 1.5, 1.3 |" in table
+    assert "| litebert finetune, defaults | - |" in table
+
+
 @pytest.mark.slow
 def test_the_campaign_of_worth_goes_on_where_it_stopped(tmp_path: Path, shared_data: Path) -> None:
     """A campaign without time writes nothing, and a cell that fails does not end it."""

@@ -1,0 +1,1 @@
+"""Classifiers from the same labeled rows, by litebert and by other programs."""

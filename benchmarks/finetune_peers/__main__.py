@@ -1,0 +1,351 @@
+"""Classifiers from the same labeled rows and the same published encoder: litebert, the Trainer of
+`transformers`, SetFit, a linear model on frozen vectors, and counted words.
+
+    python benchmarks/finetune_peers --data TEXTS --encoder FOLDER [--setfit-python PYTHON]
+        [--tasks sst2-8 topics-8] [--ways litebert setfit] [--seeds 3] [--minutes 120] [--out DIR]
+        [--measure] [--print] [--json FILE]
+
+TEXTS has the folders glue and squad in their official layouts. FOLDER is a published encoder, such
+as all-MiniLM-L6-v2. PYTHON is an interpreter that has setfit. Nothing is fetched.
+
+A cell is a task, a way and a seed. The seed draws the labeled rows, and everything else that is
+random. A whole cell writes a line of DIR/cells.jsonl and is not run again. The campaign ends when
+--minutes are over, and the same command goes on. --measure runs whole cells again, and replaces
+their times and their memory alone. --print makes the table from the file.
+
+Tasks: sst2-8, sst2-64 and sst2-1000 (8 and 64 labels a class, and 1,000 labels of SST-2, tested on
+the public dev file), topics-8 and topics (the article that a question of SQuAD is about, 48
+classes), tickets-8 and tickets (the German tickets of the tutorial). No test row chooses anything.
+
+Ways: tfidf, frozen, setfit and trainer-defaults learn from all labeled rows. litebert and trainer
+keep a share of them for dev: the same rows, which litebert holds out by default. `trainer` tries
+three rates and two numbers of epochs on them, and keeps the best epoch. ways.py has the settings.
+
+Each way is a process with one thread. Its minutes are those of the processor, which other programs
+change little, and hold everything from the start of Python to the answers to the test rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import results
+import worth
+
+import litebert
+from finetune_peers.ways import WAYS as PEERS
+from litebert.demo.tickets import write_tickets
+from litebert.storage import atomic_text
+
+TASKS = ("sst2-8", "tickets-8", "sst2-64", "topics-8", "sst2-1000", "tickets", "topics")
+"""The cheapest first."""
+WAYS = {
+    "tfidf": "counted words, logistic regression",
+    "frozen": "frozen vectors, logistic regression",
+    "litebert": "litebert finetune, defaults",
+    "trainer-defaults": "Trainer, defaults",
+    "trainer": "Trainer, 6 runs",
+    "setfit": "SetFit",
+}
+"""The ways with their names in the table."""
+THREADS = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
+)
+"""The environment of a process with one thread."""
+Row = tuple[str, str]
+"""A text and its label."""
+
+
+class OutOfTimeError(Exception):
+    """The minutes of the campaign are over."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What the cells share."""
+
+    data: Path
+    encoder: Path
+    setfit_python: str | None
+    out: Path
+    ends: float
+    """Seconds of `time.monotonic` at which the campaign ends."""
+
+    def run(self, words: Sequence[object]) -> tuple[str, dict[str, float]]:
+        """Run a command with one thread.
+
+        Returns:
+            What it printed, and its seconds, seconds of the processor, and largest resident
+            megabytes.
+
+        Raises:
+            OutOfTimeError: the campaign ended before it.
+            RuntimeError: it failed.
+        """
+        command, began, log = list(map(str, words)), time.monotonic(), self.out / "log.txt"
+        printed = self.out / "printed.txt"
+        environment = {**os.environ, **THREADS, "TOKENIZERS_PARALLELISM": "false"}
+        with open(log, "ab") as errors, open(printed, "wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
+            try:
+                while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+                    if time.monotonic() > self.ends:
+                        raise OutOfTimeError
+                    time.sleep(0.05)
+            except (OutOfTimeError, KeyboardInterrupt):
+                process.kill()
+                process.wait()
+                raise
+        _, status, usage = ended
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed; {log} says why")
+        cost = {
+            "seconds": round(time.monotonic() - began, 2),
+            "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+            "megabytes": round(usage.ru_maxrss / 1000, 1),
+        }
+        return printed.read_text(encoding="utf-8"), cost
+
+
+# ---------------------------------------------------------------------------------------- the rows
+
+
+def read_task(task: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
+    """Read all training rows and the test rows of a task."""
+    name, out = task.partition("-")[0], campaign.out / "tasks"
+    if name == "sst2":
+        folder = campaign.data / "glue" / "SST-2"
+        train, test = (read_tsv(folder / f"{part}.tsv") for part in ("train", "dev"))
+    elif name == "topics":
+        source = campaign.data / "squad" / "dev-v1.1.json"
+        train, test = map(read_jsonl, worth.write_topics(source, out / "squad"))
+    else:
+        write_tickets(out / "german")
+        train, test = (read_csv(out / "german" / f"{part}.csv") for part in ("train", "test"))
+    return train, test
+
+
+def read_tsv(path: Path) -> list[Row]:
+    """Read the rows of a file of SST-2."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    return [(text.strip(), label) for text, label in (line.split("\t") for line in lines)]
+
+
+def read_jsonl(path: Path) -> list[Row]:
+    """Read rows with the fields text and label."""
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [(row["text"], row["label"]) for row in rows]
+
+
+def read_csv(path: Path) -> list[Row]:
+    """Read tickets."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return [(row["text"], row["team"]) for row in csv.DictReader(file)]
+
+
+def draw_rows(rows: Sequence[Row], amount: str, seed: int) -> list[Row]:
+    """Draw labeled rows.
+
+    Args:
+        amount: rows of each class; 1000 for so many rows of all classes; "" for all rows.
+    """
+    generator = random.Random(seed)
+    if amount in ("", "1000"):
+        return generator.sample(rows, int(amount or len(rows)))
+    classes = defaultdict(list)
+    for row in rows:
+        classes[row[1]].append(row)
+    drawn = [
+        row for label in sorted(classes) for row in generator.sample(classes[label], int(amount))
+    ]
+    generator.shuffle(drawn)
+    return drawn
+
+
+def write_cell(task: str, seed: int, campaign: Campaign) -> Path:
+    """Write the files of a cell, and the file that names them."""
+    folder = campaign.out / "tasks" / f"{task}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    pool, test = read_task(task, campaign)
+    labeled = draw_rows(pool, task.partition("-")[2], seed)
+    files = {name: folder / f"{name}.jsonl" for name in ("labeled", "train", "dev", "test")}
+    write_rows(files["labeled"], labeled)
+    write_rows(files["test"], test)
+    opened = litebert.open_task("table", files["labeled"])  # which rows litebert holds out
+    labels = opened.task.output.labels
+    for part in ("train", "dev"):
+        write_rows(files[part], [(row.text, labels[row.label]) for row in opened.read(part)])
+    cell = {"model": str(campaign.encoder), "seed": seed} | {
+        name: str(file) for name, file in files.items()
+    }
+    with atomic_text(folder / "cell.json") as file:
+        json.dump(cell, file)
+    return folder / "cell.json"
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as lines of JSON."""
+    with atomic_text(path) as file:
+        for text, label in rows:
+            file.write(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n")
+
+
+# --------------------------------------------------------------------------------------- the cells
+
+
+def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, Any]:
+    """Run a way on the rows of a task, and return what is known of it then."""
+    file = write_cell(task, seed, campaign)
+    if way == "litebert":
+        outcome = run_litebert(file, campaign)
+    else:
+        python = campaign.setfit_python if way == "setfit" else sys.executable
+        assert python is not None
+        printed, cost = campaign.run((python, Path(__file__).with_name("ways.py"), way, file))
+        outcome = {**json.loads(printed.splitlines()[-1]), **cost}
+    return {"task": task, "way": way, "seed": seed, **outcome}
+
+
+def run_litebert(file: Path, campaign: Campaign) -> dict[str, Any]:
+    """Run the command that a user types, and read its scores."""
+    cell, run = json.loads(file.read_text(encoding="utf-8")), file.parent / "run"
+    words = ("--task", "table", "--data", cell["labeled"], "--test", cell["test"])
+    options = ("--seed", cell["seed"], "--overwrite", "--out", run)
+    command = (sys.executable, "-m", "litebert", "finetune", cell["model"], *words, *options)
+    _, cost = campaign.run(command)
+    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
+    record = json.loads((run / "finetune.json").read_text(encoding="utf-8"))
+    shutil.rmtree(run)
+    return {
+        "accuracy": scores["test_accuracy"],
+        "dev_accuracy": scores["accuracy"],
+        "baseline_accuracy": scores["baseline"]["scores"]["test_accuracy"],
+        "chosen": record["chosen"],
+        **cost,
+    }
+
+
+def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
+    """Run the cells that are asked for, until the time is over, and keep their lines."""
+    ends = time.monotonic() + 60 * options.minutes
+    python = options.setfit_python
+    campaign = Campaign(options.data, options.encoder.resolve(), python, options.out, ends)
+    whole = {(cell["task"], cell["way"], cell["seed"]): cell for cell in cells}
+    wanted = [
+        (task, way, seed)
+        for task in TASKS
+        for seed in range(options.seeds)
+        for way in WAYS
+        if task in options.tasks and way in options.ways and (way != "setfit" or python)
+    ]
+    for task, way, seed in wanted:
+        earlier = whole.get((task, way, seed))
+        if (earlier is not None) != options.measure:
+            continue
+        print(f"{task}, {way}, seed {seed}", file=sys.stderr)
+        try:
+            cell = run_cell(task, way, seed, campaign)
+        except OutOfTimeError:
+            print("the time is over; the same command goes on", file=sys.stderr)
+            return
+        except RuntimeError as error:  # one cell that cannot be does not end the others
+            print(error, file=sys.stderr)
+            continue
+        if earlier is None:
+            cells.append(cell)
+        else:
+            earlier |= {name: cell[name] for name in ("seconds", "processor_seconds", "megabytes")}
+        with atomic_text(options.out / "cells.jsonl") as file:
+            file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in cells)
+
+
+# --------------------------------------------------------------------------------------- the table
+
+
+def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Make the tables: mean accuracy with the lowest and the highest seed, minutes, and memory."""
+    tasks = [task for task in TASKS if any(cell["task"] == task for cell in cells)]
+    lines = [f"| test accuracy | {' | '.join(tasks)} |", "|---|" + "---|" * len(tasks)]
+    costs = [f"| minutes, GB | {' | '.join(tasks)} |", "|---|" + "---|" * len(tasks)]
+    for way, name in WAYS.items():
+        scores, spent = [], []
+        for task in tasks:
+            chosen = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
+            scores.append(format_scores([100 * cell["accuracy"] for cell in chosen]))
+            spent.append(format_cost(chosen))
+        lines.append(f"| {name} | {' | '.join(scores)} |")
+        costs.append(f"| {name} | {' | '.join(spent)} |")
+    return "\n".join([*lines, "", *costs])
+
+
+def format_scores(scores: Sequence[float]) -> str:
+    """Format the mean of scores, with the lowest and the highest of several."""
+    if not scores:
+        return "-"
+    spread = f" ({min(scores):.1f} to {max(scores):.1f})" if len(scores) > 1 else ""
+    return f"{statistics.fmean(scores):.1f}{spread}"
+
+
+def format_cost(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Format the median minutes of the processor and the largest gigabytes."""
+    if not cells:
+        return "-"
+    minutes = statistics.median(cell["processor_seconds"] for cell in cells) / 60
+    return f"{minutes:.1f}, {max(cell['megabytes'] for cell in cells) / 1000:.1f}"
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line, and refuse a campaign that has no data or no encoder."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="the folder of glue and squad")
+    parser.add_argument("--encoder", type=Path, help="the folder of a published encoder")
+    parser.add_argument("--setfit-python", help="an interpreter with setfit, for that way")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=120.0, help="of this call")
+    parser.add_argument("--out", type=Path, default=Path("finetune_peers"))
+    parser.add_argument("--measure", action="store_true", help="measure whole cells again")
+    parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not options.only_print and (options.data is None or options.encoder is None):
+        parser.error("give --data and --encoder, which new cells need, or --print")
+    return options
+
+
+def main() -> int:
+    """Run what is left of the campaign, and print its table."""
+    assert PEERS.keys() | {"litebert"} == WAYS.keys()
+    options = parse_options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "cells.jsonl"
+    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if not options.only_print:
+        run_cells(options, cells)
+    print(make_table(cells))
+    results.write(options.json, {"cells": cells})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
