@@ -1,7 +1,8 @@
 """Training steps on a GPU beside `transformers`: the same networks, weights, batches and optimizer,
 in turns.
 
-    python benchmarks/gpu.py [--out gpu.json] [--minutes 22] [--device cuda] [--dry]
+    python benchmarks/gpu.py [--out gpu.json] [--minutes 22] [--shapes albert-base:128 ...]
+        [--device cuda] [--dry]
 
 ALBERT-base, BERT-base and ALBERT-xxlarge at 128 and 512 tokens, some 32 thousand tokens a step, in
 bfloat16, with AdamW. `transformers` has its best ordinary settings: bfloat16 autocast, fused
@@ -83,6 +84,13 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--minutes", type=float, default=22)
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        choices=[f"{name}:{length}" for name, length in SHAPES],
+        default=[f"{name}:{length}" for name, length in SHAPES],
+        help="recipes and tokens of a sequence",
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args()
@@ -113,7 +121,8 @@ def campaign(arguments: argparse.Namespace) -> int:
         "TFLOP/s\n"
     )
     longest = 0.0
-    for name, length in (("albert-base", 128), ("bert-base", 512)) if arguments.dry else SHAPES:
+    for shape in ("albert-base:128", "bert-base:512") if arguments.dry else arguments.shapes:
+        name, length = shape.split(":")[0], int(shape.split(":")[1])
         began = time.monotonic()
         if began + longest > until:
             print(f"{name} at {length}: left out, for the time is up")

@@ -1,8 +1,8 @@
 """Is a model worth training? Its score beside a baseline that costs seconds, its speed, its size.
 
     python benchmarks/worth.py --data TEXTS --encoder MODEL [--text FILES] [--tasks sst2-1000 rte]
-        [--ways encoder student] [--seeds 1] [--minutes 180] [--out DIR] [--picture FILE.svg]
-        [--print] [--measure] [--json FILE]
+        [--ways frozen encoder student] [--seeds 1] [--jobs 1] [--device auto] [--minutes 180]
+        [--out DIR] [--picture FILE.svg] [--print] [--measure] [--json FILE]
 
 TEXTS has the folders glue, squad and wnut17 in their official layouts; MODEL is a published
 encoder, such as all-MiniLM-L6-v2; FILES are raw text for models from scratch.
@@ -12,35 +12,46 @@ stop. The campaign ends when --minutes are over, in the middle of a cell too, an
 goes on. A cell that is whole writes a line of DIR/cells.jsonl and is not run again. Every table and
 the picture come from that file, with --print alone.
 
+The scored rows choose nothing. A tenth of the training rows is held out to choose the weights, as
+`litebert finetune` does by default, and the public development part is scored at the end. WNUT-17
+has a test part of its own.
+
 Ways: the baseline of litebert (words counted, fitted on the same rows) costs no cell of its own,
-because every run shows it. `frozen` is the encoder under a linear model, `encoder` the encoder
-fine-tuned, `student` what `litebert distill` makes of that with at most 2M parameters (8 bits),
-and `scratch-10` and `scratch-60` are albert-next-tiny after so many minutes of --text.
+because every run shows it. `frozen` is a linear model of scikit-learn on the sentence vectors of
+the encoder, fitted on all training rows. `encoder` is the encoder fine-tuned, and `student` what
+`litebert distill` makes of that with at most 2M parameters (8 bits). `scratch-10` and `scratch-60`
+are albert-next-tiny after so many minutes of --text.
 
 Tasks: sst2-1000, sst2-8000, sst2 (67,349 rows), topics (the article that a question of SQuAD is
-about), rte, stsb, wnut17 and docstrings. A short measurement of the speed of each model ends its
-cell, alone on one set of texts; run it on a machine that does nothing else, or measure all models
-again with --measure when it does nothing else.
+about), rte, stsb, wnut17 and docstrings. With one job, a short measurement of the speed of each
+model ends its cell, alone on one set of texts; run it on a machine that does nothing else, or
+measure all models again with --measure when it does nothing else. With several jobs nothing is
+measured. A device other than the CPU trains in float32 too.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 import results
 
 import litebert
@@ -52,8 +63,8 @@ from litebert.studies.packages import LABEL, TEXT, write_table
 
 TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut17", "sst2")
 """The cheapest first."""
-WAYS = ("encoder", "student", "scratch-10", "scratch-60")
-"""Ways that have cells; `frozen` and `baseline` are shown by the cells of `encoder`."""
+WAYS = ("frozen", "encoder", "student", "scratch-10", "scratch-60")
+"""Ways that have cells; `baseline` is shown by the cells of `encoder`."""
 LABELS = {
     "encoder": "a published encoder, fine-tuned",
     "student": "its student, in 8 bits",
@@ -61,7 +72,14 @@ LABELS = {
     "scratch-60": "from scratch, 60 minutes",
 }
 """Names of the ways in the picture."""
-COLUMNS = ("baseline", "frozen", *WAYS)
+COLUMNS = ("baseline", *WAYS)
+PAIR = {"text_column": "sentence1", "pair_column": "sentence2"}
+GLUE = {
+    "sst2": ("SST-2", {"text_column": "sentence", "label_column": "label"}),
+    "rte": ("RTE", {**PAIR, "label_column": "label"}),
+    "stsb": ("STS-B", {**PAIR, "label_column": "score", "metric": "pearson"}),
+}
+"""The folder and the options of each task that is read as a table."""
 STUDENT = ("--size", "2M", "--epochs", "3")
 """Options of litebert distill."""
 ROUNDS, TEXTS = 5, 256
@@ -82,6 +100,9 @@ class Campaign:
     out: Path
     ends: float
     """Seconds of `time.monotonic` at which the campaign ends."""
+    device: str = "auto"
+    jobs: int = 1
+    """Cells that run at a time."""
 
     def run(self, *words: object) -> float:
         """Run a litebert command; return its seconds.
@@ -93,8 +114,10 @@ class Campaign:
         command = [sys.executable, "-m", "litebert", *map(str, words)]
         log = self.out / "log.txt"
         began = time.monotonic()
+        threads = {"OMP_NUM_THREADS": str(max(1, count_cores() // self.jobs))}
+        environment = {**os.environ, **threads} if self.jobs > 1 else None
         with open(log, "ab") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file)
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
             try:
                 process.wait(max(0.0, self.ends - began))
             except subprocess.TimeoutExpired:
@@ -126,31 +149,31 @@ class TaskSource:
         more = ((f"--{name.replace('_', '-')}", value) for name, value in self.options.items())
         return ["--task", self.name, "--data", str(self.data), *(w for pair in more for w in pair)]
 
-    def read_dev(self) -> tuple[Any, list[Any]]:
-        """Open the task; return it and its development examples."""
+    def read(self, split: str) -> tuple[Any, list[Any]]:
+        """Open the task; return it and the examples of a split, `train` or `test`."""
         files = litebert.open_task(self.name, str(self.data), **self.options)
-        return files.task, files.read(files.task.dev[0])
+        return files.task, files.read(split)
 
 
 def find_task(task: str, campaign: Campaign) -> TaskSource:
     """Find the files of a task, or make them."""
-    data, out = campaign.data, campaign.out / "tasks"
-    if task in ("stsb", "rte", "sst2"):
-        return TaskSource(task, data / "glue", {})
+    data, out = campaign.data, campaign.out / "tasks" / task
     if task == "wnut17":
         files = data / "wnut17"
-        options = {"dev": str(files / "emerging.dev.conll")}
-        return TaskSource("tagging", files / "wnut17train.conll", options)
+        parts = {part: str(files / f"emerging.{part}.conll") for part in ("dev", "test")}
+        return TaskSource("tagging", files / "wnut17train.conll", parts)
     if task == "docstrings":
-        train, dev = write_table(out / task)
+        train, test = write_table(out)
         columns = {"text_column": TEXT, "label_column": LABEL}
-        return TaskSource("table", train, {"dev": str(dev), **columns})
+        return TaskSource("table", train, {"test": str(test), **columns})
     if task == "topics":
-        train, dev = write_topics(data / "squad" / "dev-v1.1.json", out / task)
-        return TaskSource("table", train, {"dev": str(dev)})
-    train, dev = write_sample(data / "glue" / "SST-2", int(task.partition("-")[2]), out / task)
-    columns = {"text_column": "sentence", "label_column": "label"}
-    return TaskSource("table", train, {"dev": str(dev), **columns})
+        train, test = write_topics(data / "squad" / "dev-v1.1.json", out)
+        return TaskSource("table", train, {"test": str(test)})
+    folder, columns = GLUE[task.partition("-")[0]]
+    train, test = (data / "glue" / folder / f"{part}.tsv" for part in ("train", "dev"))
+    if "-" in task:
+        train, test = write_sample(data / "glue" / folder, int(task.partition("-")[2]), out)
+    return TaskSource("table", train, {"test": str(test), **columns})
 
 
 def write_sample(source: Path, rows: int, out: Path) -> tuple[Path, Path]:
@@ -197,36 +220,80 @@ def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, An
     folder = campaign.out / "runs" / f"{task}-{way}-{seed}"
     source = find_task(task, campaign)
     began = time.monotonic()
-    seeded = ("--train.seed", seed, "--out", folder)
+    seeded = ("--fp32", "--train.seed", seed, "--device", campaign.device, "--out", folder)
     if way == "student":
         teacher = campaign.out / "runs" / f"{task}-encoder-{seed}"
         rest = campaign.out / "tasks" / task / "rest.txt"
         more = ("--unlabeled", rest) if rest.exists() else ()
         campaign.run("distill", teacher, *source.words, *more, *STUDENT, *seeded)
-        cell = read_student(folder, source)
+        cell = read_student(folder, source, campaign.jobs == 1)
+    elif way == "frozen":
+        cell = score_frozen(campaign.encoder, source, campaign.device)
     else:
         start = campaign.encoder if way == "encoder" else pretrain(way, seed, campaign)
         campaign.run("finetune", start, *source.words, *seeded)
-        cell = {**read_scores(folder), **measure(folder, source)}
+        cell = {**read_scores(folder), **(measure(folder, source) if campaign.jobs == 1 else {})}
     minutes = round((time.monotonic() - began) / 60, 2)
     return {"task": task, "way": way, "seed": seed, **cell, "minutes_of_last_call": minutes}
 
 
-def read_student(folder: Path, source: TaskSource) -> dict[str, Any]:
+def read_student(folder: Path, source: TaskSource, quiet: bool) -> dict[str, Any]:
     """Read the scores of a distillation; the main one is that of the smallest file."""
-    record = json.loads((folder / "distill.json").read_text())["results"]
-    rows = {row["name"]: row["score"] for row in record["rows"]}
-    float32 = measure(folder / "student", source)
-    cell = {"metric": record["metric"], "score": rows["student"], **float32}
-    if "student, 8 bits" not in rows:
-        return cell
-    return {
-        **cell,
-        "score": rows["student, 8 bits"],
-        "score_float32": rows["student"],
-        "texts_per_second_float32": float32["texts_per_second"],
-        **measure(folder / "int8", source),
-    }
+    metric = json.loads((folder / "distill.json").read_text())["results"]["metric"]
+    models = {"float32": folder / "student", "int8": folder / "int8"}
+    cells: dict[str, dict[str, Any]] = {}
+    for name, model in models.items():
+        if model.is_dir():
+            scores = litebert.evaluate(model, data=source.options["test"]).scores
+            cells[name] = {"metric": metric, "score": scores[metric]}
+            cells[name] |= measure(model, source) if quiet else {}
+    last = list(cells.values())[-1]
+    first = {f"{name}_float32": value for name, value in cells["float32"].items()}
+    return last if len(cells) == 1 else {**last, **first}
+
+
+def score_frozen(encoder: str, source: TaskSource, device: str) -> dict[str, Any]:
+    """Score a linear model on sentence vectors that nothing trained."""
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.model_selection import GridSearchCV
+
+    if source.name != "table":
+        raise RuntimeError("a linear model on sentence vectors does not tag words")
+    model = litebert.load(encoder, device=device)
+    columns = [source.options.get(f"{name}_column") for name in ("text", "pair")]
+    texts, labels = {}, {}
+    for part, file in (("train", str(source.data)), ("test", source.options["test"])):
+        rows = read_rows(Path(file))
+        names = [name or ("text" if not i else None) for i, name in enumerate(columns)]
+        vectors = [model.encode([row[name] for row in rows]) for name in names if name]
+        texts[part] = pair_features(*vectors) if len(vectors) > 1 else vectors[0]
+        labels[part] = [row[source.options.get("label_column", "label")] for row in rows]
+    metric = source.options.get("metric", "accuracy")
+    if metric == "pearson":
+        ridge = RidgeCV(np.logspace(-3, 3, 13))
+        ridge.fit(texts["train"], [float(y) for y in labels["train"]])
+        answers = ridge.predict(texts["test"])
+        score = float(np.corrcoef(answers, [float(y) for y in labels["test"]])[0, 1])
+    else:
+        grid = {"C": np.logspace(-1, 3, 5)}
+        linear = GridSearchCV(LogisticRegression(max_iter=2000), grid, cv=3)
+        score = linear.fit(texts["train"], labels["train"]).score(texts["test"], labels["test"])
+    return {"metric": metric, "score": score}
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """Read the rows of a table by the names of its columns; GLUE quotes nothing."""
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    with open(file, encoding="utf-8", newline="") as lines:
+        if file.suffix == ".csv":
+            return list(csv.DictReader(lines))
+        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def pair_features(first: Any, second: Any) -> Any:
+    """Join two vectors of a pair, (N, H) each, with their difference and their product."""
+    return np.concatenate([first, second, abs(first - second), first * second], axis=1)
 
 
 def pretrain(way: str, seed: int, campaign: Campaign) -> Path:
@@ -241,25 +308,23 @@ def pretrain(way: str, seed: int, campaign: Campaign) -> Path:
     if not data.exists():
         campaign.run("prepare", *campaign.text, "--tokenizer", tokenizer, "--out", data)
     run = campaign.out / "runs" / f"pretrained-{minutes}-{seed}"
-    budget = ("--budget", f"{minutes}m", "--train.seed", seed)
+    budget = ("--budget", f"{minutes}m", "--train.seed", seed, "--device", campaign.device)
     campaign.run("pretrain", "albert-next-tiny", "--shards", data, *budget, "--out", run)
     return run
 
 
 def read_scores(folder: Path) -> dict[str, Any]:
-    """Read the main score of a fine-tuned run, that of the frozen encoder, and the baseline's."""
+    """Read the score of a fine-tuned run on the test part, on the held-out rows, and the
+    baseline's on the test part.
+    """
     metric = json.loads((folder / "finetune.json").read_text())["metric"]
     scores = json.loads((folder / "scores.json").read_text())
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    first: dict[str, Any] = next(
-        (row for row in rows if row["kind"] == "heldout" and not row["step"]), {}
-    )
     baseline = scores.get("baseline", {}).get("scores", {})
     return {
         "metric": metric,
-        "score": scores[metric],
-        "frozen": first.get(metric),
-        "baseline": baseline.get(metric),
+        "score": scores[f"test_{metric}"],
+        "heldout": scores[metric],
+        "baseline": baseline.get(f"test_{metric}"),
     }
 
 
@@ -268,7 +333,7 @@ def measure(model: Path, source: TaskSource) -> dict[str, float]:
     folder = model / "model" if (model / "model").is_dir() else model
     size = (find_exported_graph(folder) or weights_file(folder)).stat().st_size
     predictor = litebert.load(model, device="cpu").predictor
-    _, examples = source.read_dev()
+    _, examples = source.read("test")
     examples = examples[:TEXTS]
     seconds = []
     for _ in range(ROUNDS + 1):
@@ -287,24 +352,22 @@ def collect(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[floa
     """Collect the scores of each task and column, in hundredths, over the seeds."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
-        for column in ("baseline", "frozen"):
-            if cell["way"] == "encoder" and cell.get(column) is not None:
-                scores[cell["task"]][column].append(100 * cell[column])
+        if cell["way"] == "encoder" and cell.get("baseline") is not None:
+            scores[cell["task"]]["baseline"].append(100 * cell["baseline"])
         if "score" in cell:
             scores[cell["task"]][cell["way"]].append(100 * cell["score"])
     return scores
 
 
 def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Make the table of scores, with medians of the seeds, and the table of sizes and speeds."""
+    """Make the table of scores, with the median and the range of the seeds, and the table of
+    sizes and speeds.
+    """
     scores = collect(cells)
     metrics = {cell["task"]: cell["metric"] for cell in cells if "metric" in cell}
     lines = [f"| task (score) | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
     for task in (task for task in TASKS if task in scores):
-        shown = [
-            f"{statistics.median(scores[task][column]):.1f}" if scores[task][column] else "-"
-            for column in COLUMNS
-        ]
+        shown = [format_scores(scores[task][column]) for column in COLUMNS]
         lines.append(f"| {task} ({metrics.get(task, '?')}) | {' | '.join(shown)} |")
     lines += ["", "| way | MB | texts a second |", "|---|---|---|"]
     for way in WAYS:
@@ -316,6 +379,15 @@ def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
             )
             lines.append(f"| {way} | {size:.1f} | {speed:,.0f} |")
     return "\n".join(lines)
+
+
+def format_scores(scores: Sequence[float]) -> str:
+    """Write the median, and the range if the seeds differ."""
+    if not scores:
+        return "-"
+    low, high = (f"{bound:.1f}" for bound in (min(scores), max(scores)))
+    spread = f" ({low} to {high})" if low != high else ""
+    return f"{statistics.median(scores):.1f}{spread}"
 
 
 def draw(cells: Sequence[Mapping[str, Any]], task: str) -> str:
@@ -388,6 +460,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time; each has a process")
+    parser.add_argument("--device", default="cpu", help="where models train: auto, cpu or cuda")
     parser.add_argument("--minutes", type=float, default=180.0, help="of this call")
     parser.add_argument("--out", type=Path, default=Path("worth"))
     parser.add_argument("--picture", type=Path, help="where to draw the scores of --picture-task")
@@ -401,19 +475,17 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
-    """Run the cells that are not whole, until the time is over, and add them to the file."""
+    """Run the cells that are not whole, until the time is over, and add them to the file.
+
+    A way waits for all cells of the way before it, because a student needs its teacher.
+    """
     ends = time.monotonic() + 60 * options.minutes
-    text = tuple(options.text)
-    campaign = Campaign(options.data, options.encoder, text, options.out, ends)
+    shared = (options.data, options.encoder, tuple(options.text), options.out, ends)
+    campaign = Campaign(*shared, options.device, options.jobs)
     whole = {(cell["task"], cell["way"], cell["seed"]) for cell in cells}
-    wanted = [
-        (task, way, seed)
-        for seed in range(options.seeds)
-        for task in TASKS
-        for way in WAYS
-        if task in options.tasks and way in options.ways
-    ]
-    for task, way, seed in (cell for cell in wanted if cell not in whole):
+    lock = threading.Lock()
+
+    def run(task: str, way: str, seed: int) -> None:
         print(f"{task}, {way}, seed {seed}", file=sys.stderr)
         try:
             cell = run_cell(task, way, seed, campaign)
@@ -422,16 +494,23 @@ def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
             return
         except RuntimeError as error:  # one cell that cannot be does not end the others
             print(error, file=sys.stderr)
-            continue
-        cells.append({**cell, "machine": read_processor_name(), "cores": count_cores()})
-        with open(options.out / "cells.jsonl", "a", encoding="utf-8") as file:
+            return
+        with lock, open(options.out / "cells.jsonl", "a", encoding="utf-8") as file:
+            machine = {"machine": read_processor_name(), "cores": count_cores()}
+            cells.append({**cell, **machine, "device": options.device, "jobs": options.jobs})
             file.write(json.dumps(cells[-1]) + "\n")
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for way in (way for way in WAYS if way in options.ways):
+            seeds = range(1 if way == "frozen" else options.seeds)  # it draws nothing
+            wanted = [(task, way, s) for s in seeds for task in TASKS if task in options.tasks]
+            list(pool.map(lambda cell: run(*cell), [c for c in wanted if c not in whole]))
 
 
 def measure_again(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
     """Measure the models of all cells again, and write their file anew."""
     campaign = Campaign(options.data, options.encoder, tuple(options.text), options.out, 0.0)
-    for cell in cells:
+    for cell in (cell for cell in cells if cell["way"] != "frozen"):
         folder = options.out / "runs" / f"{cell['task']}-{cell['way']}-{cell['seed']}"
         source = find_task(cell["task"], campaign)
         if cell["way"] != "student":
@@ -439,8 +518,8 @@ def measure_again(options: argparse.Namespace, cells: list[dict[str, Any]]) -> N
             continue
         float32 = measure(folder / "student", source)
         cell.update(float32)
-        if "texts_per_second_float32" in cell:
-            cell["texts_per_second_float32"] = float32["texts_per_second"]
+        if "score_float32" in cell:
+            cell |= {f"{name}_float32": value for name, value in float32.items()}
             cell.update(measure(folder / "int8", source))
     with atomic_text(options.out / "cells.jsonl") as file:
         file.writelines(f"{json.dumps(cell)}\n" for cell in cells)
