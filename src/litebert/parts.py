@@ -77,6 +77,11 @@ class Part:
         """Return whether this part computes unit `turn` of the work, from 0: every n-th."""
         return turn % self.count == self.number - 1
 
+    def choose_neighbors(self, total: int) -> range:
+        """Return the units of this part where each part computes neighbors among `total`."""
+        begin, end = ((self.number - back) * total // self.count for back in (1, 0))
+        return range(begin, end)
+
     def choose_stretches(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return the stretch of bytes of this part in each file that it has some of, by the
         number of the file.
@@ -103,10 +108,33 @@ class Turns:
     part: Part | None = None
     finished: Container[int] = ()
     """Units of the part that are computed already."""
+    total: int | None = None
+    """The units of the whole work where they were counted before. Then a part computes neighbors,
+    so that it reads its stretch of the input only; otherwise it computes every n-th unit.
+    """
 
     def __contains__(self, turn: object) -> bool:
-        is_due = self.part is None or (isinstance(turn, int) and self.part.has_turn(turn))
+        if self.part is None or not isinstance(turn, int):
+            is_due = self.part is None
+        elif self.total is None:
+            is_due = self.part.has_turn(turn)
+        else:
+            is_due = turn in self.part.choose_neighbors(self.total)
         return is_due and turn not in self.finished
+
+    @property
+    def stretch(self) -> range:
+        """The units from the first that is due to the last, where units were counted before."""
+        assert self.part is not None
+        assert self.total is not None
+        units = self.part.choose_neighbors(self.total)
+        first = next((unit for unit in units if unit not in self.finished), units.stop)
+        return range(first, units.stop)
+
+    @property
+    def first(self) -> int:
+        """The unit with which the input that is read begins."""
+        return 0 if self.total is None else self.stretch.start
 
 
 EVERY = Turns()
@@ -146,7 +174,11 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
 
 
 def make_identity(
-    verb: str, settings: Mapping[str, Any], fingerprint: str, names: Sequence[str]
+    verb: str,
+    settings: Mapping[str, Any],
+    fingerprint: str,
+    names: Sequence[str],
+    rows: int | None = None,
 ) -> dict[str, Any]:
     """Return what the parts of the same work have in common.
 
@@ -154,12 +186,14 @@ def make_identity(
         settings: the options that decide what is written.
         fingerprint: of the tokenizer or the model.
         names: the input files.
+        rows: the rows of the input, where the parts are cut by their number.
     """
+    counts = {} if rows is None else {"rows": rows}
     return {
         "verb": verb,
         "version": version("litebert"),
         "fingerprint": fingerprint,
-        "input": describe_input(names),
+        "input": describe_input(names) | counts,
         "settings": json.loads(json.dumps(dict(settings))),  # as a marker gives them back
     }
 
@@ -290,7 +324,7 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
         if old.get(key) != new.get(key):
             return f"with {key}={old.get(key)!r}, not {new.get(key)!r}"
     before, now = existing["input"], wanted["input"]
-    for key in ("files", "bytes"):
+    for key in ("files", "bytes", "rows"):
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
     return None if before == now else "from another input (files of other names or sizes)"

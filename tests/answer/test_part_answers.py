@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import litebert
@@ -131,6 +133,78 @@ def test_merged_vectors_are_those_of_one_run(
         assert scales[0] == scales[1]
 
 
+@pytest.fixture
+def tables(tmp_path: Path) -> list[Path]:
+    """Four Parquet files of 1 to 70 rows in groups of 9, of which the second has one column
+    more."""
+    draw, paths = random.Random(6), []
+    for name, count in (("a", 40), ("b", 1), ("c", 70), ("d", 13)):
+        texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 40))) for _ in range(count)]
+        columns = {"id": [f"{name}{number}" for number in range(count)], "text": texts}
+        paths.append(tmp_path / f"{name}.parquet")
+        columns |= {"other": texts} if name == "b" else {}
+        pq.write_table(pa.table(columns), paths[-1], row_group_size=9)
+    return paths
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 40])
+def test_merged_answers_to_parquet_are_those_of_one_run(
+    classifier: Path, tables: list[Path], tmp_path: Path, count: int
+) -> None:
+    model = load(classifier)
+    for suffix in ("csv", "npy", "parquet"):
+        write: Any = predict_file if suffix == "csv" else embed_file
+        options: Any = {} if suffix == "npy" else {"keep": ("all",)}
+        single, out = tmp_path / f"single.{suffix}", tmp_path / f"parts.{suffix}"
+        write(model, tables, single, **options)
+        counts = [write(model, tables, out, part=part, **options) for part in shuffle_parts(count)]
+        assert sum(counts) == 124
+        litebert.merge(out)
+        assert out.read_bytes() == single.read_bytes()
+
+
+def test_a_part_reads_only_its_rows_of_parquet(
+    classifier: Path, tables: list[Path], tmp_path: Path
+) -> None:
+    """The beginning of the first file, and the last file, are damaged but for the metadata."""
+    model, out = load(classifier), tmp_path / "out.csv"
+    predict_file(model, tables, tmp_path / "single.csv")
+    whole = {path: path.read_bytes() for path in (tables[0], tables[-1])}
+    for path in whole:
+        first = pq.read_metadata(path).row_group(0)
+        size = sum(first.column(number).total_compressed_size for number in range(2))
+        path.write_bytes(b"PAR1" + bytes(size) + whole[path][4 + size :])
+    predict_file(model, tables, out, part=Part(2, 3))
+    for number, path in ((1, tables[0]), (3, tables[-1])):
+        with refused(DataError, path):
+            predict_file(model, tables, out, part=Part(number, 3))
+        path.write_bytes(whole[path])
+        predict_file(model, tables, out, part=Part(number, 3))
+    litebert.merge(out)
+    assert out.read_bytes() == (tmp_path / "single.csv").read_bytes()
+
+
+def test_files_that_tell_other_rows_than_before_are_refused(
+    classifier: Path, tables: list[Path], tmp_path: Path
+) -> None:
+    """An empty file is refused as by one run, and a part of other rows by `merge`."""
+    model, out = load(classifier), tmp_path / "out.csv"
+    predict_file(model, tables, out, part=Part(1, 2))
+    size, table = tables[1].stat().st_size, pq.read_table(tables[1])
+    pq.write_table(pa.table({"id": ["b0", "b1"], "text": ["la", "fa"]}), tables[1])
+    shorter = tables[1].read_bytes()
+    assert len(shorter) < size
+    padded = shorter[:4] + bytes(size - len(shorter)) + shorter[4:]
+    tables[1].write_bytes(padded)
+    predict_file(model, tables, out, part=Part(2, 2))
+    with refused(DataError, "part 2/2", "another input (125 rows, not 124)"):
+        litebert.merge(out)
+    pq.write_table(table.slice(0, 0), tables[1])
+    empty = tmp_path / "empty.csv"
+    with refused(DataError, tables[1], "holds no rows"):
+        predict_file(model, tables, empty, part=Part(1, 2))
+
+
 def test_a_finished_part_computes_nothing_again(
     classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,10 +228,16 @@ def stop_after(windows: int) -> Any:
     return stop
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_part_continues_after_its_last_whole_window(
-    classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     model, out = load(classifier), tmp_path / "out.csv"
+    if form == "parquet":
+        with open(rows, newline="") as file:
+            table = pa.Table.from_pylist(list(csv.DictReader(file)))
+        rows = tmp_path / "rows.parquet"
+        pq.write_table(table, rows, row_group_size=20)
     predict_file(model, rows, tmp_path / "single.csv")
     for number in (1, 2):
         path = tmp_path / "out.csv.parts" / f"{number}-of-2" / part_answers.FILE

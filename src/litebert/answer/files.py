@@ -14,15 +14,19 @@ from typing import Any, Literal, TextIO
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
-from litebert.answer.inputs import Columns, InputFile, expand, format_cells, open_input, read_rows
-from litebert.answer.model import Method, Model
-from litebert.answer.part_answers import (
-    count_rows,
-    make_answer_identity,
-    read_windows,
-    write_part,
+from litebert.answer.inputs import (
+    ALL,
+    Columns,
+    InputFile,
+    expand,
+    format_cells,
+    open_input,
+    read_rows,
 )
-from litebert.answer.predicting import Predictor
+from litebert.answer.model import Method, Model
+from litebert.answer.part_answers import make_answer_identity, read_windows, write_part
+from litebert.answer.part_rows import PartRows, Stretches
+from litebert.answer.predicting import Predictor, generate_window_sizes
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
@@ -91,13 +95,17 @@ def predict_file(
     _check_form(form, out, task, explain)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
-    inputs = open_all(model, task, files, source_form, columns)
     work = _Answering(model, files, form, explain, Notes())
-    rows = read_rows(inputs, task.files, work.notes)
+
+    def read(stretches: Stretches | None) -> Iterator[Row[Any]]:
+        inputs = open_all(model, task, files, source_form, columns, stretches)
+        return read_rows(inputs, task.files, work.notes)
+
     if part is None:
-        count = _write_all(work, rows, out)
+        count = _write_all(work, read(None), out)
     else:
         settings = {"form": form, "source_form": source_form, "explain": explain}
+        rows = PartRows.plan(files, source_form, generate_window_sizes(), read)
         count = _write_part(work, rows, out, part, {**settings, **columns._asdict()})
     _log_notes(model.predictor, work.notes)
     return count
@@ -154,22 +162,23 @@ def _write_all(work: _Answering, rows: Iterator[Row[Any]], out: str | Path | Tex
 
 def _write_part(
     work: _Answering,
-    rows: Iterator[Row[Any]],
+    rows: PartRows,
     out: str | Path | TextIO,
     part: Part,
     settings: Mapping[str, Any],
 ) -> int:
     """Answer the rows of a part, and return how many there are."""
-    counts = [0]
-    counted = count_rows(rows, counts)
     separator = work.model.predictor.task.output.separator
     facts = {"form": work.form, "separator": separator, "first_file": work.files[0]}
     return write_part(
         out,
         part,
-        make_answer_identity("predict", work.model, settings, work.files, out),
-        lambda turns: ((list(window), None) for window in work.answer_windows(counted, turns)),
-        lambda: {"rows": counts[0], **facts},
+        make_answer_identity("predict", work.model, settings, work.files, out, rows.rows),
+        lambda turns: (
+            (list(window), None) for window in work.answer_windows(rows.read(turns), turns)
+        ),
+        lambda: {"rows": rows.total, **facts},
+        rows.windows,
     )
 
 
@@ -279,20 +288,31 @@ def _name_object(name: str | Path) -> str | None:
 
 
 def open_all(
-    model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
+    model: Model,
+    task: Task[Any],
+    files: Sequence[str],
+    form: FileFormat | None,
+    columns: Columns,
+    stretches: Stretches | None = None,
 ) -> Iterator[InputFile]:
-    """Open files one after the other. Where all columns are kept, they are those of the first
-    file.
+    """Open files one after the other, or those of which stretches are read. Where all columns are
+    kept, they are those of the first file.
     """
-    first_columns: tuple[str, ...] | None = None
+    first_columns: tuple[str, ...] | None = None if columns.keep == (ALL,) else ()
     is_alone = len(files) == 1
-    for path in files:
+    for number, path in enumerate(files):
+        is_wanted = stretches is None or number in stretches
+        if not is_wanted and first_columns is not None:
+            continue
         source = open_input(
             path, str(model.path), task, model.task, form, columns, is_alone=is_alone
         )
         if first_columns is None:
             first_columns = source.file.optional
-        yield source._replace(file=replace(source.file, optional=first_columns))
+        if is_wanted:
+            stretch = stretches[number] if stretches is not None else None
+            file = replace(source.file, optional=first_columns, stretch=stretch)
+            yield source._replace(file=file)
 
 
 def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, source: str) -> None:

@@ -3,8 +3,9 @@
     answers.csv.parts/2-of-4/windows.jsonl    one line for each finished window of the part
 
 A window is the rows that one run computes together: with other neighbors, a row would be padded
-otherwise, and its numbers would differ in the last bits. So window w belongs to part w modulo n. A
-part reads all rows, and computes its windows only. A line that a crash tore is cut off.
+otherwise, and its numbers would differ in the last bits. The windows of a part are neighbors where
+the rows are counted before (part_rows.py). Else window w belongs to part w modulo n, and each part
+reads all rows. A line that a crash tore is cut off.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,6 @@ from litebert.parts import (
 FILE = "windows.jsonl"
 Window = tuple[list[dict[str, Any]], NDArray[np.float32] | None]
 """The records of some rows, and their vectors (n, D) if they have any."""
-T = TypeVar("T")
 
 
 def write_part(
@@ -48,6 +48,7 @@ def write_part(
     identity: Mapping[str, Any],
     compute: Callable[[Turns], Iterator[Window]],
     describe: Callable[[], Mapping[str, Any]],
+    windows: int | None = None,
 ) -> int:
     """Compute the windows of a part that are missing, and finish it.
 
@@ -56,6 +57,7 @@ def write_part(
         compute: yields the windows that it is asked for, in order.
         describe: tells, after the last row is read, what the marker holds for `merge`: `rows`, the
             number of all rows, among it.
+        windows: how many windows all parts have, where they were counted before.
 
     Returns:
         The rows of the part.
@@ -69,10 +71,11 @@ def write_part(
         if not is_finished(folder):
             path = folder / FILE
             finished = _read_finished(path)
-            turns = Turns(part, finished)
-            numbers = (number for number in itertools.count() if number in turns)
+            turns = Turns(part, finished, windows)
+            units = itertools.count() if windows is None else turns.stretch
+            numbers = (number for number in units if number in turns)
             with open(path, "ab") as file:
-                for number, (records, vectors) in zip(numbers, compute(turns), strict=False):
+                for (records, vectors), number in zip(compute(turns), numbers, strict=False):
                     file.write(_format_line(number, records, vectors))
                     file.flush()
                     os.fsync(file.fileno())
@@ -84,17 +87,18 @@ def write_part(
         return int(read_marker(folder)["count"])
 
 
-def count_rows(rows: Iterable[T], counts: list[int]) -> Iterator[T]:
-    """Yield rows, and count them in the first element of `counts`."""
-    for row in rows:
-        counts[0] += 1
-        yield row
-
-
 def make_answer_identity(
-    verb: str, model: Model, settings: Mapping[str, Any], files: Sequence[str], out: Any
+    verb: str,
+    model: Model,
+    settings: Mapping[str, Any],
+    files: Sequence[str],
+    out: Any,
+    rows: int | None = None,
 ) -> dict[str, Any]:
     """Return the identity of answers of a model to files.
+
+    Args:
+        rows: the rows of all files, where they were counted before.
 
     Raises:
         ConfigError: the output is no file, or an input is read only once.
@@ -106,7 +110,7 @@ def make_answer_identity(
         for name in ("engine", "device", "exit_confidence", "min_precision")
     }
     settings = {**settings, **choices, "sources": list(files)}
-    return make_identity(verb, settings, fingerprint_model(model), files)
+    return make_identity(verb, settings, fingerprint_model(model), files, rows)
 
 
 def fingerprint_model(model: Model) -> str:
@@ -181,17 +185,30 @@ def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
                 f"read {rows[0]}; delete {part.folder} and run its command again"
             )
     total = 0
-    lines = [_read_lines(part) for part in parts]
-    for number in itertools.count():
-        part, window = parts[number % len(parts)], next(lines[number % len(parts)], None)
-        if window is None:
-            break
-        if window[0] != number:
+    for expected, (part, number, window) in enumerate(_order_windows(parts)):
+        if number != expected:
             raise _make_damage_error(part)
-        total += len(window[1][0])
-        yield window[1]
+        total += len(window[0])
+        yield window
     if total != rows[0]:
-        raise _make_damage_error(part)
+        raise _make_damage_error(parts[-1])
+
+
+def _order_windows(
+    parts: Sequence[FinishedPart],
+) -> Iterator[tuple[FinishedPart, int, Window]]:
+    """Yield the windows in order, each with its part and its number."""
+    lines = [_read_lines(part) for part in parts]
+    if "rows" in parts[0].marker["identity"]["input"]:  # a part has neighbors
+        for part, windows in zip(parts, lines, strict=True):
+            for number, window in windows:
+                yield part, number, window
+        return
+    for part, windows in itertools.cycle(zip(parts, lines, strict=True)):
+        line = next(windows, None)
+        if line is None:
+            return
+        yield part, *line
 
 
 def _read_lines(part: FinishedPart) -> Iterator[tuple[int, Window]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -129,7 +129,8 @@ class Predictor:
         """Yield the windows of rows that are computed together, as `answer_rows` does.
 
         Args:
-            turns: the windows to answer. The rows of the others are only read.
+            turns: the windows to answer. `rows` begin with its first window, and the rows of the
+                others are only read.
         """
         windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
@@ -172,15 +173,17 @@ class Predictor:
         """Yield rows with their items: few at first, so that the first answers come soon, and then
         up to `WINDOW`.
         """
-        source, size, turn = iter(rows), FIRST, 0
+        source = iter(rows)
         fault: LitebertError | None = None
         coverage = Coverage(self.tokenizer)
-        while fault is None:
+        for turn, size in islice(enumerate(generate_window_sizes()), turns.first, None):
             window: list[Row[Any]] = []
             try:
                 window.extend(islice(source, size))
             except LitebertError as error:
                 fault = error  # raised below, after the rows before it are answered
+                if turns.part is not None:  # a part continues at this window, and needs all of it
+                    break
             if window and turn in turns:
                 examples = [row.example for row in window]
                 items = self.task.encode(examples, self.tokenizer, self.length, notes)
@@ -188,7 +191,6 @@ class Predictor:
                 yield window, items
             if len(window) < size:
                 break
-            size, turn = min(2 * size, WINDOW), turn + 1
         coverage.warn()
         if fault is not None:
             raise fault
@@ -222,6 +224,12 @@ class Predictor:
             return logits, []
         # The last column is the number of layers.
         return [row[:-1] for row in logits], [int(row[-1]) for row in logits]
+
+
+def generate_window_sizes() -> Iterator[int]:
+    """Yield the rows of each window, without an end."""
+    for turn in count():
+        yield min(FIRST << min(turn, 30), WINDOW)
 
 
 def not_finite(name: str | Path) -> ModelError:

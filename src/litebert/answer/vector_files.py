@@ -31,13 +31,9 @@ from litebert.answer.files import (
 )
 from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
 from litebert.answer.model import Model
-from litebert.answer.part_answers import (
-    count_rows,
-    make_answer_identity,
-    read_windows,
-    write_part,
-)
-from litebert.answer.vectors import CHUNK, SentenceEncoder
+from litebert.answer.part_answers import make_answer_identity, read_windows, write_part
+from litebert.answer.part_rows import PartRows, Stretches
+from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
 from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
@@ -95,23 +91,26 @@ def embed_file(
     encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
     columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
-    inputs = open_all(model, task, files, source_form, columns)
-
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
-    rows = work.read(inputs)
+
+    def read(stretches: Stretches | None) -> Iterator[Row[str]]:
+        return work.read(open_all(model, task, files, source_form, columns, stretches))
+
     try:
         if part is None:
-            return _write_vectors(out, work.encode(rows), encoder.width, dtype)
+            return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
+        rows = PartRows.plan(files, source_form, generate_chunk_sizes(), read)
         settings = {"dtype": dtype, "source_form": source_form, **columns._asdict()}
-        identity = make_answer_identity("embed", model, {**settings, **work.choices}, files, out)
-        counts = [0]
-        counted = count_rows(rows, counts)
+        settings |= work.choices
         return write_part(
             out,
             part,
-            identity,
-            lambda turns: ((cells, vectors) for vectors, cells in work.encode(counted, turns)),
-            lambda: {"rows": counts[0], "width": encoder.width, "dtype": dtype},
+            make_answer_identity("embed", model, settings, files, out, rows.rows),
+            lambda turns: (
+                (cells, vectors) for vectors, cells in work.encode(rows.read(turns), turns)
+            ),
+            lambda: {"rows": rows.total, "width": encoder.width, "dtype": dtype},
+            rows.windows,
         )
     finally:
         work.coverage.warn()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,11 @@ def _report(total: int | None) -> AbstractContextManager[progress.Task]:
     return nullcontext(job) if few else progress.task("encoding", total, "texts")
 
 
+def generate_chunk_sizes() -> Iterator[int]:
+    """Yield the rows of each chunk, without an end."""
+    return repeat(CHUNK)
+
+
 @dataclass(frozen=True)
 class SentenceEncoder:
     """Vectors of texts by the encoder of a model: its last states, pooled."""
@@ -110,7 +115,8 @@ class SentenceEncoder:
             ahead: read and tokenize the next texts while these are computed, in a thread. For
                 sources that never wait for somebody, as files are.
             coverage: counts the tokens that are read.
-            turns: the chunks to compute. The rows of the others are only read.
+            turns: the chunks to compute. `rows` begin with its first chunk, and the rows of the
+                others are only read.
             total: how many rows there are, where that is known.
         """
         truncated = 0
@@ -147,7 +153,7 @@ class SentenceEncoder:
         self, rows: Iterator[Row[str]], turns: Turns
     ) -> Generator[tuple[list[Row[str]], list[EncodedRow], int], None, None]:
         """Yield up to `CHUNK` rows at a time, with their tokens and how many were truncated."""
-        for turn in count():
+        for turn in count(turns.first):
             if not (chunk := list(islice(rows, CHUNK))):
                 return
             if turn in turns:

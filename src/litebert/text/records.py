@@ -116,6 +116,8 @@ class RowFile:
     """Columns that pass through to the answers, which the file must have."""
     optional: tuple[str, ...] = ()
     """Columns that pass through to the answers, which a row may lack."""
+    stretch: tuple[int, int] | None = None
+    """The rows of a Parquet file to read: from the first number, from 0, to before the second."""
     content: Iterable[bytes] | None = None
     """All bytes of an input that can be read only once, with those that were read to detect its
     format.
@@ -274,8 +276,9 @@ def read_records(
             the line.
     """
     extra_names: tuple[str, ...] = ()
+    stretch = None
     if isinstance(source, RowFile):
-        form, header = source.form, source.header
+        form, header, stretch = source.form, source.header, source.stretch
         extra_names = (*source.keep, *source.optional)
         wanted = (*columns, *optional)
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
@@ -285,7 +288,10 @@ def read_records(
     row = None
     numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
-        form, str(source), numbered_lines, columns, notes, optional=optional, header=header
+        *(form, str(source), numbered_lines, columns, notes),
+        optional=optional,
+        header=header,
+        stretch=stretch,
     ):
         if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
             row = Record(row.line, clean(row.values, notes))
@@ -327,6 +333,7 @@ def read_rows(
     meter: Meter | None = None,
     remedy: str = "",
     header: bool = True,
+    stretch: tuple[int, int] | None = None,
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, of each row.
 
@@ -334,6 +341,7 @@ def read_rows(
         numbered_lines: the lines of the file `name` with their numbers; unused for Parquet.
         meter: counts the bytes of Parquet.
         remedy: added to the message about a missing column.
+        stretch: the rows of Parquet to read, as in `RowFile`.
 
     Raises:
         DataError: a row is malformed. The message names the line.
@@ -343,7 +351,7 @@ def read_rows(
         return (Record(number, (text, *blank)) for number, text in numbered_lines)
     wanted = _Columns(columns, optional, remedy)
     if form == "parquet":
-        return _read_parquet(name, wanted, meter or Meter())
+        return _read_parquet(name, wanted, meter or Meter(), stretch)
     label = shorten(name)
     if form == "jsonl":
         return _read_jsonl(label, numbered_lines, wanted, notes)
@@ -467,8 +475,22 @@ def _read_jsonl(
         yield Record(number, wanted.select(row))
 
 
-def _read_parquet(path: str, wanted: _Columns, meter: Meter) -> Iterator[Record]:
-    """Yield the wanted cells of each row of a Parquet file."""
+def count_parquet_rows(name: str) -> int | None:
+    """Return the rows of a Parquet file by its metadata; None where they cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_file(name) as file:
+            return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
+        return None
+
+
+def _read_parquet(
+    path: str, wanted: _Columns, meter: Meter, stretch: tuple[int, int] | None
+) -> Iterator[Record]:
+    """Yield the wanted cells of each row of a Parquet file, or of a stretch of its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -480,7 +502,7 @@ def _read_parquet(path: str, wanted: _Columns, meter: Meter) -> Iterator[Record]
             names = file.schema_arrow.names
             indices = wanted.find_indices(names, label)
             present = [names[index] for index in dict.fromkeys(indices) if index is not None]
-            for batch in file.iter_batches(batch_size=1024, columns=present):
+            for number, batch in _read_batches(file, present, stretch):
                 for row in _read_batch(batch):
                     number += 1
                     yield Record(number, wanted.select(row))
@@ -501,6 +523,28 @@ def _read_parquet(path: str, wanted: _Columns, meter: Meter) -> Iterator[Record]
         raise DataError(
             f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again"
         ) from error
+
+
+def _read_batches(
+    file: Any, columns: Sequence[str], stretch: tuple[int, int] | None
+) -> Iterator[tuple[int, Any]]:
+    """Yield batches of rows, and before how many rows of the file each begins.
+
+    Only the row groups that have rows of the stretch are read.
+    """
+    first, last = stretch or (0, file.metadata.num_rows)
+    groups, begin, end = [], None, 0
+    for group in range(file.metadata.num_row_groups):
+        before, end = end, end + file.metadata.row_group(group).num_rows
+        if before < last and end > first:
+            groups.append(group)
+            begin = before if begin is None else begin
+    number = begin or 0
+    for batch in file.iter_batches(batch_size=1024, row_groups=groups, columns=columns):
+        low, high = max(first - number, 0), min(last - number, batch.num_rows)
+        if low < high:
+            yield number + low, batch.slice(low, high - low)
+        number += batch.num_rows
 
 
 def _read_batch(batch: Any) -> Iterator[dict[str, Any]]:

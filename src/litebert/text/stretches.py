@@ -25,6 +25,7 @@ from litebert.remote.names import path_of
 from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.files import HTML_SUFFIXES
 from litebert.text.lines import BLOCK, COMPRESSIONS, find_suffix
+from litebert.text.records import count_parquet_rows
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def _has_numbers(name: str, markup: str) -> bool:
 def _find_number(name: str, offset: int, size: int) -> int:
     """Return the number of the last line or row that begins before a cut at `offset` bytes."""
     if path_of(name).suffix.lower() == ".parquet":
-        return offset * _count_rows(name) // size
+        # Reading the rows of a damaged file will say what is wrong.
+        return offset * (count_parquet_rows(name) or 0) // size
     count = 0
     try:
         with open_file(name) as file:
@@ -88,14 +90,3 @@ def _find_number(name: str, offset: int, size: int) -> int:
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror}") from error
     return count
-
-
-def _count_rows(name: str) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with open_file(name) as file:
-            return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
-        return 0
