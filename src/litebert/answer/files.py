@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -95,18 +95,8 @@ def predict_file(
     _check_form(form, out, task, explain)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
-    work = _Answering(model, files, form, explain, Notes())
-
-    def read(stretches: Stretches | None) -> Iterator[Row[Any]]:
-        inputs = open_all(model, task, files, source_form, columns, stretches)
-        return read_rows(inputs, task.files, work.notes)
-
-    if part is None:
-        count = _write_all(work, read(None), out)
-    else:
-        settings = {"form": form, "source_form": source_form, "explain": explain}
-        rows = PartRows.plan(files, source_form, generate_window_sizes(), read)
-        count = _write_part(work, rows, out, part, {**settings, **columns._asdict()})
+    work = _Answering(model, files, source_form, columns, form, explain, Notes())
+    count = _write_all(work, out) if part is None else _write_part(work, out, part)
     _log_notes(model.predictor, work.notes)
     return count
 
@@ -117,9 +107,17 @@ class _Answering:
 
     model: Model
     files: Sequence[str]
+    source_form: FileFormat | None
+    columns: Columns
     form: Form
     explain: Method | None
     notes: Notes
+
+    def read(self, stretches: Stretches | None = None) -> Iterator[Row[Any]]:
+        """Yield the rows of all files, or of stretches of them."""
+        task = self.model.predictor.task
+        inputs = open_all(self.model, task, self.files, self.source_form, self.columns, stretches)
+        return read_rows(inputs, task.files, self.notes)
 
     def answer_windows(
         self, rows: Iterator[Row[Any]], turns: Turns = EVERY
@@ -146,28 +144,25 @@ class _Answering:
         return {**file, **cells, **answer}
 
 
-def _write_all(work: _Answering, rows: Iterator[Row[Any]], out: str | Path | TextIO) -> int:
+def _write_all(work: _Answering, out: str | Path | TextIO) -> int:
     """Answer all rows, and return how many there are."""
     with (
         report_partial(out, "answer") as written,
         progress.task("answering", total=_count_rows(work.files), unit="rows") as bar,
         open_output(out) as file,
     ):
-        records = itertools.chain.from_iterable(work.answer_windows(rows))
+        records = itertools.chain.from_iterable(work.answer_windows(work.read()))
         counted = _count_written(records, written, bar)
         separator = work.model.predictor.task.output.separator
         _write_answers(counted, file, work.form, separator, work.files[0])
     return written.count
 
 
-def _write_part(
-    work: _Answering,
-    rows: PartRows,
-    out: str | Path | TextIO,
-    part: Part,
-    settings: Mapping[str, Any],
-) -> int:
+def _write_part(work: _Answering, out: str | Path | TextIO, part: Part) -> int:
     """Answer the rows of a part, and return how many there are."""
+    rows = PartRows.plan(work.files, work.source_form, generate_window_sizes(), work.read)
+    settings = {"form": work.form, "source_form": work.source_form, "explain": work.explain}
+    settings |= work.columns._asdict()
     separator = work.model.predictor.task.output.separator
     facts = {"form": work.form, "separator": separator, "first_file": work.files[0]}
     return write_part(
