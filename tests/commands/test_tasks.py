@@ -113,6 +113,37 @@ def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run
     assert report["scores"][0]["accuracy"] > 0.9
 
 
+def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) -> None:
+    words = ["--task", "table", "--data", folder / "train.csv", "--test", folder / "dev.csv"]
+    words = [*words, "--text-column", "said", "--label-column", "kind", "--baseline-only"]
+    status, out, _ = run("finetune", *map(str, words))
+    assert status == 0
+    assert "test_accuracy" in out
+    status, out, err = run("finetune", *map(str, words), "--json", "--class-weights", "balanced")
+    assert status == 0
+    assert "held out for dev, of the 200 rows" in err
+    report = json.loads(out)
+    assert report["metric"] == "accuracy"
+    assert report["baseline"]["training_rows"] == 180
+    assert "weighted" in report["baseline"]["name"]
+    # On the rows of a run it has the scores that the run shows.
+    words[words.index("--test")] = "--dev"
+    status, out, _ = run("finetune", *map(str, words), "--json")
+    baseline = json.loads((model / "scores.json").read_text(encoding="utf-8"))["baseline"]
+    assert (status, json.loads(out)["baseline"]) == (0, baseline)
+
+
+def test_what_has_no_baseline_alone(folder: Path, run: Run, tmp_path: Path) -> None:
+    question = {"id": "q", "question": "who", "answers": [{"text": "a", "answer_start": 0}]}
+    article = {"title": "t", "paragraphs": [{"context": "a b", "qas": [question]}]}
+    file = tmp_path / "squad.json"
+    file.write_text(json.dumps({"version": "1.1", "data": [article]}), encoding="utf-8")
+    words = ("--task", "squad", "--data", str(file), "--dev", str(file), "--baseline-only")
+    status, _, err = run("finetune", *words)
+    assert status == 2
+    assert "has no baseline" in err
+
+
 def test_an_unknown_option_is_told_before_a_missing_column(
     folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
 ) -> None:

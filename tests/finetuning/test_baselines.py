@@ -261,6 +261,75 @@ def test_a_run_keeps_it_beside_its_scores(
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("search", [None, "2 trials"])
+def test_its_score_comes_before_hours_of_training(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str], search: str | None
+) -> None:
+    """Before the short runs or the search, and once."""
+    finetune(
+        recipe_file(tmp_path),
+        table,
+        tmp_path / "run",
+        config(epochs=12, choose=("rate",)),
+        tokenizer=tiny_tokenizer,
+        search=search,
+    )
+    first = "the baseline has accuracy"
+    waited = "learning rate" if search is None else "search"
+    places = [i for i, line in enumerate(log_messages) if line.startswith(first)]
+    assert len(places) == 1
+    later = [i for i, line in enumerate(log_messages) if waited in line]
+    assert later
+    assert places[0] < min(later)
+
+
+def test_classes_are_weighed_as_scikit_learn_weighs_them(tmp_path: Path) -> None:
+    """Its logits are those of `class_weight="balanced"`, for one of the penalties."""
+    from sklearn.linear_model import LogisticRegression
+
+    texts = [f"{'rare' if i % 10 == 0 else 'often'} {WORDS[i % 40]}" for i in range(100)]
+    classes = ["b" if i % 10 == 0 or i % 25 == 1 else "a" for i in range(100)]
+    path = write_rows(
+        tmp_path / "train.csv", ("text", "label"), list(zip(texts, classes, strict=True))
+    )
+    files = Table(path, path)
+    weighted = fit_baseline(files.task, files.read("train"), config(class_weights="balanced"))
+    assert isinstance(weighted.model, models.LinearClasses)
+    assert "weighted" in weighted.model.name
+    matrix = weighted.model._features.transform([(text,) for text in texts])
+    odds = np.diff(np.stack(weighted.logits(files.read("dev"))), axis=1)[:, 0]
+    expected = [
+        LogisticRegression(C=strength, class_weight="balanced", solver="liblinear", random_state=0)
+        .fit(matrix, classes)
+        .decision_function(matrix)
+        for strength in models._STRENGTHS
+    ]
+    assert min(np.abs(odds - values).max() for values in expected) < 0.05
+    plain = np.diff(np.stack(fit(files).logits(files.read("dev"))), axis=1)[:, 0]
+    assert (odds > 0).sum() > (plain > 0).sum()
+    assert min(np.abs(plain - values).max() for values in expected) > 0.2
+
+
+def test_labels_are_weighed_too(tmp_path: Path) -> None:
+    """A rare label is answered more often than without weights, and three classes are too."""
+    for column, cell in (("labels", "c;a"), ("label", "c")):
+        rows = [
+            (f"{WORDS[i % 9]} {WORDS[20 + i % 7]}", cell if i % 9 == 0 and i % 2 else "ab"[i % 2])
+            for i in range(126)
+        ]
+        path = write_rows(tmp_path / f"{column}.csv", ("text", "label"), rows)
+        files = Table(path, path, **({"separator": ";"} if column == "labels" else {}))
+        place = files.task.output.labels.index("c")
+        odds = [
+            np.stack(
+                fit_baseline(files.task, files.read("train"), chosen).logits(files.read("dev"))
+            )
+            for chosen in (config(), config(class_weights="balanced"))
+        ]
+        assert (odds[1][::9, place] > odds[0][::9, place]).all()
+
+
+@pytest.mark.thorough
 def test_it_is_computed_once_whatever_interrupts(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,8 @@ class FinetuneArguments:
     baseline: bool = True
     """Also fit and score the baseline, which counts words and characters of the same rows in
     seconds."""
+    baseline_only: bool = False
+    """Print the scores of the baseline and end. MODEL and --out may be left out."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
     search: str | None = None
@@ -93,8 +95,18 @@ class FinetuneArguments:
     short: Short = field(default_factory=ShortForms)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BaselineRequest(FinetuneArguments):
+    """Score the baseline of a task, without a network."""
+
+    model: ModelPath = ""
+    out: Path = Path()
+
+
 def finetune(words: list[str]) -> int:
     """litebert finetune MODEL --task T --data D --out R"""
+    if {"--baseline-only", "--baseline_only"} & {*words}:
+        return _score_baseline(words)
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
@@ -147,6 +159,29 @@ def finetune(words: list[str]) -> int:
             write_run(run.folder)
             keep_artifacts(run.folder, arguments.tracker, run.outcome.step)
     return _end_finetuning(arguments, config, task, runs)
+
+
+def _score_baseline(words: list[str]) -> int:
+    """litebert finetune --task T --data D --baseline-only"""
+    arguments, options, rest = _parse_finetune(words, BaselineRequest)
+    with console.loading():
+        from litebert.finetuning.baselines import score_baseline
+        from litebert.finetuning.scoring import name_metric
+        from litebert.tasks.registry import open_task
+
+    config = FinetuneConfig()
+    if rest:
+        config = console.parse(FinetuneConfig, rest, "finetune", default=config)
+    files = open_task(arguments.task, join_source(arguments.data), **options)
+    files.task.output.require_weights(config)
+    baseline = score_baseline(files, config)
+    if arguments.json:
+        console.print_json({"metric": name_metric(files.task), "baseline": asdict(baseline)})
+        return 0
+    cells = [(name, f"{value:.4g}") for name, value in baseline.scores.items()]
+    console.table(("dev", "baseline"), cells)
+    console.say(f"baseline: {baseline.note}")
+    return 0
 
 
 def _end_finetuning(
@@ -202,7 +237,9 @@ def _check_arguments(arguments: FinetuneArguments) -> None:
     )
 
 
-def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
+def _parse_finetune(
+    words: list[str], cls: type[FinetuneArguments] = FinetuneArguments
+) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
     """Read the options of the verb and of its task.
 
     Returns:
@@ -223,7 +260,7 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
             description="Fields of the recipe; the defaults shown are those of small.",
         )
     option_names = {word.partition("=")[0] for word in words}
-    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune")
+    arguments, options, rest = parse_with_task(cls, words, "finetune")
     return arguments, collect_options(options, option_names), rest
 
 

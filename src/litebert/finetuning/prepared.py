@@ -66,7 +66,7 @@ class FinetuneRequest(RunRequest):
     unlabeled: Sequence[Any] | None = None
     start: InitialModel | None = None
     on_step: OnStep | None = None
-    baseline: bool = True
+    baseline: RunBaseline | None = None
     mislabeled: int = 0
 
     @property
@@ -172,6 +172,11 @@ class PreparedTask:
             ),
         )
 
+    def announce_baseline(self, folders: Sequence[Path]) -> None:
+        """Log the score of the baseline, if there is one, unless each of the folders has it."""
+        if self.baseline is not None:
+            self.baseline.announce(self.task, self.train, (*self.dev, *self.tests), folders)
+
     def remark_on_steps(self) -> None:
         """Log how to take more steps, where they may be too few."""
         if self.steps < FEW_STEPS and not self.config.steps:
@@ -244,6 +249,7 @@ def prepare_task(
         teachers=teachers,
         unlabeled=unlabeled,
         chosen=(*chosen, *choices, *amounts),
+        baseline=request.baseline,
     )
 
 

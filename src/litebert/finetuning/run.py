@@ -198,7 +198,7 @@ def finetune_seeds(
         overwrite=overwrite and not launch.restarts(),
         device=device,
         on_step=on_step,
-        baseline=baseline,
+        baseline=RunBaseline(config) if baseline else None,
         mislabeled=mislabeled,
         trackers=tuple(trackers),
     )
@@ -340,11 +340,10 @@ def _open_task(
             config = take_recorded_choices(config, identities[0].get("config", {}))
             chosen = identities[0].get("chosen", [])
         prepared = prepare_task(request, start, config, chosen)
+    # Before hours of short runs and training, which a user may spare if the baseline will do.
+    ranks.decide(lambda: prepared.announce_baseline(() if request.overwrite else request.folders))
     prepared = choose_start(prepared, folders, request.device, request.overwrite)
     remarks += [*prepared.notes, *prepared.chosen]
-    if request.baseline:
-        baseline = RunBaseline(task, prepared.train, (*prepared.dev, *prepared.tests))
-        prepared = replace(prepared, baseline=baseline)
     return prepared
 
 

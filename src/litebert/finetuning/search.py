@@ -127,6 +127,7 @@ def search_config(
     )
     plain = replace(request, config=config, teachers=(), unlabeled=None)
     prepared = prepare_task(plain, start, config)
+    prepared.announce_baseline(request.folders)
     machine = devices.choose(config.train.precision, request.device)
     if (request.out / "finetune.json").exists() and not (request.out / SEARCH).exists():
         raise RunError(

@@ -94,7 +94,7 @@ class OneClass(Output):
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import LinearClasses
 
-        return LinearClasses()
+        return LinearClasses(self.weights)
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
@@ -221,7 +221,7 @@ class SeveralLabels(OneClass):
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import LinearLabels
 
-        return LinearLabels()
+        return LinearLabels(self.weights)
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]

@@ -8,6 +8,8 @@ same rows.
     baseline.predict(["a text", "another"])           # as a fine-tuned model answers
     baseline.logits(examples)                         # what a teacher says
 
+    score_baseline(files).scores                      # of all development and test parts
+
 models.py has a model for each kind of output, and features.py the features that they read.
 fitted.py joins them to a task, and scores.py has the scores in a run folder.
 """
@@ -20,3 +22,4 @@ from litebert.finetuning.baselines.scores import RunBaseline as RunBaseline
 from litebert.finetuning.baselines.scores import advise as advise
 from litebert.finetuning.baselines.scores import read_baseline as read_baseline
 from litebert.finetuning.baselines.scores import read_scores as read_scores
+from litebert.finetuning.baselines.scores import score_baseline as score_baseline

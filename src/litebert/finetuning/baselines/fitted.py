@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litebert.config import FinetuneConfig
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import score_answers
@@ -57,18 +58,24 @@ class FittedBaseline:
         return score_answers(self.task, plain, lambda part: self.answers(part.examples))
 
 
-def fit_baseline(task: Task[Any], examples: Sequence[Any]) -> FittedBaseline:
+def fit_baseline(
+    task: Task[Any], examples: Sequence[Any], config: FinetuneConfig | None = None
+) -> FittedBaseline:
     """Fit the baseline of a task.
 
     Args:
         examples: the examples of its training part.
+        config: a config of fine-tuning, whose `class_weights` the baseline takes too.
 
     Raises:
         ConfigError: there is no baseline for this kind of task (questions, choices).
         DataError: the training part has nothing to learn from.
     """
-    model = task.output.baseline()
-    items = task.plain_items(examples)
+    items, output = task.plain_items(examples), task.output
+    if config is not None:
+        targets = [item.target for item in items if item.target is not None]
+        output = output.weigh(config, targets)
+    model = output.baseline()
     if model is None or (examples and not items):
         raise ConfigError(
             f"the {task.name} task has no baseline; tasks of texts, pairs of texts and "

@@ -56,7 +56,7 @@ class Baseline(ABC):
     tokenizer.
     """
 
-    name: ClassVar[str]
+    name: str
     """Short description for people."""
     supervised: ClassVar[bool] = True
     """True if it needs the labels of its training rows."""
@@ -136,6 +136,17 @@ class LinearClasses(Baseline):
 
     name = "TF-IDF of words and characters, logistic regression"
 
+    def __init__(self, class_weights: Sequence[float] = ()) -> None:
+        """Make a baseline.
+
+        Args:
+            class_weights: the weight of the rows of each class, (C,); () where all count alike.
+        """
+        super().__init__()
+        self._class_weights = np.array(class_weights)
+        if class_weights:
+            self.name = f"{type(self).name}, weighted classes"
+
     def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
         self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
         matrix = self._features.fit([item.texts for item in items])
@@ -143,8 +154,9 @@ class LinearClasses(Baseline):
         rows = _choose_affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
         if len(rows) < self.read:
             matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
-        strength = self._choose_strength(matrix, truth)
-        self._models = [_fit_logistic(matrix, column, strength) for column in truth.T]
+        weights = self._weigh(truth)
+        strength = self._choose_strength(matrix, truth, weights)
+        self._models = _fit_columns(matrix, truth, weights, strength)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """Compute the logits of each row, (C,)."""
@@ -163,13 +175,16 @@ class LinearClasses(Baseline):
         self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
         matrix = self._features.fit([item.texts for item in chosen])
         truth = self._mark_classes([item.target for item in chosen], classes)
-        strength, odds = self._choose_strength(matrix, truth), np.zeros(truth.shape)
+        weights, odds = np.ones(truth.shape), np.zeros(truth.shape)
+        strength = self._choose_strength(matrix, truth, weights)
         for learn, tried in _split_folds(len(truth), len(truth)):
-            models = [_fit_logistic(matrix[learn], column[learn], strength) for column in truth.T]
+            models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
             odds[tried] = _compute_log_odds(models, matrix[tried])
         return places, self._arrange(odds)
 
-    def _choose_strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
+    def _choose_strength(
+        self, matrix: Sparse, truth: NDArray[np.bool_], weights: NDArray[np.float64]
+    ) -> float:
         """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
             return _STRENGTHS[1]
@@ -178,11 +193,9 @@ class LinearClasses(Baseline):
         most = min(TRIED, max(2 * _FOLDS, int(COMPARED / max(1, work))))
         for learn, tried in _split_folds(len(truth), most):
             for i, strength in enumerate(_STRENGTHS):
-                models = [
-                    _fit_logistic(matrix[learn], column[learn], strength) for column in truth.T
-                ]
+                models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
                 losses[i] += self._compute_loss(
-                    _compute_log_odds(models, matrix[tried]), truth[tried]
+                    _compute_log_odds(models, matrix[tried]), truth[tried], weights[tried]
                 )
         return _STRENGTHS[int(losses.argmin())]
 
@@ -191,16 +204,30 @@ class LinearClasses(Baseline):
         right: NDArray[np.bool_] = np.array(targets)[:, None] == np.arange(classes)
         return right[:, 1:] if classes == 2 else right
 
+    def _weigh(self, truth: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Compute the weight of each row in each model, (N, C) or (N, 1)."""
+        weights: NDArray[np.float64] = np.ones(truth.shape)
+        if len(self._class_weights):
+            places = truth[:, 0].astype(int) if truth.shape[1] == 1 else truth.argmax(1)
+            weights *= self._class_weights[places, None]
+        return weights
+
     def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn log-odds (N, C), or (N, 1) of two classes, into logits (N, C)."""
         return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
 
-    def _compute_loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-        """Compute the cross-entropy."""
+    def _compute_loss(
+        self,
+        odds: NDArray[np.float64],
+        right: NDArray[np.bool_],
+        weights: NDArray[np.float64],
+    ) -> float:
+        """Compute the weighted mean of the cross-entropy."""
         if odds.shape[1] == 1:
-            return _compute_binary_loss(odds, right)
+            return _compute_binary_loss(odds, right, weights)
         shifted = odds - odds.max(1, keepdims=True)
-        return float((np.log(np.exp(shifted).sum(1)) - (shifted * right).sum(1)).mean())
+        losses = np.log(np.exp(shifted).sum(1)) - (shifted * right).sum(1)
+        return float(np.average(losses, weights=weights[:, 0]))
 
 
 class LinearLabels(LinearClasses):
@@ -212,15 +239,39 @@ class LinearLabels(LinearClasses):
     def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         return odds
 
-    def _compute_loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-        return _compute_binary_loss(odds, right)
+    def _weigh(self, truth: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Compute the weight of each row in each model, (N, C): 1 where it lacks the label."""
+        return np.where(truth, self._class_weights if len(self._class_weights) else 1.0, 1.0)
+
+    def _compute_loss(
+        self,
+        odds: NDArray[np.float64],
+        right: NDArray[np.bool_],
+        weights: NDArray[np.float64],
+    ) -> float:
+        return _compute_binary_loss(odds, right, weights)
 
 
-def _compute_binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    return float(np.logaddexp(0, np.where(right, -odds, odds)).mean())
+def _compute_binary_loss(
+    odds: NDArray[np.float64], right: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> float:
+    losses = np.logaddexp(0, np.where(right, -odds, odds))
+    return float(np.average(losses, weights=weights))
 
 
-def _fit_logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
+def _fit_columns(
+    matrix: Sparse, truth: NDArray[np.bool_], weights: NDArray[np.float64], strength: float
+) -> list[Any]:
+    """Fit the model of each class to its column of right answers, with the weights of its rows."""
+    return [
+        _fit_logistic(matrix, column, column_weights, strength)
+        for column, column_weights in zip(truth.T, weights.T, strict=True)
+    ]
+
+
+def _fit_logistic(
+    matrix: Sparse, right: NDArray[np.bool_], weights: NDArray[np.float64], strength: float
+) -> Any:
     """Fit the weights of one class, float32 (F + 1,) with the bias last. Where all rows have the
     class, or none, return its log-odds.
     """
@@ -236,7 +287,7 @@ def _fit_logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> 
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score says what became of it
-        model.fit(matrix, right)
+        model.fit(matrix, right, sample_weight=weights)
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
+from litebert.config import FinetuneConfig
 from litebert.errors import RunError
 from litebert.finetuning.baselines.fitted import fit_baseline
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import name_metric
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskFiles
 from litebert.json_reader import numbers, read_json
 from litebert.storage import write_json
+from litebert.text.records import Notes
 
 log = logging.getLogger("litebert")
 
@@ -52,51 +54,93 @@ class BaselineScores:
         return self.name + part
 
 
-class RunBaseline:
-    """The baseline of a run: computed once, for all seeds, and kept in their folders."""
+def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) -> BaselineScores:
+    """Fit the baseline of a task and score it, without a network.
 
-    def __init__(self, task: Task[Any], train: EncodedPart, others: Sequence[EncodedPart]) -> None:
-        self._task, self._train, self._others = task, train, others
+    Args:
+        config: as in `fit_baseline`.
+
+    Returns:
+        The scores of the development parts, and of the test parts with labels.
+
+    Raises:
+        ConfigError: the task has no baseline.
+        DataError: a file of the task cannot be used.
+    """
+    task, examples = files.task, {}
+    for name in ("train", *task.dev, *task.tests):
+        notes = Notes()
+        examples[name] = files.read(name, notes)
+        for note in notes.notes():
+            log.info(f"{name}: {note}")
+    train = examples.pop("train")
+    return _score(task, train, list(examples.items()), config)
+
+
+class RunBaseline:
+    """The baseline of a run: computed once, for all seeds and before a search, and kept in their
+    folders.
+    """
+
+    def __init__(self, config: FinetuneConfig | None = None) -> None:
+        self._config = config
+        self._parts: tuple[Task[Any], EncodedPart, Sequence[EncodedPart]] | None = None
+
+    def announce(
+        self,
+        task: Task[Any],
+        train: EncodedPart,
+        others: Sequence[EncodedPart],
+        folders: Sequence[Path] = (),
+    ) -> None:
+        """Take the parts of the run, and log the score unless each of the folders has it."""
+        self._parts = (task, train, others)
+        ended = [(folder / "scores.json").exists() for folder in folders]
+        saved = [_find_saved(folder) is not None for folder in folders]
+        if not folders or not all(map(any, zip(ended, saved, strict=True))):
+            _ = self._scores
 
     def keep(self, folder: Path) -> BaselineScores | None:
         """Return the scores of the folder, or compute and write them; None where there is no
         baseline, and a log says why.
         """
-        from litebert.train.run_folder import (
-            ASIDE,
-        )  # with torch, which those who only read scores do without
-
-        scores = _read_saved(folder / BASELINE) or _read_saved(
-            folder / ASIDE / BASELINE
-        )  # a restarted run has the same rows
-        scores = scores or self._scores
+        scores = _find_saved(folder) or self._scores
         if scores is not None and not (folder / BASELINE).exists():
             write_json(folder / BASELINE, asdict(scores))
         return scores
 
     @cached_property
     def _scores(self) -> BaselineScores | None:
-        if self._task.output.baseline() is None or not self._task.plain_items(
-            self._train.examples[:1]
-        ):
+        assert self._parts is not None
+        task, train, others = self._parts
+        if task.output.baseline() is None or not task.plain_items(train.examples[:1]):
             return None
         began = time.monotonic()
         try:
-            with progress.task("fitting the baseline"):
-                fitted = fit_baseline(self._task, self._train.examples)
-                scores = fitted.scores_of([(part.name, part.examples) for part in self._others])
+            parts = [(part.name, part.examples) for part in others]
+            baseline = _score(task, train.examples, parts, self._config)
         except Exception as error:  # whatever it is, it must not stop a training that could go on
             log.info(f"there is no baseline for the scores: {error}")
             return None
-        baseline = BaselineScores(
-            fitted.model.name, scores, fitted.model.read, fitted.training_rows
-        )
-        metric = name_metric(self._task)
+        metric = name_metric(task)
         log.info(
-            f"baseline ({baseline.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
-            f"{time.monotonic() - began:.1f} seconds"
+            f"the baseline has {metric} {baseline.scores[metric]:.4g} on {task.dev[0]}, in "
+            f"{time.monotonic() - began:.1f} seconds ({baseline.note})"
         )
         return baseline
+
+
+def _score(
+    task: Task[Any],
+    train: Sequence[Any],
+    parts: Sequence[tuple[str, list[Any]]],
+    config: FinetuneConfig | None,
+) -> BaselineScores:
+    """Fit the baseline to the training examples, and score it on the parts by name."""
+    with progress.task("fitting the baseline"):
+        fitted = fit_baseline(task, train, config)
+        scores = fitted.scores_of(parts)
+    return BaselineScores(fitted.model.name, scores, fitted.model.read, fitted.training_rows)
 
 
 def read_scores(file: Path) -> dict[str, float]:
@@ -125,6 +169,15 @@ def build_scores_fields(
 ) -> dict[str, Any]:
     """Build the content of scores.json or seeds.json: the scores, and the baseline's in a field."""
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
+
+
+def _find_saved(folder: Path) -> BaselineScores | None:
+    """Return the scores in the baseline.json of a run folder; None where it has none."""
+    # With torch, which those who only read scores do without.
+    from litebert.train.run_folder import ASIDE
+
+    # A restarted run has the rows of the run before it.
+    return _read_saved(folder / BASELINE) or _read_saved(folder / ASIDE / BASELINE)
 
 
 def _read_saved(file: Path) -> BaselineScores | None:
