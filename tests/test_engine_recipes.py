@@ -169,6 +169,37 @@ def test_an_indexed_job_of_kubernetes(
 
 
 @pytest.mark.thorough
+def test_an_indexed_job_of_kubernetes_that_embeds(
+    classifier: Path, table: Path, tmp_path: Path
+) -> None:
+    """The vectors of all pods, merged, are those of one machine."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(5):
+        pq.write_table(pq.read_table(table).slice(600 * number, 600), texts / f"{number}.parquet")
+    job = yaml.safe_load((RECIPES / "kubernetes_embed.yaml").read_text(encoding="utf-8"))
+    assert (job["spec"]["completionMode"], job["spec"]["completions"]) == ("Indexed", 4)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    shell, option, command = container["command"]
+
+    def run_pod(out: str, command: str, index: int = 0) -> None:
+        paths = {"MODEL": str(classifier), "INPUT": str(texts), "OUT": out}
+        assert {item["name"] for item in container["env"]} == {*paths, "OMP_NUM_THREADS"}
+        paths |= {"OMP_NUM_THREADS": "1", "JOB_COMPLETION_INDEX": str(index)}
+        run_words([shell, option, command], tmp_path, **paths)
+
+    whole, separator, _ = command.partition(" --part")
+    assert separator
+    run_pod("single.parquet", whole)
+    for index in (2, 0, 3, 1):
+        run_pod("vectors.parquet", command, index)
+    litebert.merge(tmp_path / "vectors.parquet")
+    merged = (tmp_path / "vectors.parquet").read_bytes()
+    assert merged == (tmp_path / "single.parquet").read_bytes()
+    assert pq.read_table(tmp_path / "vectors.parquet")["id"].to_pylist() == list(range(3000))
+
+
+@pytest.mark.thorough
 def test_a_job_of_slurm_that_pretrains(single: Path, tmp_path: Path) -> None:
     """On one machine with two processes, where srun and scontrol are those of the test."""
     (tmp_path / "bin").mkdir()

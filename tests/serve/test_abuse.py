@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from litebert.serve.batching import Queue
 from litebert.serve.pool import Pool
@@ -257,6 +258,31 @@ def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Ser
     )  # logged when the answer has been sent
     assert service.events("request")[-1]["status"] == 200
     assert SECRET not in service.log.read_text() + text
+
+
+def test_alerts_name_what_is_exposed(client: httpx.Client) -> None:
+    """Every metric and label of examples/alerts.yaml; Prometheus adds some labels itself."""
+    client.post("/predict", json={"inputs": "a"})
+    text = client.get("/metrics").text
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    exposed = {
+        f"{name}{suffix}"
+        for name, kind in kinds.items()
+        for suffix in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))
+    }
+    labels = {"instance", "job", *re.findall(r"[{,](\w+)=", text)}
+    path = Path(__file__).resolve().parents[2] / "examples" / "alerts.yaml"
+    (group,) = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    assert len(group["rules"]) == 5
+    for rule in group["rules"]:
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+        named = set(re.findall(r"litebert_\w+", rule["expr"]))
+        assert named
+        assert named <= exposed
+        chosen = re.findall(r"(\w+)(?:=~|!~|=)\"", rule["expr"])
+        grouped = ",".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))
+        shown = re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])
+        assert {*chosen, *re.findall(r"\w+", grouped), *shown} <= labels
 
 
 def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Client) -> None:
