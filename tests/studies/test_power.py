@@ -110,5 +110,5 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")
     assert (status, json.loads(out)["power"]) == (0, power), err
     status, out, err = run(*words, "--forecast")
-    sentence = "the study sees a difference of"
+    sentence = "the study can detect a difference of"
     assert (" ".join(out.split()).count(sentence), " ".join(err.split()).count(sentence)) == (1, 0)

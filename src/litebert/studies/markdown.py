@@ -47,6 +47,8 @@ def format_markdown(
     if study.finding:
         source = f" Source: {study.paper.source}." if study.paper else ""
         paragraphs.append(f"**What the paper found.** {study.finding}{source}")
+    if study.naming:
+        paragraphs.append(f"**What the variants are called.** {study.naming}")
     finding = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
     paragraphs.append(f"**What we found.** {finding}".strip())
     if sentences := _list_verdicts(findings):
@@ -55,7 +57,7 @@ def format_markdown(
         paragraphs.append(f"![Differences from the baseline with their 95 % intervals]({picture})")
     paragraphs += [
         f"**What we ran.** {_describe_runs(findings)}",
-        f"**What it can see.** {_describe_power(findings)}",
+        f"**What it can detect.** {_describe_power(findings)}",
         f"**What it costs.** {_describe_cost(findings)}",
         "**How to repeat it on your own text.**",
         _list_commands(findings.plan, command),
@@ -63,8 +65,8 @@ def format_markdown(
     origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
     if "--pilot" in command:
         origin += (
-            " `--pilot` names an earlier study, for what this one can see before its first run. "
-            "The runs do not need it."
+            " `--pilot` names an earlier study, which tells what this one can detect before its first "
+            "run. The runs do not need it."
         )
     paragraphs.append(origin)
     for table in tables:
@@ -135,7 +137,7 @@ def _describe_runs(findings: Findings) -> str:
     encoder, counts = config.encoder, sorted({*plan.steps.values()})
     steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
     needless = sum(cell.is_needless for cell in findings.cells)
-    early = f" {needless} more were not needed, because their verdicts stood." if needless else ""
+    early = f" {needless} more were not needed, because their verdicts were clear." if needless else ""
     table = ""
     if config.table.start == "cooccurrence":
         table = " The token table starts from counts of neighboring tokens."
@@ -143,12 +145,12 @@ def _describe_runs(findings: Findings) -> str:
     rest = f" {missing} are still to come." if missing else ""
     return (
         f"{len(study.variants)} variants with up to {plan.planned} seeds each, {steps} steps a "
-        f"run: {len(findings.ended)} runs have ended.{early}{rest} The network of "
+        f"run: {len(findings.ended)} runs have finished.{early}{rest} The network of "
         f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
         f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
         f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens.{table} "
-        f"{_describe_block(config)} The text has {plan.text}. Variants of one seed read the same "
-        "text in the same order."
+        f"{_describe_block(config)} The text has {plan.text}. Runs with equal seeds read equal "
+        "text in an equal order."
     )
 
 
@@ -170,7 +172,7 @@ def _describe_block(config: Config) -> str:
         "plain",
         "learned",
     )
-    return sentence if is_paper else f"{sentence} The block is not the block of the papers."
+    return sentence if is_paper else f"{sentence} The papers have other blocks."
 
 
 def _describe_power(findings: Findings) -> str:
@@ -179,8 +181,8 @@ def _describe_power(findings: Findings) -> str:
     stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
     measured = f"Afterwards: {power.describe()}" if power else ""
     rule = (
-        "A verdict is a paired t test below 5 %, corrected for the comparisons (Holm) and for "
-        "testing after each seed (alpha spending). So a study without any difference gives a "
+        "A verdict needs a paired t test below 5 %, corrected for the comparisons (Holm) and for "
+        "testing after each seed (alpha spending). So if no variants differ, a study gives a "
         "verdict in at most 5 % of cases."
     )
     return " ".join(filter(None, (stated, measured, rule)))

@@ -331,7 +331,11 @@ class Findings:
                 f"{config.sequences.length} tokens a step",
             ),
         )
-        return Table("How it was made", ("what", "value"), rows)
+        note = (
+            "To cite this study, give the date and the version above, and cite litebert by its file "
+            "CITATION.cff."
+        )
+        return Table("How it was made", ("what", "value"), rows, note)
 
     def make_curves(self) -> list[Switched]:
         """Make the held-out curves of the first score, means over seeds, by steps or by time."""

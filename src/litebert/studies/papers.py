@@ -6,6 +6,7 @@ much larger models on other data. So only the sign of a difference can be compar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,12 @@ def sharing(base: Config) -> Study:
         },
         baseline="all",
         finding="Sharing the feed-forward block costs 1.4 points; sharing attention costs none.",
+        naming=(
+            "Each name says which weights the layers share. With 'attention', only the attention "
+            "weights are shared, and each layer has its own feed-forward weights. With "
+            "'feed-forward', only the feed-forward weights are shared. With 'all', both are "
+            "shared, and with 'none', neither."
+        ),
         paper=Published(
             "ALBERT, table 4 (E 128)",
             (AVERAGE,),
@@ -54,12 +61,21 @@ def embedding(base: Config) -> Study:
         {f"E {size}": vary(base, encoder={"embedding_size": size}) for size in printed},
         baseline=f"E {hidden // 4}",
         finding="E 128 is best: half of it loses 1.1 points, and more of it gains none.",
+        naming=(
+            f"E is the embedding size. Here {_join_sizes(printed)} stand for the paper's 64, 128, "
+            f"256 and 768. The hidden size is {hidden} here, and 768 in the paper."
+        ),
         paper=Published(
             "ALBERT, table 3 (E 64, 128, 256, 768, shared)",
             (AVERAGE,),
             {f"E {size}": (figure,) for size, figure in printed.items()},
         ),
     )
+
+
+def _join_sizes(sizes: Iterable[int]) -> str:
+    *first, last = sizes
+    return f"{', '.join(map(str, first))} and {last}"
 
 
 def order(base: Config) -> Study:

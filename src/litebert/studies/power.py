@@ -53,12 +53,12 @@ class Power:
     def describe(self) -> str:
         """Describe it in two sentences."""
         comparisons = f"{self.comparisons} comparison{'s' * (self.comparisons != 1)}"
-        start = f"With {self.seeds} seeds and {comparisons} the study sees"
+        start = f"With {self.seeds} seeds and {comparisons}, the study can detect"
         if self.spread is None:
             return (
                 f"{start} a difference of {self.spreads:.1f} times the spread of a pair of runs, "
                 f"with a chance of {100 * POWER:.0f} %. That spread is measured once two seeds "
-                "have ended."
+                "have finished."
             )
         score, value = self.spread.score, self.spreads * self.spread.value
         return (

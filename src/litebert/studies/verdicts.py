@@ -83,9 +83,10 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
             row += (_format_published(difference, study), fit)
         rows.append(row)
     note = (
-        f"Differences are from '{study.baseline}', seed by seed, with 95 % intervals that are not "
-        "corrected. The p values are corrected for the comparisons and for "
-        "testing after each seed."
+        f"A difference is measured from '{study.baseline}': it is the mean over pairs of runs, one "
+        "pair for each seed. Its 95 % interval is not corrected. The column p is from a paired t "
+        "test of whether this mean is zero: the chance of a mean at least as large if the "
+        "variants were equal. It is corrected for the comparisons and for testing after each seed."
     )
     if study.paper:
         columns += ("paper's difference", "sign of both")
