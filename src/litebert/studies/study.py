@@ -79,7 +79,7 @@ class Study:
     finding: str = ""
     """The result of the paper, in a sentence."""
     naming: str = ""
-    """What the names of the variants mean, in a sentence or two."""
+    """The meaning of the names of the variants, in a sentence or two."""
     expected: Mapping[str, Literal["better", "worse"]] = field(default_factory=dict)
     """The result of the paper for a variant without figures, against the baseline."""
     remarks: tuple[str, ...] = ()
