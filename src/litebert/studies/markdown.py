@@ -137,7 +137,9 @@ def _describe_runs(findings: Findings) -> str:
     encoder, counts = config.encoder, sorted({*plan.steps.values()})
     steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
     needless = sum(cell.is_needless for cell in findings.cells)
-    early = f" {needless} more were not needed, because their verdicts were clear." if needless else ""
+    early = (
+        f" {needless} more were not needed, because their verdicts were clear." if needless else ""
+    )
     table = ""
     if config.table.start == "cooccurrence":
         table = " The token table starts from counts of neighboring tokens."
