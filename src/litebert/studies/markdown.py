@@ -65,8 +65,8 @@ def format_markdown(
     origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
     if "--pilot" in command:
         origin += (
-            " `--pilot` names an earlier study, which tells what this one can detect before its first "
-            "run. The runs do not need it."
+            " `--pilot` names an earlier study, which tells what this one can detect before its "
+            "first run. The runs do not need it."
         )
     paragraphs.append(origin)
     for table in tables:

@@ -332,8 +332,8 @@ class Findings:
             ),
         )
         note = (
-            "To cite this study, give the date and the version above, and cite litebert by its file "
-            "CITATION.cff."
+            "To cite this study, give the date and the version above, and cite litebert by its "
+            "file CITATION.cff."
         )
         return Table("How it was made", ("what", "value"), rows, note)
 
