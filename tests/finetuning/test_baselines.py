@@ -18,6 +18,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from litebert.analysis.compare_tasks import compare_tasks, make_task_table
 from litebert.analysis.run_report import write_run
+from litebert.config import replace
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import (
     FittedBaseline,
@@ -29,9 +30,13 @@ from litebert.finetuning.baselines import (
 )
 from litebert.finetuning.baselines.features import CharacterFeatures
 from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes.files import recipe as load_recipe
 from litebert.tasks.tagging.scores import score_entities
+from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
+from toys.folders import save_hf
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of
 
@@ -257,7 +262,30 @@ def test_a_run_keeps_it_beside_its_scores(
         next(line for line in log_messages if "--teacher" in line),
         "accuracy",
         f"{baseline.scores['accuracy']:.4g}",
+        "published encoder",
     )
+
+
+def test_advice_and_progress_suit_the_run(
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
+) -> None:
+    """An encoder that another program wrote is published, and --metric is the score to watch."""
+    words = Tokenizer.load(tiny_tokenizer)
+    recipe = load_recipe(str(recipe_file(tmp_path)))
+    encoder = replace(recipe.encoder, vocab_size=words.vocab_size)
+    save_hf(Pretrainer(replace(recipe, encoder=encoder)), words, tmp_path / "published")
+    rows = write_table(tmp_path / "train.csv", 60)
+    files = Table(rows, write_table(tmp_path / "dev.csv", 60, seed=1), metric="macro_f1")
+    done = finetune(
+        tmp_path / "published", files, tmp_path / "run", config(epochs=1, restart=False)
+    )
+    (advice,) = (line for line in log_messages if "the baseline (" in line)
+    assert "published" not in advice
+    names(advice, "macro_f1", "pretrain --from", "--teacher")
+    line = [line for line in log_messages if "held-out" in line][-1]
+    names(line, f"held-out macro f1 {done.scores['macro_f1']:.3g}")
+    report = write_run(tmp_path / "run").read_text(encoding="utf-8")
+    assert "published encoder" not in report
 
 
 @pytest.mark.thorough

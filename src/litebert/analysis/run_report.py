@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,8 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
         notes = [ERROR_NOTE] if any(score.error for score in large) else []
         if baseline is not None:
             notes.append(f"The baseline counts on the same rows: {baseline.note}.")
-        if metric in scores and (advice := advise(metric, scores[metric], baseline)):
+        advice = advise(metric, scores.get(metric, math.nan), baseline, facts["model"])
+        if advice is not None:
             notes.append(f"{advice[0].upper()}{advice[1:]}.")
         headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
     if len(names) > MOST_HEADLINES:

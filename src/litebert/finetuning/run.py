@@ -278,7 +278,7 @@ def _run_seeds(
         scores = [run.scores for run in runs]
         summary = {"scores": scores, "summary": summarize(scores)}
         write_json(request.out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
-    _advise(name_metric(request.files.task), runs)
+    _advise(request, runs)
     return runs
 
 
@@ -377,17 +377,19 @@ def _warn_of_collapse(
     """Warn of a model that gives one answer to everything, in the log and in the run's metrics."""
     # It names no path: it goes to metrics.jsonl, which is equal to the byte for equal runs in two
     # folders.
+    remedy = "start from a pretrained model" if prepared.start.state is None else "try a lower --lr"
     log.warning(
         f"the model gives one answer to every example of {prepared.dev[0].name}: it "
-        "scores no better than chance; train for more --epochs, or start from a pretrained model"
+        f"scores no better than chance; train for more --epochs, or {remedy}"
     )
     if folder.ranks.main:
         with closing(metrics.MetricsLog(folder.path, result.outcome.step)) as rows:
             rows.note(result.outcome.step, remarks)
 
 
-def _advise(metric: str, runs: Sequence[Finetuned]) -> None:
+def _advise(request: FinetuneRequest, runs: Sequence[Finetuned]) -> None:
     """Warn if the baseline scores better than the median of the runs."""
+    metric = name_metric(request.files.task)
     median = statistics.median(run.scores.get(metric, math.nan) for run in runs)
-    if sentence := advise(metric, median, runs[0].baseline):
+    if sentence := advise(metric, median, runs[0].baseline, request.model):
         log.warning(sentence)

@@ -87,7 +87,7 @@ class TrainableTaskModel:
         """
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
-        self.layers = model.encoder.config.layers
+        self.layers, self.metric = model.encoder.config.layers, name_metric(prepared.task)
         enable_unpadded(model.encoder, device.device, device.autocast)
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
@@ -224,7 +224,7 @@ class TrainableTaskModel:
         task, dev = self.task, self.prepared.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
-        decisive = scores[name_metric(task)]
+        decisive = scores[self.metric]
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:

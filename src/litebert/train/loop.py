@@ -445,7 +445,7 @@ class Loop(Generic[B]):
         if metrics is not None:
             metrics.write("heldout", self.step, **self.scores)
             now = f"step {self.step:,} of {self.steps:,}"
-            log.info(f"{now}: held-out {format_scores(self.scores)}")
+            log.info(f"{now}: held-out {format_scores(self.scores, self.trainable.metric)}")
             if watched:
                 metrics.write("watch", self.step, **watched)
                 log.info(f"{now}: on the watched text {format_scores(watched)}")

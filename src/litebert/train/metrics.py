@@ -138,11 +138,16 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     return [row for _, row in _read_rows(Path(path))]
 
 
-def format_scores(scores: Mapping[str, float]) -> str:
+def format_scores(scores: Mapping[str, float], metric: str = "") -> str:
     """Format the losses and accuracies among some scores, or else the first two of them: mlm loss
     6.1, mlm accuracy 12%.
+
+    Args:
+        metric: a score that stands first.
     """
     main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
+    if metric in scores:
+        main = [metric, *(name for name in main if name != metric)]
     shown = (
         (name, f"{scores[name]:.1%}" if name.endswith("accuracy") else f"{scores[name]:.3g}")
         for name in main

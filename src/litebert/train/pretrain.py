@@ -338,7 +338,7 @@ class TrainablePretrainer:
         """`steps` are those of the run, over which sequences grow (`PretrainingBatches`)."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
-        self.layers = config.encoder.layers
+        self.layers, self.metric = config.encoder.layers, ""
         self.batch = PretrainingBatches(config, shards, steps)
         self.diagnostic_state: dict[str, Any] = {}
 

@@ -32,6 +32,8 @@ class Trainable(Protocol[B]):
     """A model that the loop trains, with its batches, losses and held-out scores."""
 
     layers: int
+    metric: str
+    """The held-out score that chooses the weights; empty where the last weights count."""
     diagnostic_state: dict[str, Any]
     """Plain values that `diagnose` keeps between rows; saved with checkpoints."""
 

@@ -18,6 +18,7 @@ from litebert.finetuning.baselines.fitted import fit_baseline
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.task import Task, TaskFiles
+from litebert.hub import PREFIX
 from litebert.json_reader import numbers, read_json
 from litebert.storage import write_json
 from litebert.text.records import Notes
@@ -200,15 +201,32 @@ def _from_fields(fields: Any, file: Path) -> BaselineScores:
         ) from None
 
 
-def advise(metric: str, score: float, baseline: BaselineScores | None) -> str | None:
+def advise(
+    metric: str, score: float, baseline: BaselineScores | None, source: str | Path = ""
+) -> str | None:
     """Advise where a baseline is better than a model; None where the model is better, or nothing is
     known.
+
+    Args:
+        source: the model that fine-tuning began with.
     """
     baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
     if baseline is None or not baseline_score > score:
         return None
+    remedy = (
+        "adapt the encoder to your text (litebert pretrain --from)"
+        if _is_published(source)
+        else "pretrain longer or on more text, start from a published encoder"
+    )
     return (
         f"the baseline ({baseline.note}) is better, with {metric} {baseline_score:.4g} against "
-        f"{score:.4g}: pretrain longer or "
-        "on more text, start from a published encoder, or learn from a larger model with --teacher"
+        f"{score:.4g}: {remedy}, or learn from a larger model with --teacher"
     )
+
+
+def _is_published(source: str | Path) -> bool:
+    """Return True for a model of the Hub, and for a folder that litebert did not write."""
+    if str(source).startswith(PREFIX):
+        return True
+    folder = Path(source)
+    return (folder / "config.json").is_file() and not (folder / "recipe.json").is_file()
