@@ -146,13 +146,17 @@ def test_a_step_dies_at_its_limit_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["vectors", "classes"])
+def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path, task: str) -> None:
     out = tmp_path / "serving.json"
     words: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "serving",
         "--shapes",
         "tiny",
+        "--task",
+        task,
+        *(("--default-wait",) if task == "classes" else ()),
         "--quick",
         "--json",
         out,
@@ -160,7 +164,9 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
     subprocess.run(words, check=True)  # it ends with an error where answers differ or are missing
     report = json.loads(out.read_text())["results"]
     assert set(report["skipped"].values()) == {"no --peers"}
-    assert report["tiny"].keys() == {"litebert, torch", "litebert, onnx", "litebert, onnx int8"}
+    assert report["tiny"].keys() == {
+        f"litebert, {name}" for name in ("torch", "onnx", "onnx int8", "torch-int8")
+    }
     for result in report["tiny"].values():
         assert result["rounds"][0]["levels"][0]["requests_per_second"] > 0
         assert result["rounds"][0]["levels"][0]["checked"] > 0

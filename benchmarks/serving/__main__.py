@@ -1,25 +1,28 @@
-"""Sentence vectors over HTTP: `litebert serve` beside other servers, on the same weights and the
-same cores.
+"""Sentence vectors or classes over HTTP: `litebert serve` beside other servers, on the same weights
+and the same cores.
 
-    python benchmarks/serving [--peers PYTHON ...] [--shapes minilm albert] [--rounds 2] [--seconds
-    5] [--cores 2]
+    python benchmarks/serving [--task vectors|classes] [--default-wait] [--peers PYTHON ...]
+                              [--shapes minilm albert] [--rounds 2] [--seconds 5] [--cores 2]
                               [--data FILE] [--tokenizer FILE] [--systems NAME ...] [--quick]
                               [--json FILE]
 
 Networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. A request
-is one text. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on
-each line; without it, sentences of the built-in corpus are taken. --peers names interpreters with
-the libraries of the peers (sentence-transformers, transformers, fastembed, onnxruntime, openvino
-and infinity-emb, with FastAPI and uvicorn); a peer that none of them has is skipped, with the
-reason. infinity-emb needs transformers before 5, and so mostly an environment of its own.
+is one text. `litebert serve` waits for as long as clients do (`--max-wait-ms 10000`). With
+--default-wait it has its default, and refuses requests: a refused connection waits as long as
+`Retry-After` says, and requests that were refused are counted apart. FILE is a TSV with a column
+`sentence`, such as SST-2's dev.tsv, or has one text on each line; without it, sentences of the
+built-in corpus are taken. --peers names interpreters with the libraries of the peers
+(sentence-transformers, transformers, fastembed, onnxruntime, openvino and infinity-emb, with
+FastAPI and uvicorn); a peer that none of them has is skipped, with the reason. infinity-emb needs
+transformers before 5, and so mostly an environment of its own.
 
 The servers run one at a time, in turns, on the same cores as the client, which is a process of its
 own. N connections send a request each, and the next one when it is answered; N doubles until the
 99th percentile of the time to an answer is over 100 ms. Prints medians of the rounds: most requests
 a second within 100 ms and their N, percentiles with one connection, the memory of all processes
 after the load, and the time from the command to the first answer. Ends with status 1 where a
-float32 vector differs from that of `litebert.load` by more than 1e-4, an int8 vector has a cosine
-below 0.98 with it, or a request is lost.
+float32 vector, or a probability, differs from that of `litebert.load` by more than 1e-4, the cosine
+of an int8 vector with it is below 0.98, or a request is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from results import machine
 from results import write as write_results
 
 import litebert
-from serving.servers import Running, System, running, systems
+from serving.servers import PATIENT, Running, System, running, systems
 from serving.weights import LENGTH, SHAPES, build, words_of
 
 MOST_MS = 100.0
@@ -59,6 +62,10 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON")
+    parser.add_argument("--task", choices=["vectors", "classes"], default="vectors")
+    parser.add_argument(
+        "--default-wait", action="store_true", help="litebert serve without --max-wait-ms"
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["minilm", "albert"])
     parser.add_argument(
         "--systems",
@@ -88,7 +95,7 @@ def main() -> int:
     # pip compiles what it installs, the peers too, so a source tree must not be compiled at starts.
     compileall.compile_dir(Path(litebert.__file__).parent, quiet=2)
     texts = read(options.data)[0][:TEXTS]
-    chosen, skipped = systems(options.peers)
+    chosen, skipped = systems(options.peers, options.task, () if options.default_wait else PATIENT)
     chosen = [
         system
         for system in chosen
@@ -100,14 +107,16 @@ def main() -> int:
         "machine": machine(),
         "cores": options.cores,
         "seconds": options.seconds,
+        "task": options.task,
+        "wait": "the default" if options.default_wait else " ".join(PATIENT),
         "skipped": skipped,
     }
     with tempfile.TemporaryDirectory() as folder:
         words = words_of(options.tokenizer)
         for shape in options.shapes:
             weights = Path(folder, shape)
-            build(shape, words, weights)
-            expected = litebert.load(weights / "litebert", device="cpu").encode(texts)
+            build(shape, words, weights, options.task)
+            expected = compute_answers(weights / "litebert", texts, options.task)
             rounds: dict[str, list[dict[str, Any]]] = {system.name: [] for system in chosen}
             for turn in range(options.rounds):
                 for system in chosen:
@@ -120,7 +129,7 @@ def main() -> int:
             report[shape] = {
                 name: {**summary(runs), "rounds": runs} for name, runs in rounds.items()
             }
-            print(table(shape, report[shape]), flush=True)
+            print(table(f"{shape}, {options.task}", report[shape]), flush=True)
     print(
         report["machine"],
         f"{options.cores} cores, {options.seconds:g} s a measurement, {options.rounds} rounds",
@@ -130,11 +139,20 @@ def main() -> int:
     exact = {system.name: system.exact for system in chosen}
     return int(
         any(
-            wrong(result, exact[name])
+            wrong(result, exact[name], options.default_wait)
             for shape in options.shapes
             for name, result in report[shape].items()
         )
     )
+
+
+def compute_answers(model: Path, texts: Sequence[str], task: str) -> NDArray[np.float32]:
+    """Compute the vectors of texts, or the probabilities of their classes."""
+    loaded = litebert.load(model, device="cpu")
+    if task == "vectors":
+        return loaded.encode(texts)
+    answers = loaded.predict(texts)
+    return np.array([list(row["probabilities"].values()) for row in answers], np.float32)
 
 
 def one_round(
@@ -185,9 +203,10 @@ def load_server(
         [system.vector(json.loads(answer)) for answer in answered.values()], np.float32
     )
     right = expected[list(answered)]
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(right, axis=1)
     return counts | {
         "apart": float(np.abs(vectors - right).max()),
-        "cosine": float((vectors * right).sum(1).min()),
+        "cosine": float(((vectors * right).sum(1) / lengths).min()),
         "checked": len(answered),
     }
 
@@ -223,20 +242,26 @@ def summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ),
         "apart": max(level["apart"] for level in levels),
         "cosine": min(level["cosine"] for level in levels),
+        "refused_per_second": median(
+            [level["refused_per_second"] if level else float("nan") for level in best]
+        ),
+        "refused": sum(level["refused_per_second"] for level in levels),
         "others": sum(level["others"] for level in levels),
         "lost": sum(level["lost"] for level in levels),
     }
 
 
-def wrong(result: dict[str, Any], exact: bool) -> bool:
+def wrong(result: dict[str, Any], exact: bool, may_refuse: bool) -> bool:
     """True if answers differ, or are missing."""
     differs = result["apart"] > ALLOWED if exact else result["cosine"] < COSINE
-    return bool(differs or result["others"] or result["lost"])
+    refuses = result["refused"] and not may_refuse
+    return bool(differs or refuses or result["others"] or result["lost"])
 
 
 def _line(result: dict[str, Any]) -> str:
     levels = (
         f"{level['connections']:g}: {level['requests_per_second']:.1f}/s {level['p99_ms']:.0f} ms"
+        + (f" ({level['refused_per_second']:.1f} refused)" if level["refused_per_second"] else "")
         for level in result["levels"]
     )
     return ", ".join(levels)
@@ -257,6 +282,7 @@ def table(shape: str, results: dict[str, dict[str, Any]]) -> str:
         f"requests/s, p99 <= {MOST_MS:g} ms",
         "/ best peer",
         "connections",
+        "refused/s",
         "one connection: p50",
         "p99",
         "memory, PSS (RSS)",
@@ -273,6 +299,7 @@ def table(shape: str, results: dict[str, dict[str, Any]]) -> str:
                 f"{result['requests_per_second']:.1f}",
                 f"{result['requests_per_second'] / best['int8' in name]:.2f}",
                 f"{result['connections']:g}",
+                f"{result['refused_per_second']:.1f}",
                 f"{result['p50_one_ms']:.1f} ms",
                 f"{result['p99_one_ms']:.1f} ms",
                 f"{result['pss']:.0f} ({result['rss']:.0f}) MB",

@@ -1,4 +1,5 @@
 """The client: N connections, each of which sends its next request when the last one is answered.
+One that is refused (429) first waits as long as `Retry-After` says.
 
     python client.py PORT PATH BODIES ANSWERS CONNECTIONS SECONDS
 
@@ -44,9 +45,12 @@ class Connection(asyncio.Protocol):
             assert b"content-length: " in head, f"an answer without its length: {head!r}"
             self._size = end + 4 + int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         if 0 <= self._size <= len(self._received):
-            self._load.count_answer(self._number, self._begun, self._received)
+            wait = self._load.count_answer(self._number, self._begun, self._received)
             self._received, self._size = b"", -1
-            self._send()
+            if wait:
+                asyncio.get_running_loop().call_later(wait, self._send)
+            else:
+                self._send()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._load.lost += not self._load.over()
@@ -60,7 +64,7 @@ class Load:
         self, port: int, path: str, bodies: list[object], connections: int, seconds: float
     ) -> None:
         self.requests, self.answers = [_request(path, body) for body in bodies], dict[int, bytes]()
-        self.times, self.others, self.lost = list[float](), 0, 0
+        self.times, self.refused, self.others, self.lost = list[float](), 0, 0, 0
         self._port, self._connections, self._seconds, self._sent = port, connections, seconds, 0
 
     async def run(self) -> dict[str, float]:
@@ -79,6 +83,7 @@ class Load:
             "requests_per_second": len(self.times) / self._seconds,
             "p50_ms": 1000 * times[len(times) // 2],
             "p99_ms": 1000 * times[int(0.99 * (len(times) - 1) + 0.5)],
+            "refused_per_second": self.refused / self._seconds,
             "others": self.others,
             "lost": self.lost,
             "client_processor": processor / (WARM + self._seconds),
@@ -93,14 +98,24 @@ class Load:
         """True once the time is up."""
         return time.perf_counter() > self._start + self._seconds
 
-    def count_answer(self, number: int, begun: float, answer: bytes) -> None:
-        """Count an answer; those of other statuses apart."""
+    def count_answer(self, number: int, begun: float, answer: bytes) -> float:
+        """Count an answer; those of other statuses apart.
+
+        Returns:
+            The seconds to wait before the next request.
+        """
         now = time.perf_counter()
+        is_counted = begun >= self._start and now <= self._start + self._seconds
+        if answer.startswith(b"HTTP/1.1 429"):
+            self.refused += is_counted
+            wait = answer.lower().partition(b"\r\nretry-after: ")[2].partition(b"\r\n")[0]
+            return float(wait)
         if not answer.startswith(b"HTTP/1.1 200"):
             self.others += 1
-        elif begun >= self._start and now <= self._start + self._seconds:
+        elif is_counted:
             self.times.append(now - begun)
         self.answers[number] = answer
+        return 0.0
 
     def gone(self) -> None:
         """A connection has ended."""

@@ -1,6 +1,6 @@
 """Other libraries behind FastAPI, as their users write it: one request, one call of the library.
 
-    python peers.py KIND FOLDER PORT THREADS
+    python peers.py KIND FOLDER PORT THREADS [classes]
 
 The routes are plain `def`, so FastAPI runs them in its threads. A queue that forms batches is not
 among what people write around these libraries, and is not added here; `infinity_emb`, which has
@@ -106,7 +106,8 @@ def load_openvino(folder: str, threads: int) -> Embed:
 
 
 def _embed_with(folder: str, compute: Callable[[dict[str, Any]], Any]) -> Embed:
-    """A tokenizer, a graph that gives states, and their normalized mean."""
+    """A tokenizer, a graph, and the normalized mean of its states, or the probabilities of its
+    logits."""
     import numpy as np
     from tokenizers import Tokenizer
 
@@ -116,11 +117,30 @@ def _embed_with(folder: str, compute: Callable[[dict[str, Any]], Any]) -> Embed:
     def embed(text: str) -> list[float]:
         ids = np.array([words.encode(text).ids], np.int64)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        mean = compute({**inputs, "token_type_ids": np.zeros_like(ids)})[0].mean(0)
+        output = compute({**inputs, "token_type_ids": np.zeros_like(ids)})[0]
+        if output.ndim == 1:
+            powers = np.exp(output - output.max())
+            return list((powers / powers.sum()).tolist())
+        mean = output.mean(0)
         vector: list[float] = (mean / np.linalg.norm(mean)).tolist()
         return vector
 
     return embed
+
+
+def classify(folder: str, threads: int) -> Embed:
+    """The pipeline of text classification."""
+    import torch
+    from transformers import pipeline
+
+    torch.set_num_threads(threads)
+    classes: Any = pipeline("text-classification", folder, device="cpu", top_k=None)
+
+    def answer(text: str) -> list[float]:
+        scores = {row["label"]: row["score"] for row in classes([text], truncation=True)[0]}
+        return [scores[label] for label in sorted(scores)]
+
+    return answer
 
 
 KINDS = {
@@ -137,12 +157,17 @@ class Body(BaseModel):
 
 
 def main() -> None:
-    kind, folder, port, threads = sys.argv[1:]
-    embed, app = KINDS[kind](folder, int(threads)), FastAPI()
+    kind, folder, port, threads, *task = sys.argv[1:]
+    load = classify if (kind, *task) == ("transformers", "classes") else KINDS[kind]
+    compute, app = load(folder, int(threads)), FastAPI()
 
     @app.post("/embed")
-    def route(body: Body) -> list[list[float]]:
-        return [embed(body.inputs)]
+    def embed(body: Body) -> list[list[float]]:
+        return [compute(body.inputs)]
+
+    @app.post("/predict")
+    def predict(body: Body) -> dict[str, list[float]]:
+        return {"probabilities": compute(body.inputs)}
 
     uvicorn.run(app, host="127.0.0.1", port=int(port), access_log=False, log_level="warning")
 

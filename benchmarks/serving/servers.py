@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import litebert
 
@@ -27,6 +27,7 @@ STARTING = 180.0
 """Seconds in which a server must answer."""
 PATIENT = ("--max-wait-ms", "10000")
 """No peer refuses a request, so litebert shall not either: these clients wait for their answers."""
+Task = Literal["vectors", "classes"]
 INFINITY = "from infinity_emb.cli import cli; cli()"
 
 
@@ -49,19 +50,37 @@ class System:
         return self.name.startswith("litebert")
 
 
-def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
+def systems(
+    pythons: Sequence[str], task: Task, wait: Sequence[str] = PATIENT
+) -> tuple[list[System], dict[str, str]]:
     """Those that can run, and why each of the others cannot.
 
     Args:
         pythons: interpreters of the peers. A peer runs with the first that has what it needs.
+        wait: options of `litebert serve`.
     """
     servers = [
-        litebert_server("torch", "litebert"),
-        litebert_server("onnx", "onnx"),
-        litebert_server("onnx int8", "int8", exact=False),
-        litebert_server("torch-int8", "litebert", exact=False, engine="torch-int8"),
+        litebert_server("torch", "litebert", task, wait),
+        litebert_server("onnx", "onnx", task, wait),
+        litebert_server("onnx int8", "int8", task, wait, exact=False),
+        litebert_server(
+            "torch-int8", "litebert", task, [*wait, "--engine", "torch-int8"], exact=False
+        ),
     ]
     skipped = {}
+    for peer, needs in _list_peers(task):
+        missing = {python: _missing(python, needs) for python in pythons}
+        if (
+            python := next((python for python in pythons if not missing[python]), None)
+        ) is not None:
+            servers.append(peer(python))
+        else:
+            skipped[peer("").name] = "; ".join(missing.values()) or "no --peers"
+    return servers, skipped
+
+
+def _list_peers(task: Task) -> list[tuple[Callable[[str], System], str]]:
+    """Make a server of an interpreter, with the statements that it needs, for each peer."""
     peers: list[tuple[Callable[[str], System], str]] = [
         (
             lambda python: behind_fastapi(python, "sentence-transformers", "hf"),
@@ -93,15 +112,32 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
             f"{NEEDS}; import optimum.onnxruntime",
         ),
     ]
-    for peer, needs in peers:
-        missing = {python: _missing(python, needs) for python in pythons}
-        if (
-            python := next((python for python in pythons if not missing[python]), None)
-        ) is not None:
-            servers.append(peer(python))
-        else:
-            skipped[peer("").name] = "; ".join(missing.values()) or "no --peers"
-    return servers, skipped
+    if task == "vectors":
+        return peers
+    classifiers = ("transformers", "onnxruntime", "openvino", "onnxruntime int8")
+    return [
+        (_with_classes(peer), needs)
+        for peer, needs in peers
+        if peer("").name.removesuffix(", FastAPI") in classifiers
+    ]
+
+
+def _with_classes(peer: Callable[[str], System]) -> Callable[[str], System]:
+    """Have a peer answer with the probabilities of classes."""
+
+    def make(python: str) -> System:
+        system = peer(python)
+        return replace(
+            system,
+            command=lambda weights, port, threads: [
+                *system.command(weights, port, threads),
+                "classes",
+            ],
+            path="/predict",
+            vector=lambda answer: answer["probabilities"],
+        )
+
+    return make
 
 
 NEEDS = "import infinity_emb, transformers; transformers.PreTrainedTokenizerFast.batch_encode_plus"
@@ -120,15 +156,23 @@ def _missing(python: str, needs: str) -> str:
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 
-def litebert_server(name: str, folder: str, exact: bool = True, engine: str = "") -> System:
+def litebert_server(
+    name: str, folder: str, task: Task, options: Sequence[str], exact: bool = True
+) -> System:
     """`litebert serve`."""
 
     def command(weights: Path, port: int, threads: int) -> list[object]:
         serve = [sys.executable, "-m", "litebert", "serve", weights / folder, "--port", port]
-        chosen = ["--engine", engine] if engine else []
-        return [*serve, "--threads", threads, "--quiet", *PATIENT, *chosen]
+        return [*serve, "--threads", threads, "--quiet", *options]
 
-    return System(f"litebert, {name}", command, exact=exact)
+    system = System(f"litebert, {name}", command, exact=exact)
+    if task == "vectors":
+        return system
+    return replace(
+        system,
+        path="/predict",
+        vector=lambda answer: list(answer["predictions"][0]["probabilities"].values()),
+    )
 
 
 def behind_fastapi(python: str, kind: str, folder: str, exact: bool = True) -> System:

@@ -54,14 +54,19 @@ def words_of(path: Path | None) -> Tokenizer:
     return train_tokenizer(texts, kind="wordpiece", vocab_size=4096)
 
 
-def build(name: str, words: Tokenizer, folder: Path) -> None:
-    """Write `litebert`, a model of pairs of sentences; `hf`, the same for `transformers` and
+LABELS = ("negative", "positive")
+
+
+def build(name: str, words: Tokenizer, folder: Path, task: str = "vectors") -> None:
+    """Write `litebert`, a model of vectors, or of classes; `hf`, the same for `transformers` and
     sentence-transformers; `onnx` and `int8`, its exports; `optimum`, a copy of the first, for
     optimum writes into its folder."""
     torch.manual_seed(0)
+    has_classes = task == "classes"
+    encoder = replace(SHAPES[name], pooler=has_classes)
     config = Config(
         name=name,
-        encoder=SHAPES[name],
+        encoder=encoder,
         sequences=SequenceConfig(length=LENGTH),
         objectives=("mlm",),
     )
@@ -72,8 +77,17 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
         "length": LENGTH,
         "vectors": {"pooling": "mean", "normalized": True},
     }
-    model = TaskModel(SHAPES[name], reads_cls=False, classes=0).eval()
-    save_litebert(LoadedModel(model, config, words, Path(), task=vectors), folder / "litebert")
+    classes = {"task": "table", "kind": "sequence", "problem": "classes", "length": LENGTH}
+    model = TaskModel(encoder, has_classes, len(LABELS) if has_classes else 0).eval()
+    loaded = LoadedModel(
+        model,
+        config,
+        words,
+        Path(),
+        labels=LABELS if has_classes else (),
+        task={**classes, "pair": False} if has_classes else vectors,
+    )
+    save_litebert(loaded, folder / "litebert")
     litebert.convert(folder / "litebert", folder / "hf", to="hf")
     litebert.export(folder / "litebert", folder / "onnx")
     litebert.export(folder / "litebert", folder / "int8", int8=True)
