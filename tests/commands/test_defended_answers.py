@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,12 +153,14 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     status, _, err = run(*map(str, words), "--min-precision", "0.9")
     assert status == 0
     assert "answers below the probability" in err
+    assert re.search(r"the others are \d+ answers, .* 95 % interval begins at 0\.[78]", err)
     with open(answers, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     sure = [row for row in rows if row["prediction"]]
     right = sum(row["prediction"] == row["label"] for row in sure) / len(sure)
     assert right >= 0.9
     assert 20 <= len(sure) < 200
+    assert f"{200 - len(sure)} of 200 answers stay empty ({1 - len(sure) / 200:.1%})" in err
     _, out, _ = run(
         "evaluate", str(noisy / "run"), "--data", str(data), "--min-precision", "0.9", "--json"
     )

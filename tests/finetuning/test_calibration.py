@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 
 from litebert.errors import ConfigError, ModelError
@@ -92,6 +93,10 @@ def test_a_threshold_has_the_precision_that_it_names() -> None:
         assert right[answered].mean() == pytest.approx(point.precision, abs=1e-9)
         assert point.precision >= wanted
         assert answered.mean() == pytest.approx(point.coverage)
+        hits = int(right[answered].sum())
+        interval = binomtest(hits, point.answers).proportion_ci(0.95, "wilson")
+        assert point.answers == answered.sum()
+        assert point.lower_bound == pytest.approx(interval.low, abs=1e-6)
         lower = likely >= point.threshold - 0.02
         assert right[lower].mean() < point.precision  # no lower threshold is as good
     with refused(ConfigError, "min_precision is 1", "or less"):
@@ -100,6 +105,9 @@ def test_a_threshold_has_the_precision_that_it_names() -> None:
         choose_threshold(record, 2.0, "model")
     with refused(ConfigError, "does not know its precision"):
         choose_threshold({}, 0.9, "model")
+    # A model of an earlier version does not know the number of its answers.
+    earlier = [{k: v for k, v in point.items() if k != "answers"} for point in record["precision"]]
+    assert choose_threshold({"precision": earlier}, 0.8, "model").answers == 0
     with refused(ModelError, "damaged field 'precision'"):
         choose_threshold({"precision": [{"threshold": "x"}]}, 0.9, "model")
 

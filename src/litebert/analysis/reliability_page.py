@@ -9,6 +9,7 @@ from typing import Any
 
 from litebert.analysis.report import Chart, Section, Series, Table
 from litebert.errors import RunError
+from litebert.finetuning.calibration import compute_lower_bound
 from litebert.finetuning.mislabeled import MISLABELED
 from litebert.finetuning.mistakes import list_confusions
 from litebert.finetuning.reliability import RELIABILITY
@@ -74,12 +75,28 @@ def _list_precision(record: Mapping[str, Any]) -> list[Section]:
         return []
     step = max(1, -(-len(points) // _SHOWN_POINTS))
     rows = tuple(
-        (f"{point['precision']:.3f}", f"{point['threshold']:.3f}", f"{point['coverage']:.1%}")
+        (
+            f"{point['precision']:.3f}",
+            *_format_count(point),
+            f"{point['threshold']:.3f}",
+            f"{point['coverage']:.1%}",
+        )
         for point in points[::step]
     )
-    note = "litebert predict --min-precision P takes the first row with a precision of P or more."
-    columns = ("precision", "threshold", "share answered")
+    note = (
+        "litebert predict --min-precision P takes the first row with a precision of P or more. "
+        "The 95 % interval of the precision (Wilson) begins at its lower end."
+    )
+    columns = ("precision", "lower end", "answers", "threshold", "share answered")
     return [Table(f"Precision of the surest answers on {record['part']}", columns, rows, note)]
+
+
+def _format_count(point: Mapping[str, Any]) -> tuple[str, str]:
+    """Format the lower end of the precision and the number of answers, if the run knows it."""
+    if "answers" not in point:
+        return "-", "-"
+    count = int(point["answers"])
+    return f"{compute_lower_bound(point['precision'], count):.3f}", f"{count:,}"
 
 
 def _list_confusions(record: Mapping[str, Any]) -> list[Section]:

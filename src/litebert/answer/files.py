@@ -6,9 +6,10 @@ import itertools
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -98,6 +99,9 @@ def predict_file(
     work = _Answering(model, files, source_form, columns, form, explain, Notes())
     count = _write_all(work, out) if part is None else _write_part(work, out, part)
     _log_notes(model.predictor, work.notes)
+    if model.min_precision is not None and (answers := work.tally.total()):
+        empty = work.tally[True]
+        log.info(f"{empty:,} of {answers:,} answers stay empty ({empty / answers:.1%})")
     return count
 
 
@@ -112,6 +116,8 @@ class _Answering:
     form: Form
     explain: Method | None
     notes: Notes
+    tally: Counter[bool] = field(default_factory=Counter)
+    """How many answers there are, by whether they are empty."""
 
     def read(self, stretches: Stretches | None = None) -> Iterator[Row[Any]]:
         """Yield the rows of all files, or of stretches of them."""
@@ -140,6 +146,7 @@ class _Answering:
             answer["words"] = (
                 [asdict(word) for word in words] if self.form == "jsonl" else format_weights(words)
             )
+        self.tally[not answer.get("prediction")] += 1
         cells = format_cells(row.extras, {**file, **answer}, row.file, self.form)
         return {**file, **cells, **answer}
 

@@ -178,10 +178,14 @@ class Model(LoadedModel):
     ) -> Task[Any]:
         """Return the task with the threshold that had a precision on the development part."""
         point = choose_threshold(record, wanted, self.path)
+        count = f"{point.answers:,} answers, " if point.answers else ""
+        interval = (
+            f" (Wilson's 95 % interval begins at {point.lower_bound:.4g})" if point.answers else ""
+        )
         log.info(
-            f"answers below the probability {point.threshold:.4g} are left out; on the development "
-            f"part the precision is then {point.precision:.4g}, with {point.coverage:.1%} of the "
-            "answers"
+            f"answers below the probability {point.threshold:.4g} stay empty; on the development "
+            f"part the others are {count}{point.coverage:.1%} of all, with the precision "
+            f"{point.precision:.4g}{interval}"
         )
         output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
         return replace(task, output=output)

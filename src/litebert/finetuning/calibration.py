@@ -11,6 +11,7 @@ Shapes: N items, C classes, D decisions: one for each item with a class, C for e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ where no answer is wrong.
 """
 _CHANCE = 3.84
 """The likelihood ratio of one parameter that chance exceeds in 5 % of all cases."""
+_DEVIATIONS = 1.959964
+"""Standard deviations from the mean of a normal distribution to the ends of its central 95 %."""
 _FOLDS, _ORDER = 5, 71
 _MOST_POINTS = 100
 Losses = Callable[[float], NDArray[np.float64]]
@@ -175,6 +178,22 @@ class PrecisionPoint:
     """The share of these answers that is right."""
     coverage: float
     """The share of all answers."""
+    answers: int = 0
+    """How many they are; 0 in a model that does not know it."""
+
+    @property
+    def lower_bound(self) -> float:
+        """The lower end of the 95 % interval of the precision."""
+        return compute_lower_bound(self.precision, self.answers)
+
+
+def compute_lower_bound(share: float, count: int) -> float:
+    """Compute the lower end of the 95 % interval of a share (Wilson 1927); 0 for no count."""
+    if not count:
+        return 0.0
+    spread = _DEVIATIONS**2 / count
+    margin = _DEVIATIONS * math.sqrt((share * (1 - share) + spread / 4) / count)
+    return (share + spread / 2 - margin) / (1 + spread)
 
 
 def trace_precision(
@@ -201,8 +220,10 @@ def trace_precision(
         if not points or precisions[end] > points[-1].precision:
             # A rounding in the last bit of another engine must not lose the rows at the threshold.
             threshold = float(np.floor(likely[end] * 1e6) / 1e6)
-            coverage = (end + 1) / len(likely)
-            points.append(PrecisionPoint(threshold, float(precisions[end]), coverage))
+            count = end + 1
+            points.append(
+                PrecisionPoint(threshold, float(precisions[end]), count / len(likely), count)
+            )
     if len(points) > _MOST_POINTS:
         places = np.unique(np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int))
         points = [points[place] for place in places.tolist()]
@@ -229,6 +250,15 @@ def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
     return [asdict(point) for point in points]
 
 
+def _read_point(record: Mapping[str, Any]) -> PrecisionPoint:
+    return PrecisionPoint(
+        threshold=float(record["threshold"]),
+        precision=float(record["precision"]),
+        coverage=float(record["coverage"]),
+        answers=int(record.get("answers", 0)),
+    )
+
+
 def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> PrecisionPoint:
     """Choose the lowest threshold of a saved model that had the wanted precision.
 
@@ -250,7 +280,7 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
             "model for classes or labels with this version, or leave min_precision out"
         )
     try:
-        points = [PrecisionPoint(**{key: float(point[key]) for key in point}) for point in saved]
+        points = [_read_point(point) for point in saved]
     except (TypeError, ValueError, AttributeError, KeyError):
         raise ModelError(f"{name} has a damaged field 'precision' in task.json") from None
     for point in points:
