@@ -280,6 +280,9 @@ def test_folders_that_are_not_there(
     )
     one_sentence(run("evaluate", gone, "--shards", tiny_data), str(gone))
     one_sentence(run("evaluate", tiny_run, "--shards", gone), str(gone))
+    weighted = f"{tiny_data}:2"
+    one_sentence(run("evaluate", tiny_run, "--shards", weighted), "one set", str(tiny_data))
+    one_sentence(run("study", "orderr", "--shards", tiny_data), "'order'?")
     one_sentence(run("evaluate", tiny_data, "--shards", tiny_data), "recipe.json", "config.json")
     one_sentence(run("compare", tiny_run, gone), gone / "run.json")
     one_sentence(run("compare", tiny_run, tiny_data), tiny_data / "run.json")

@@ -52,8 +52,11 @@ class GroupError(RunError):
 class MissingExtraError(LitebertError):
     """An optional dependency is missing; the message holds the install command."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'litebert[{extra}]'")
+    def __init__(self, package: str, extra: str, reason: str = "") -> None:
+        """Args: reason: why the package cannot be imported, where it is installed."""
+        fault = f"cannot be imported ({reason})" if reason else "is not installed"
+        options = "--force-reinstall " if reason else ""
+        super().__init__(f"{package} {fault}; run: pip install {options}'litebert[{extra}]'")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

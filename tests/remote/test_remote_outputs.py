@@ -93,10 +93,14 @@ def test_a_store_that_fails_for_good_is_named_and_the_set_continues(
     prepare(tiny_corpus, URL, tiny_tokenizer)
     assert store.content("data/") == content(whole)
     for bucket in ("no-such-bucket", "texts"):
+        store.requests.clear()
         store.faults = [Fault("busy", -1)] if bucket == "texts" else []
         status, _, err = run(*words, f"s3://{bucket}/other")
         assert status == 2
         assert f"s3://{bucket}/other" in err
+        if bucket == "no-such-bucket":
+            assert "does not exist" in err
+            assert [line for line in store.requests if line.startswith("PUT")] == []
         assert SECRET not in err
 
 
@@ -300,7 +304,10 @@ def test_an_output_in_a_store_keeps_the_answers_before_a_bad_row(
     assert store.content("there")[".csv"] == (tmp_path / "here.csv").read_bytes()
     assert "in s3://texts/there.csv" in err
     assert ".writing" not in err
-    for out in ("s3://texts/", "s3://texts", "nosuch://a/b.csv", "file:///tmp/x.csv"):
+    for out in (
+        *("s3://texts/", "s3://texts", "nosuch://a/b.csv", "file:///tmp/x.csv"),
+        "s3://no-such-bucket/there.csv",
+    ):
         status, _, err = run(*words, out)
         assert (status, len(err.strip().split("\n"))) == (2, 1), err
         assert "rows.jsonl" not in err, "it is refused before a row is read"

@@ -8,6 +8,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -27,7 +29,7 @@ from litebert.serve.metrics import Metrics
 from litebert.serve.server import Settings, _bind
 from litebert.serve.service import Service as Serving
 from toys.refusals import names, refused
-from toys.serving import Service, open_connection, raw, read_answer, serving, until
+from toys.serving import SOURCE, Service, open_connection, raw, read_answer, serving, until
 
 JSON = {"content-type": "application/json"}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -229,6 +231,23 @@ def test_a_service_without_a_key_at_all_networks_is_warned_about(
         (warned,) = [event for event in service.events() if event["level"] == "warning"]
         assert warned["address"] == "0.0.0.0"
         names(warned["advice"], "--key-file", "LITEBERT_KEY")
+
+
+@pytest.mark.thorough
+def test_half_a_package_is_named(models: Path, tmp_path: Path) -> None:
+    """FastAPI is there, and what it needs is not."""
+    (tmp_path / "fastapi").mkdir()
+    (tmp_path / "fastapi" / "__init__.py").write_text("import starlette_of_another_version\n")
+    path = os.pathsep.join([str(tmp_path), str(SOURCE)])
+    done = subprocess.run(
+        [sys.executable, "-m", "litebert", "serve", models / "x-colors", "--port", "0"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    names(done.stderr.splitlines()[-1], "fastapi", "starlette_of_another_version", "[serve]")
 
 
 def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def evaluate(words: list[str]) -> int:
     if arguments.shards is not None or arguments.data or paradigms is None:
         scored = run(
             arguments.model,
-            shards=arguments.shards,
+            shards=_read_set(arguments.shards),
             data=arguments.data or None,
             sequences=2048 if arguments.sequences is None else arguments.sequences,
             length=arguments.length or None,
@@ -263,6 +263,23 @@ def _check_retrieval(arguments: EvaluateArguments) -> None:
     others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
     for option, value in others.items():
         require(not value, f"--retrieval and --{option} are two things to score; give one of them")
+
+
+def _read_set(shards: str | Path | None) -> str | Path | None:
+    """Return the set of --shards.
+
+    Raises:
+        ConfigError: it has a weight, as the sets of `pretrain` may.
+    """
+    from litebert.data.mixture import parse_weights
+
+    if shards is not None and isinstance(weights := parse_weights([str(shards)]), dict):
+        folder = shorten(next(iter(weights)))
+        raise ConfigError(
+            f"--shards {shorten(str(shards))} has a weight, and evaluate scores one set; give "
+            f"--shards {folder}"
+        )
+    return shards
 
 
 def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:

@@ -95,7 +95,7 @@ def check_output_file(out: str | Path) -> None:
     Raises:
         ConfigError: the name is that of a folder; or its folder here does not exist, or may not be
             written to.
-        DataError: there is no such kind of store.
+        DataError: there is no such kind of store, or no such bucket.
         MissingExtraError: the library that speaks to the store is not installed.
     """
     url = as_url(out)
@@ -105,4 +105,4 @@ def check_output_file(out: str | Path) -> None:
     place = url.partition("://")[2]
     if "/" not in place.rstrip("/") or place.endswith("/"):
         raise ConfigError(f"cannot write {shorten(url)}; give --out a file in a store")
-    stores.require_store(url)
+    stores.require_bucket(url)

@@ -197,6 +197,30 @@ def require_store(url: str) -> None:
     _open_store(url)
 
 
+def require_bucket(url: str) -> None:
+    """Refuse a URL whose bucket does not exist, before anything is computed for it.
+
+    Only S3 is asked, once. Where it gives no clear answer, writing will say what is wrong: some may
+    write into a bucket and not look at it.
+
+    Raises:
+        DataError: there is no such bucket, or as in `require_store`.
+        MissingExtraError: the library that speaks to the store is not installed.
+    """
+    files, path = _open_store(url)
+    if get_scheme(url) not in ("s3", "s3a"):
+        return
+    try:
+        files.call_s3("head_bucket", Bucket=files.split_path(path)[0])
+    except FileNotFoundError:
+        raise DataError(
+            f"{shorten(url)} cannot be written, for its bucket does not exist; make the bucket, or "
+            "give another one"
+        ) from None
+    except Exception as error:  # every store has errors of its own
+        log.debug(f"the bucket of {shorten(url)} was not seen: {_describe(url, error)}")
+
+
 def make_absence_error(url: str) -> DataError:
     """Return the error for a file that is not there."""
     return DataError(f"{shorten(url)} does not exist; check the bucket and the name")

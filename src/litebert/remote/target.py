@@ -124,6 +124,7 @@ class StoreTarget:
         """
         try:
             with storage.lock_folder(self._base, DataError):
+                stores.require_bucket(self._url)
                 self._take_records()
                 yield self.folder
                 storage.remove(self.folder)

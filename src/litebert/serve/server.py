@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from litebert import hub
-from litebert.errors import ConfigError, ModelError, require
+from litebert.errors import ConfigError, MissingExtraError, ModelError, require
 from litebert.machine import count_cores
 from litebert.registry import pause_collection
 from litebert.serve import logs
@@ -28,6 +28,9 @@ from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.service import Service
+
+PACKAGES = ("fastapi", "uvicorn")
+"""The packages of the extra that answer HTTP."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,18 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
 
 
 def _import_http() -> ModuleType:
-    """Import the part that answers HTTP."""
+    """Import the part that answers HTTP.
+
+    Raises:
+        MissingExtraError: a package is there in part only.
+    """
     with pause_collection():
+        for package in PACKAGES:
+            try:
+                import_module(package)
+            except Exception as error:  # half a package fails in its own ways
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise MissingExtraError(package, "serve", reason) from None
         return import_module("litebert.serve.http")
 
 

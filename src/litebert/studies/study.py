@@ -208,8 +208,7 @@ def make_study(name: str, scale: Scale) -> Study:
     if name.endswith(".toml"):
         return _read_toml(Path(name), base)
     raise ConfigError(
-        f"no study is called '{name}'; {nearest(name, STUDIES)}, or give a TOML file or "
-        "file.py:function"
+        f"'{name}' is no study, no TOML file and no file.py:function; {nearest(name, STUDIES)}"
     )
 
 
