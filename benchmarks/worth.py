@@ -160,8 +160,9 @@ def find_task(task: str, campaign: Campaign) -> TaskSource:
     data, out = campaign.data, campaign.out / "tasks" / task
     if task == "wnut17":
         files = data / "wnut17"
-        parts = {part: str(files / f"emerging.{part}.conll") for part in ("dev", "test")}
-        return TaskSource("tagging", files / "wnut17train.conll", parts)
+        parts = {"dev": "emerging.dev.conll", "test": "emerging.test.annotated"}
+        named = {part: str(files / name) for part, name in parts.items()}
+        return TaskSource("tagging", files / "wnut17train.conll", named)
     if task == "docstrings":
         train, test = write_table(out)
         columns = {"text_column": TEXT, "label_column": LABEL}
