@@ -197,7 +197,7 @@ def _verbs() -> Iterator[str]:
     )
     yield "Every other flag `--x` has an opposite `--no-x`."
     yield ""
-    yield "Every verb takes these flags, wherever they stand:"
+    yield "Every verb takes these flags, at any position:"
     yield ""
     yield from _table(
         "flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()]

@@ -46,7 +46,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "score a model on held-out text or labeled files"),
     "compare": ("models", "show runs side by side in one table"),
     "finetune": ("tasks", "fine-tune a model on GLUE, SQuAD, RACE, tags or your own table"),
-    "distill": ("distill", "make a small model of a large one, step by step, and measure both"),
+    "distill": ("distill", "make a small model from a large one, step by step, and measure both"),
     "predict": ("answers", "answer a file with a fine-tuned model"),
     "fill-mask": ("answers", "predict masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),

@@ -172,7 +172,7 @@ def test_the_table_and_the_lines_after_it(
     )
     status, output, error = run(*words)
     assert status == 0
-    assert re.search(r"^sentences end as in +de *$", output, re.M)
+    assert re.search(r"^sentence rules +de *$", output, re.M)
     for what in (
         "files read",
         ".txt (1)",

@@ -302,7 +302,7 @@ def test_its_score_comes_before_hours_of_training(
         tokenizer=tiny_tokenizer,
         search=search,
     )
-    first = "the baseline has accuracy"
+    first = "the baseline scores accuracy"
     waited = "learning rate" if search is None else "search"
     places = [i for i, line in enumerate(log_messages) if line.startswith(first)]
     assert len(places) == 1

@@ -265,7 +265,7 @@ def test_vectors_of_texts_alone_are_whitened(
     plain = Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=False)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
     done = learn(task, tmp_path / "run", tiny_tokenizer, settings)
-    assert any("whitens" in line and "100" in line for line in log_messages)
+    assert any("whitened" in line and "100" in line for line in log_messages)
     before = learn(plain, tmp_path / "plain", tiny_tokenizer, settings)
     assert before.scores != done.scores
     model = litebert.load(tmp_path / "run")

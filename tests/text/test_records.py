@@ -102,7 +102,7 @@ def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) ->
     notes = Notes()
     rows = list(read_records(path, ["a"], notes))
     assert [(row.line, *row.values) for row in rows] == [(2, "two\nlines"), (5, "last")]
-    assert notes.notes() == ["blank lines were passed over (1)"]
+    assert notes.notes() == ["blank lines were skipped (1)"]
     with refused(DataError, f"{path}:3", "1 columns", 2):
         read(write_file(path, 'a,b\nx,y\n"two\nlines"\n'), "a")
 

@@ -288,10 +288,12 @@ def make_exit_tables(
         )
         for point in exits["curve"]
     ]
-    answer = "the answer"
+    rule = "its certainty reaches the threshold"
     if exits["patience"] != 1:
-        answer = f"the same answer of {exits['patience']} layers in a row"
-    title = f"Early exits on {exits['part']}, as soon as {answer} is as certain as the threshold"
+        rule = (
+            f"{exits['patience']} layers in a row agree and their certainty reaches the threshold"
+        )
+    title = f"Early exits on {exits['part']}: a text exits when {rule}"
     return [
         (
             title,

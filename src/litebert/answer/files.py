@@ -367,7 +367,7 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
     except BaseException:
         # `open_output_file` says what of a file in a store was kept.
         if written.count and isinstance(out, (str, Path)) and not is_url(out):
-            log.warning(f"kept {format_count(written.count, noun)} in {out}")
+            log.warning(f"saved {format_count(written.count, noun)} to {out}")
         raise
 
 

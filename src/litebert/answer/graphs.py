@@ -102,7 +102,7 @@ def _is_whole(path: Path) -> bool:
     if record.is_file():  # a process that is killed before it comes to it writes none
         if record.read_text("utf-8", "replace") == _digest(path):
             return True
-        log.warning(f"{path} is damaged; it is made again")
+        log.warning(f"{path} is damaged, so it is exported again")
     with suppress(OSError):  # in a folder that cannot be written; then it is kept elsewhere
         remove(path)
     return False

@@ -130,7 +130,7 @@ def push(
     has no class for it.
 
     Args:
-        destination: the repository, as in `hf:me/name`; it is created if need be.
+        destination: the repository, as in `hf:me/name`; it is created if needed.
         private: create a private repository, and write to no public one.
         message: what the commit says of itself.
 

@@ -38,7 +38,7 @@ class AnalyzeArguments:
     """Also analyze the untrained network of each model's shape, which shows what training has
     changed."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     json: Json = False
 
 

@@ -51,7 +51,7 @@ class Reading:
     """torch, exact, onnx, openvino, torch-bfloat16, openvino-bfloat16 or torch-int8; by default
     torch. litebert doctor --engines MODEL measures them."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Answer one of N parts on this machine, such as 1/4; litebert merge makes the file of all."""
 
@@ -251,7 +251,7 @@ class FillMaskArguments:
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     json: Json = False
 
 

@@ -48,7 +48,7 @@ ModelPath = Annotated[
     tyro.conf.arg(
         metavar="MODEL",
         help="A run, a litebert or a Hugging Face folder; or hf:OWNER/NAME, or "
-        "hf:OWNER/NAME@REVISION, of the Hugging Face Hub.",
+        "hf:OWNER/NAME@REVISION, on the Hugging Face Hub.",
     ),
 ]
 

@@ -263,7 +263,7 @@ class PushArguments:
 
     model: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
-    """The repository, hf:OWNER/NAME; it is created if need be."""
+    """The repository, hf:OWNER/NAME; it is created if needed."""
     private: bool = False
     """Create a private repository, and write to no public one."""
     message: str | None = None

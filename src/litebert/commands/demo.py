@@ -29,11 +29,11 @@ MASK = "[MASK]"
 
 @dataclass
 class DemoArguments:
-    """Try litebert in seconds, offline, with three small models that stand in the package:
+    """Try litebert in seconds, offline, with three small models that ship with it:
     sentiment of reviews, masked words, and vectors of sentences.
 
-    It opens the playground in a browser until Ctrl-C. Texts are answered in the terminal instead;
-    [MASK] stands for a word to fill in.
+    It opens the playground in a browser until you press Ctrl-C. If you give texts,
+    it answers them in the terminal instead; [MASK] stands for a word to fill in.
     """
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()

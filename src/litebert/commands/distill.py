@@ -76,7 +76,7 @@ class DistillArguments:
     tracker: tuple[str, ...] = ()
     """Trackers that get the metrics of each run, as in litebert pretrain and finetune."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     dry_run: bool = False
     """Show the commands and write nothing."""
     json: Json = False

@@ -28,10 +28,10 @@ MOST_COLUMNS = 10
 class EvaluateArguments(LabeledFiles):
     """Score a model: a pretrained one on prepared text, a fine-tuned one on labeled files.
 
-    Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models
-    compare. Objectives rtd and sbo are scored on the masks of the training. --blimp counts how
-    often the model finds the grammatical one of two sentences likelier. --retrieval ranks documents
-    by sentence vectors, and compares with BM25.
+    Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models can
+    be compared. The objectives rtd and sbo are scored on the masks of training. --blimp counts how
+    often the model finds the grammatical one of two sentences more likely. --retrieval ranks
+    documents by sentence vectors, and compares with BM25.
     """
 
     shards: DataPath | None = None
@@ -73,7 +73,7 @@ class EvaluateArguments(LabeledFiles):
     slice_columns: tuple[str, ...] = ()
     """Columns of a table of --data; the rows with each value are scored by themselves."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     out: Path | None = None
     """File to write the report to, as JSON."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None

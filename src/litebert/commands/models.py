@@ -69,7 +69,7 @@ class PretrainArguments:
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     tracker: tuple[str, ...] = ()
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
@@ -344,9 +344,9 @@ class QuickstartArguments:
     """Also score good and bad sentences: a file or folder of JSON Lines, as in litebert
     evaluate."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     seed: int = 0
-    """Seed of everything drawn at random in pretraining."""
+    """Seed of all random choices in pretraining."""
     json: Json = False
 
 

@@ -44,7 +44,7 @@ class ShortForms:
     fp32: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Compute in float32 (--train.precision float32)."""
     seed: int | None = None
-    """Seed of everything drawn at random (--train.seed)."""
+    """Seed of all random choices (--train.seed)."""
 
     def expand(self, length: str, words: Sequence[str]) -> list[str]:
         """Return the words of a recipe's fields with the short forms as long forms.

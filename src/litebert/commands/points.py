@@ -89,7 +89,7 @@ class PlanArguments:
     """Train for seconds on this machine to measure the hours of the budget and the largest
     micro-batch."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 

@@ -31,7 +31,7 @@ class ServeArguments:
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Folders of models, or hf:OWNER/NAME; NAME=MODEL gives one a name."""
     host: str = "127.0.0.1"
-    """Address to listen at; 0.0.0.0 is every network this machine is in."""
+    """Address to listen at; 0.0.0.0 listens on all networks of this machine."""
     port: int = 8000
     """Port to listen at; 0 takes a free one, which the log names."""
     key_file: str | None = None
@@ -42,7 +42,7 @@ class ServeArguments:
     itself always may.
     """
     allow_host: tuple[str, ...] = ()
-    """Names that the service is reached by, other than localhost; needed behind a proxy that
+    """Host names of the service, other than localhost; needed behind a proxy that
     passes its own name on.
     """
     engine: str | None = None
@@ -55,7 +55,7 @@ class ServeArguments:
     """Answer null where a model for classes or labels is unsure, as in litebert predict, such as
     0.95."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None

@@ -37,7 +37,7 @@ class StudyArguments:
     """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each
     run."""
     seeds: int = 5
-    """Most runs of each variant; it needs fewer if its verdicts stand early. With one, no verdict
+    """Most runs of each variant; fewer if its verdicts are clear early. With one, no verdict
     is given."""
     scale: Literal["toy", "micro", "claim", "tiny", "mini", "base"] = "tiny"
     """Size of the encoder: toy and micro check in seconds, claim decides a claim, others as their
@@ -48,7 +48,8 @@ class StudyArguments:
     """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp
     does."""
     pilot: Path | None = None
-    """The folder of an earlier study: its spread of seeds tells which difference this one sees."""
+    """The folder of an earlier study: its spread of seeds tells which difference this one can
+    detect."""
     jobs: int = 0
     """Runs at a time; 0 chooses one for each GPU or core, as far as memory allows."""
     device: str = "auto"
@@ -56,8 +57,8 @@ class StudyArguments:
     page: Path | None = None
     """A Markdown file for the page of the study; its picture goes next to it."""
     forecast: bool = False
-    """Only write the plan, with its cost and the difference that it sees; the command without this
-    continues."""
+    """Only write the plan, with its cost and the difference it can detect; without this flag, the
+    study runs."""
     json: Json = False
 
 

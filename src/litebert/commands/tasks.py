@@ -66,8 +66,8 @@ class FinetuneArguments:
     """The tokenizer of a recipe, or of a MODEL without a readable one: a folder, *.model, vocab.txt
     or tokenizer.json."""
     teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL")] = ()
-    """Models of the same task whose answers are learned, their mean where several; or the word
-    baseline."""
+    """Models fine-tuned on this task to learn from (the mean of several), or the
+    word baseline."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
@@ -90,7 +90,7 @@ class FinetuneArguments:
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 

@@ -85,14 +85,14 @@ class PrepareArguments(Text):
     processes: int = 0
     """Number of processes that encode; 0 for one per core."""
     near_duplicates: float = 0.0
-    """Drop documents that resemble an earlier one at least so much, such as 0.8; 0 keeps them."""
+    """Drop documents that resemble an earlier one at least this much, such as 0.8; 0 keeps them."""
     filters: tuple[Literal["gopher", "c4", "fineweb"], ...] = ()
     """Drop documents by the published rules of these corpora; the table shows what each drops."""
     keep_languages: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CODE")] = ()
     """Drop documents in other languages than these, such as de en (pip install
     'litebert[languages]')."""
     check_against: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE|heldout")] = ()
-    """Report texts of these files, or held-out documents, that the text to train on holds."""
+    """Report texts of these files, or held-out documents, that also occur in the training text."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
     json: Json = False
@@ -129,7 +129,7 @@ def prepare(words: list[str]) -> int:
         }
         print_json({**counts, **summary})
     else:
-        kinds = (("to train on", "train"), ("held out", "heldout"))
+        kinds = (("for training", "train"), ("held out", "heldout"))
         splits = [
             (
                 what,
@@ -144,7 +144,7 @@ def prepare(words: list[str]) -> int:
             f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how "
             "frequent each token is"
         )
-        language = ("sentences end as in", arguments.language)
+        language = ("sentence rules", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
         table(("prepared", shorten(arguments.out)), every)
     shown = shorten(arguments.out)

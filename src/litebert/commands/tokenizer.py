@@ -79,7 +79,7 @@ class InspectTokenizerArguments(Text):
     cost.
     """
     add_tokens: int | None = None
-    """Compare with this tokenizer extended by so many tokens chosen on this text."""
+    """Compare with this tokenizer extended by this many tokens chosen on this text."""
     other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
     sample_mib: int | None = None

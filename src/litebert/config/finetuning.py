@@ -94,11 +94,11 @@ class FinetuneConfig:
     """
     calibrate: bool = True
     """Divide the logits of the final model by a temperature, fitted on the first development part,
-    so that probabilities are shares of right answers (page "Answers to rely on"). Only for classes
-    and labels, and only where it helps by more than chance.
+    so that probabilities match how often answers are right (page "Answers to rely on"). Only for
+    classes and labels, and only where it helps by more than chance.
     """
     restart: bool = True
-    """If a run collapses to one answer, start once more at a third of the learning rate."""
+    """If a run collapses to one answer, restart once at a third of the learning rate."""
     examples: bool = True
     """Keep at most four short development texts with the model, for the playground, and the texts
     of the surest mistakes in the report (page "Trust")."""

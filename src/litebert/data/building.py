@@ -149,8 +149,8 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
     disk.write_index(folder, {**header, **content}, shards)
     if dealer.added:
         log.info(
-            f"{dealer.added:,} documents more than --heldout {settings['heldout']} asks for are "
-            "held out, so that scores on this small corpus mean something"
+            f"held out {dealer.added:,} more documents than --heldout {settings['heldout']} asks "
+            "for, so that scores on this small corpus are meaningful"
         )
 
 

@@ -149,7 +149,7 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     heldout = summary["heldout"]
     rows = [
         ("files read", format_counts(summary["files"])),
-        ("passed over", format_counts(summary["skipped"]) or "nothing"),
+        ("skipped", format_counts(summary["skipped"]) or "nothing"),
         ("encodings", format_counts(summary["encodings"])),
         ("files with hard-wrapped lines", f"{summary['hard_wrapped_files']:,}"),
         ("rows of tables", f"{summary['rows']:,}"),

@@ -77,7 +77,7 @@ def choose_length(
     length = min(positions, max(SHORTEST, min(LONGEST, whole)))
     share = float((lengths <= length).mean())
     return replace(config, length=length), [
-        f"length {length} tokens, which hold {share:.1%} of the training texts whole"
+        f"length {length} tokens, enough for {share:.1%} of the training texts"
     ]
 
 

@@ -254,8 +254,8 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         # Logged here and not where the run is set aside, so that a command that was killed in
         # between reports it too.
         log.warning(
-            f"the model gave one answer to every example of {prepared.dev[0].name}; this run "
-            f"starts again with a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)"
+            f"the model gave one and the same answer for all examples of {prepared.dev[0].name}; "
+            f"this run restarts with a learning rate of {rate:.1e} (the first try is in {ASIDE}/)"
         )
         return replace(settings, optimizer=optimizer)
 
@@ -364,7 +364,7 @@ def _close_task(
     }
     best = max(scores, key=lambda name: scores[name])
     shown = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
-    log.info(f"the vectors have the map {best} ({metric} on {dev.name}: {shown})")
+    log.info(f"the vectors use the map {best} ({metric} on {dev.name}: {shown})")
     return endings[best]
 
 

@@ -264,7 +264,7 @@ def _settle_config(
     config, choices = choose_length(config, files, start.tokenizer, positions)
     config, heads = choose_head(config, task, start.state is not None, start.vectors)
     if config.length > positions:
-        log.info(f"length is {positions} instead of {config.length}: {model} has no more positions")
+        log.info(f"length is {positions} instead of {config.length}, the limit of {model}")
         config = replace(config, length=positions)
     config = task.output.recipe_for(config, start.encoder)
     task.output.require_linear(config)

@@ -379,7 +379,7 @@ def _warn_of_collapse(
     # folders.
     remedy = "start from a pretrained model" if prepared.start.state is None else "try a lower --lr"
     log.warning(
-        f"the model gives one answer to every example of {prepared.dev[0].name}: it "
+        f"the model gives one and the same answer for all examples of {prepared.dev[0].name}: it "
         f"scores no better than chance; train for more --epochs, or {remedy}"
     )
     if folder.ranks.main:

@@ -259,11 +259,13 @@ class Similarity(Output):
             endings["that whitens"] = replace(self, map=fit_whitening(states))
         if self.whiten and not self.taught:
             if enough:
-                log.info(f"a map that whitens {len(pairs):,} training texts whitens the vectors")
+                log.info(
+                    f"the vectors are whitened by a map fitted on {len(pairs):,} training texts"
+                )
             else:
                 log.info(
-                    f"the vectors are not whitened: that takes {2 * states.shape[1]:,} different "
-                    f"texts, twice their size, and there are {len(pairs):,}"
+                    f"the vectors are not whitened: this needs {2 * states.shape[1]:,} different "
+                    f"texts, twice their size, and there are only {len(pairs):,}"
                 )
         return endings or {"": self}
 

@@ -75,7 +75,7 @@ def _fit_heads(
     output, targets = prepared.task.output.fit([item.target for item in items])
     half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
     remark = (
-        f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} "
+        f"a linear head on frozen states has a loss of {whole.loss:.3g} on {held.sum():,} "
         "held-out training rows"
     )
     if whole.loss >= whole.prior:

@@ -328,7 +328,7 @@ def _read_logits(file: Path, key: str) -> Logits | None:
     try:
         tensors = {name: tensor.numpy() for name, tensor in files.read_tensors(file).items()}
     except ModelError:
-        log.warning(f"{file} is damaged; the teacher is asked again")
+        log.warning(f"{file} is damaged; the teacher answers again")
         return None
     shapes: NDArray[np.int32] = tensors["shapes"]
     ends = np.cumsum(shapes.prod(axis=1))

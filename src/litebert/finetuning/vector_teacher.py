@@ -200,7 +200,7 @@ def _read_block(file: Path, key: str) -> NDArray[np.float16] | None:
     try:
         vectors: NDArray[np.float16] = files.read_tensors(file)["vectors"].numpy()
     except ModelError:
-        log.warning(f"{file} is damaged; the teacher is asked again")
+        log.warning(f"{file} is damaged; the teacher answers again")
         return None
     return vectors
 

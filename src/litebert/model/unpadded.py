@@ -164,14 +164,17 @@ def _is_kernel_right(device: torch.device, dtype: torch.dtype) -> bool:
             for place, packing in ((device, first), (torch.device("cpu"), second))
         ]
     except (ImportError, RuntimeError, NotImplementedError, TypeError) as error:
-        log.info(f"padding is computed: attention without it fails on this device ({error})")
+        log.info(
+            f"padding is computed, because attention without it fails on this device ({error})"
+        )
         return False
     far = max(
         float((x.cpu().float() - y.float()).abs().max()) for x, y in zip(*answers, strict=True)
     )
     if far > _TOLERANCE:
         log.warning(
-            f"padding is computed: attention without it differs by {far:.2g} from the reference"
+            "padding is computed, because attention without it differs from the reference by "
+            f"{far:.2g}"
         )
     return far <= _TOLERANCE
 

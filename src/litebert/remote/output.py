@@ -84,9 +84,9 @@ def _send_interrupted(path: Path, url: str) -> None:
     try:
         _send(path, url)
     except LitebertError as error:
-        log.warning(f"the rows so far are lost, for {error}")
+        log.warning(f"the rows so far are lost, because {error}")
     else:
-        log.warning(f"kept the rows so far in {shorten(url)}")
+        log.warning(f"saved the rows so far to {shorten(url)}")
 
 
 def check_output_file(out: str | Path) -> None:

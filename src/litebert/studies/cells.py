@@ -389,7 +389,7 @@ def _finish(job: _Job, logs: Path) -> None:
         cell.fault = lines[-1]
     else:
         cell.fault = f"litebert {command.words[0]} was killed by signal {-status}"
-    log.warning(f"{cell.variant}, seed {cell.seed}: {cell.fault}; the other runs go on")
+    log.warning(f"{cell.variant}, seed {cell.seed}: {cell.fault}; the other runs continue")
 
 
 def _temporary_path(output: Path) -> Path:
@@ -429,4 +429,4 @@ class _Stop:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
-        log.info("stopping: the runs save what they have; the same command continues")
+        log.info("stopping: the runs save their state; run the same command to continue")

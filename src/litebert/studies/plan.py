@@ -245,7 +245,8 @@ def _continue_plan(
         log.info(f"the study was planned for {saved['seeds']} seeds and continues with {seeds}")
     if jobs not in (0, saved["jobs"]):
         log.info(
-            f"the study keeps to {saved['jobs']} runs at a time, as its steps were planned for"
+            f"the study keeps to {saved['jobs']} runs at a time, because its steps were planned "
+            "for that"
         )
     scored_on = _merge_folders(saved.get("scored_on", {}), extras, folder)
     if scored_on != saved.get("scored_on"):

@@ -165,7 +165,9 @@ def _pretrain(request: _Request) -> Pretrained:
     folder, budget = request.folder, request.budget
     config = recipe(RECIPE)
     config = replace(config, train=replace(config.train, budget=budget, seed=request.seed))
-    log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
+    log.info(
+        f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, and the same command continues"
+    )
     with _indent_messages():
         run = pretrain(config, folder / "data", folder / RECIPE, device=request.device)
     if not run.outcome.finished:

@@ -410,7 +410,7 @@ def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Exa
     width = count = 0
     for number, line in read_lines(path, notes):
         if not line:
-            notes["blank lines were passed over"] += 1
+            notes["blank lines were skipped"] += 1
             continue
         row = line.split("\t")
         if width == 0:
@@ -422,7 +422,7 @@ def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Exa
                 notes["the header is missing, so the first line was read as an example"] += 1
         if len(row) != width:
             if spec.skips and not test:
-                notes["rows with a wrong number of columns were passed over"] += 1
+                notes["rows with a wrong number of columns were skipped"] += 1
                 continue
             raise DataError(
                 f"{path}:{number} has {len(row)} columns where the first line has {width}; "

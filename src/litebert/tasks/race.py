@@ -114,7 +114,7 @@ def _list_passages(folder: Path, notes: Notes) -> list[Path]:
         raise DataError(f"{folder} holds no *.txt; unpack RACE again")
     if single and len(single) < len(files):
         joined = f"{folder.name}/{JOINED}"
-        notes[f"{joined} was passed over, because separate files hold its passages too"] += 1
+        notes[f"{joined} was skipped, because separate files hold its passages too"] += 1
     return single or files
 
 

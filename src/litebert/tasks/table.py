@@ -484,7 +484,7 @@ class _LabelParser:
         filled = [label for label in labels if not _is_blank(label)]
         if len(filled) < len(labels):
             blanks = len(labels) - len(filled)
-            self._notes["blanks in lists of labels were passed over"] += blanks
+            self._notes["blanks in lists of labels were skipped"] += blanks
         numbers = {self._parse_class(label, location) for label in filled}
         return tuple(int(number in numbers) for number in range(len(self._output.labels)))
 

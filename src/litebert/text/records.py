@@ -419,7 +419,7 @@ def _read_table(
     header: list[str] = []
     for number, row in rows:
         if not row or (row == [""] and not has_quotes):  # quotes around nothing are a cell
-            notes["blank lines were passed over"] += 1
+            notes["blank lines were skipped"] += 1
             continue
         if not header:
             header = [cell.strip() for cell in row] if has_header else [*map(str, range(len(row)))]
@@ -457,7 +457,7 @@ def _read_jsonl(
     """Yield the wanted fields of each JSON object."""
     for number, line in numbered_lines:
         if not line or line.isspace():
-            notes["blank lines were passed over"] += 1
+            notes["blank lines were skipped"] += 1
             continue
         try:
             row = parse_json(line, (*wanted.columns, *wanted.optional))

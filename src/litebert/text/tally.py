@@ -112,7 +112,7 @@ class Tally:
         )
         read = f"files read: {format_counts(self.files) or 'none'}"
         level = logging.WARNING if unexpected else logging.INFO
-        log.log(level, f"{read}; passed over: {format_counts(self.skipped)}{remedy}")
+        log.log(level, f"{read}; skipped: {format_counts(self.skipped)}{remedy}")
 
 
 def format_counts(counts: Counter[str] | dict[str, int]) -> str:

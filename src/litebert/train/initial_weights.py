@@ -55,7 +55,7 @@ def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Ten
         return None
     was, now = config_of(source).train.optimizer.name, config.train.optimizer.name
     if was != now:
-        log.info(f"the optimizer of {source} was {was} and is {now} here, so its state begins anew")
+        log.info(f"the optimizer of {source} was {was} and is {now} here, so its state is not used")
         return None
     newest = checkpoint.find_newest(folder)
     return None if newest is None else newest.load_optimizer()
@@ -133,8 +133,8 @@ def start_table(model: Pretrainer, shards: TrainingData) -> None:
             head.bias.copy_(shares.log())
     seconds = time.monotonic() - started
     log.info(
-        f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, "
-        f"counted in {seconds:.0f} s"
+        f"the token table starts from counts of neighboring tokens, made from "
+        f"{counts.tokens.sum():,} tokens in {seconds:.0f} s"
     )
 
 
@@ -163,8 +163,8 @@ def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> N
     with torch.no_grad():
         word.copy_(torch.where(has_source[:, None], torch.from_numpy(rows).to(word), word))
     log.info(
-        f"the token table starts from the table of {source}, {table.shape[1]} numbers a row "
-        f"reduced to {word.shape[1]}: {int(has_source.sum()):,} of {len(word):,} tokens"
+        f"the token table starts from the table of {source}, with {table.shape[1]} numbers a "
+        f"row reduced to {word.shape[1]}, for {int(has_source.sum()):,} of {len(word):,} tokens"
     )
 
 

@@ -255,7 +255,9 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
             if ranks.agree(state is not None):
                 tensors = loop.optimizers.start(state)
                 source = request.from_model
-                log.info(f"the optimizer goes on with its state in {source} ({tensors} tensors)")
+                log.info(
+                    f"the optimizer continues with its state from {source} ({tensors} tensors)"
+                )
         if request.extensions and loop.step == loop.steps:
             budgets = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
             log.info(

@@ -161,7 +161,7 @@ def resolve_vocabulary(config: Config, shards: TrainingData) -> Config:
     size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != named:
         log.info(
-            f"encoder.vocab_size is {size}, of the tokenizer in {shards.name} (recipe: {named})"
+            f"encoder.vocab_size is {size}, from the tokenizer in {shards.name} (recipe: {named})"
         )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 

@@ -220,7 +220,7 @@ def _warn_of_shape(config: Config, steps: int) -> None:
     """Warn of a warm-up as long as the run, and of token tables wider than the encoder."""
     if config.train.schedule.warmup >= max(steps, 2):
         log.warning(
-            f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the "
+            f"all {steps} steps are within the warm-up of {config.train.schedule.warmup:g}, so the "
             "learning rate never reaches its peak; give a larger --budget, or a share such as "
             "--train.schedule.warmup 0.025"
         )
@@ -228,8 +228,8 @@ def _warn_of_shape(config: Config, steps: int) -> None:
     if width > hidden:
         log.warning(
             f"encoder.embedding_size is {width} and encoder.hidden_size only {hidden}, so "
-            "the tables are wider than what reads them; if that was not meant, give "
-            f"--encoder.embedding-size {hidden}"
+            "the token table is wider than the hidden states; if you did not intend this, "
+            f"give --encoder.embedding-size {hidden}"
         )
 
 

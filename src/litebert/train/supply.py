@@ -216,7 +216,7 @@ def make_in_processes(
             for maker in makers:
                 _receive(maker)
         except (LitebertError, OSError) as error:
-            log.warning(f"batches are made in this process, for others cannot make them: {error}")
+            log.warning(f"this process makes the batches, because others cannot make them: {error}")
             yield None
         else:
             yield lambda step: _receive(makers[(step - steps.start) % count])

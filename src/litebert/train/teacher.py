@@ -383,6 +383,6 @@ def _read(file: Path) -> Likeliest | None:
     except (ModelError, KeyError):
         pieces = values = torch.zeros(0)
     if read_metadata(file).get("sha256") != _compute_checksum(pieces, values):
-        log.warning(f"{file} is damaged; the teacher is asked again")
+        log.warning(f"{file} is damaged; the teacher answers again")
         return None
     return Likeliest(pieces.long(), values)

@@ -125,7 +125,7 @@ class RunBaseline:
             return None
         metric = name_metric(task)
         log.info(
-            f"the baseline has {metric} {baseline.scores[metric]:.4g} on {task.dev[0]}, in "
+            f"the baseline scores {metric} {baseline.scores[metric]:.4g} on {task.dev[0]}, in "
             f"{time.monotonic() - began:.1f} seconds ({baseline.note})"
         )
         return baseline
