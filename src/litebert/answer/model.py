@@ -183,15 +183,9 @@ class Model(LoadedModel):
             f" (Wilson's 95 % interval begins at {point.lower_bound:.4g})" if point.answers else ""
         )
         log.info(
-<<<<<<< HEAD
             f"answers below the probability {point.threshold:.4g} stay empty; on the development "
             f"part the others are {count}{point.coverage:.1%} of all, with the precision "
             f"{point.precision:.4g}{interval}"
-=======
-            f"answers with a probability below {point.threshold:.4g} stay empty; on the "
-            f"development part, the other {point.coverage:.1%} have a precision of "
-            f"{point.precision:.4g}"
->>>>>>> 6eb9364d (Messages, help, README, changelog and the pages of the project in plainer English)
         )
         output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
         return replace(task, output=output)
