@@ -22,7 +22,7 @@ OBJECTS = (
 HEAD = """\
 # Python
 
-The verbs of the command line are functions of `litebert`, with the same names.
+Use litebert from Python. Each verb of the command line is a function with the same name.
 `help(litebert.load)` shows every argument.
 
 ```python

@@ -66,7 +66,7 @@ class ComparedRun:
 def compare(
     runs: Iterable[str | Path], shards: str | Path | None = None, device: str = "auto"
 ) -> list[ComparedRun]:
-    """Compare run folders, in the same order. A run that was not evaluated yet has no scores.
+    """Compare run folders, in the given order. A run without an evaluation has no scores.
 
     Args:
         shards: score every run on the held-out documents of this folder of `prepare`, as `evaluate`

@@ -31,7 +31,7 @@ def evaluate(
     device: str = "auto",
     **options: Any,
 ) -> Scored:
-    """Score a run folder, a litebert or a Hugging Face folder, or a model of the Hub.
+    """Score a run folder, a litebert or Hugging Face folder, or a model on the Hub.
 
     Args:
         shards: for a pretrained model: a folder of `prepare`, whose held-out part is scored.

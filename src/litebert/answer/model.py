@@ -50,7 +50,7 @@ Method = Literal["occlusion", "gradients"]
 
 @dataclass(frozen=True)
 class Model(LoadedModel):
-    """A model folder ready to answer, whatever computes: PyTorch, or the graph of an export."""
+    """A model folder, ready to answer with PyTorch or with the graph of an export."""
 
     engine: str = "torch"
     """The registered name of the engine that makes its runtimes."""
@@ -402,7 +402,7 @@ def load(
     min_precision: float | None = None,
 ) -> Model:
     """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
-    its name, such as `hf:albert/albert-base-v2`. A fine-tuned model answers, too.
+    its name, such as `hf:albert/albert-base-v2`. A fine-tuned model also answers.
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not

@@ -107,7 +107,7 @@ def finetune(
     fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> Finetuned:
-    """Fine-tune a model on a task; the same call continues, or returns what is finished.
+    """Fine-tune a model on a task. Called again, it continues, or returns the finished run.
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with

@@ -14,7 +14,7 @@ from litebert.tasks.splits import Source
 
 
 def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
-    """Open the files of a task, which give it. An option that is None keeps the task's default.
+    """Open the files of a task, with its options. An option that is None keeps the task's default.
 
     Args:
         name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or a

@@ -90,7 +90,7 @@ def pretrain(
     trackers: Sequence[str] = (),
     on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Pretrained:
-    """Pretrain a config on token shards. The same call continues, or returns what is finished.
+    """Pretrain a config on token shards. Called again, it continues, or returns the finished run.
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
