@@ -47,6 +47,7 @@ TYPES = {
     "str": "text",
     "bool": "true or false",
     "Path": "path",
+    "dict": "numbers by name",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import json
 import pickle
 import re
 import signal
@@ -292,6 +293,49 @@ def test_numbers_that_cannot_be_fitted_are_refused(
 ) -> None:
     with refused(DataError, *places):
         TextRegressor(**settings).fit(texts, numbers)
+
+
+@pytest.mark.thorough
+def test_class_weights_and_the_metric(
+    settings: dict[str, Any], rows: tuple[list[str], list[str]]
+) -> None:
+    """They reach the run and its baseline, by the values of y, and survive a clone."""
+    texts, labels = rows
+    numbers = np.array([10 if label == "yes" else 9 for label in labels])
+    cases: tuple[tuple[Any, Any], ...] = (
+        ("balanced", "balanced"),
+        ({np.int64(10): 25, 9: 1.0}, {"10": 25.0, "9": 1.0}),
+    )
+    for class_weight, recorded in cases:
+        classifier = TextClassifier(
+            **settings | {"epochs": 1}, class_weight=class_weight, metric="macro_f1"
+        )
+        fitted = clone(classifier).fit(texts, numbers)
+        identity = json.loads((fitted.folder_ / "finetune.json").read_text(encoding="utf-8"))
+        assert (identity["metric"], identity["config"]["class_weights"]) == ("macro_f1", recorded)
+        scores = json.loads((fitted.folder_ / "scores.json").read_text(encoding="utf-8"))
+        assert "weighted" in scores["baseline"]["name"]
+    # A weight of 25 against 1 lets a network that has learned little answer with this class.
+    assert (fitted.predict(texts) == 10).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("parameters", "places"),
+    [
+        ({"class_weight": "balance"}, ["class_weight", "balance"]),
+        ({"class_weight": {"maybe": 2}}, ["class_weight", "maybe"]),
+        ({"class_weight": {"yes": 0}}, ["class_weights of yes", "above 0"]),
+        ({"metric": "f1"}, ["metric", "macro_f1"]),
+    ],
+)
+def test_weights_and_metrics_that_cannot_be_are_refused(
+    settings: dict[str, Any],
+    rows: tuple[list[str], list[str]],
+    parameters: dict[str, Any],
+    places: list[str],
+) -> None:
+    with refused(ConfigError, *places):
+        TextClassifier(**settings | parameters).fit(*rows)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) 
     assert report["metric"] == "accuracy"
     assert report["baseline"]["training_rows"] == 180
     assert "weighted" in report["baseline"]["name"]
+    # Several files are all read, and a weight is no MODEL.
+    several = [*words[:4], folder / "dev.csv", *words[6:]]
+    _, out, _ = run("finetune", *map(str, several), "--json", "--class-weights", "yes", "2")
+    assert json.loads(out)["baseline"]["training_rows"] == 216
+    status, _, err = run("finetune", *map(str, words), "--class-weights", "maybe", "2")
+    assert status == 2
+    assert "class_weights names 'maybe'" in err
     # On the rows of a run it has the scores that the run shows.
     words[words.index("--test")] = "--dev"
     status, out, _ = run("finetune", *map(str, words), "--json")

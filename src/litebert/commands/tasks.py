@@ -99,7 +99,6 @@ class FinetuneArguments:
 class BaselineRequest(FinetuneArguments):
     """Score the baseline of a task, without a network."""
 
-    model: ModelPath = ""
     out: Path = Path()
 
 
@@ -163,7 +162,9 @@ def finetune(words: list[str]) -> int:
 
 def _score_baseline(words: list[str]) -> int:
     """litebert finetune --task T --data D --baseline-only"""
-    arguments, options, rest = _parse_finetune(words, BaselineRequest)
+    # Without a name in the place of MODEL, a second value of an option would be taken for it.
+    model = ["baseline"] if words[0].startswith("-") else []
+    arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric

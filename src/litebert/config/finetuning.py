@@ -69,10 +69,11 @@ class FinetuneConfig:
     fit_head: bool = False
     """Fit the classifier on the frozen states before training, score it before the first step, and
     keep it where no later weights score higher."""
-    class_weights: Literal["equal", "balanced"] = "equal"
+    class_weights: Literal["equal", "balanced"] | dict[str, float] = "equal"
     """The weight of a class in the loss. balanced: rows / (classes * rows of the class), as
-    scikit-learn counts it, so that all classes together count as much as a common one. For several
-    labels it weighs the rows that have a label against those that lack it.
+    scikit-learn counts it, so that all classes together count as much as a common one. Else the
+    weight of some classes by their names, such as yes 3; the others weigh 1. For several labels it
+    weighs the rows that have a label against those that lack it.
     """
     focal_gamma: float = 0.0
     """The exponent of the focal loss (Lin et al. 2017), which multiplies the loss of a row by
@@ -108,7 +109,12 @@ class FinetuneConfig:
     """
 
     def __post_init__(self) -> None:
+        named = {} if isinstance(self.class_weights, str) else self.class_weights
         for name, value, right, what in (
+            *(
+                (f"class_weights of {label}", weight, 0 < weight < math.inf, "a number above 0")
+                for label, weight in named.items()
+            ),
             ("length", self.length, self.length >= 8, "at least 8"),
             ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),

@@ -63,12 +63,17 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
         if value not in args:
             raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
         return value
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{path} must be a table, not {value!r}")
+        return {key: _coerce(args[1], item, f"{path}.{key}", None) for key, item in value.items()}
     if origin in (Union, UnionType):  # a number or a word
         words = [word for arg in args if get_origin(arg) is Literal for word in get_args(arg)]
         number = next(arg for arg in args if get_origin(arg) is not Literal)
         if isinstance(value, str) and value not in words:
             raise ConfigError(
-                f"{path} is {value!r}; it must be {_KINDS[number]} or {' or '.join(words)}"
+                f"{path} is {value!r}; it must be {_KINDS.get(number, 'a table')} or "
+                f"{' or '.join(words)}"
             )
         return value if isinstance(value, str) else _coerce(number, value, path, base)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

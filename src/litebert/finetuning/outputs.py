@@ -158,6 +158,9 @@ class Output(ABC):
                 "class_weights and focal_gamma are for classes and labels of whole texts, and this "
                 f"task answers with {self.name}; leave them out"
             )
+        for name in () if isinstance(config.class_weights, str) else config.class_weights:
+            if name not in self.labels:
+                raise ConfigError(f"class_weights names '{name}'; {nearest(name, self.labels)}")
 
     def require_linear(self, config: FinetuneConfig) -> None:
         """Refuse what only an output of whole texts with a linear fit has.

@@ -51,12 +51,12 @@ class OneClass(Output):
         return self.width == len(self.labels)
 
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
-        """Weigh each class as scikit-learn's `balanced` does; a class without a row has the weight
-        1.
-        """
+        """Weigh each class as the config says; a class without a row weighs 1 if balanced."""
         weights: tuple[float, ...] = ()
         if config.class_weights == "balanced":
             weights = tuple(self._balance(self.counts(targets), len(targets)).tolist())
+        elif not isinstance(config.class_weights, str):
+            weights = tuple(config.class_weights.get(label, 1.0) for label in self.labels)
         return replace(self, weights=weights, focal_gamma=config.focal_gamma)
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:

@@ -12,9 +12,9 @@ import shutil
 import signal
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         learning_rate: float | None = None,
         batch_size: int | None = None,
         max_length: int | None = None,
+        metric: str | None = None,
         random_state: int = 0,
         device: str = "auto",
     ) -> None:
@@ -78,12 +79,14 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
                 chooses them from the model and its rows.
+            metric: the score on the held-out rows that chooses the weights: accuracy (the default),
+                macro_f1 or matthews of classes, r2 (the default), pearson or spearman of numbers.
             random_state: the seed of the weights and of the order of the rows.
             device: the device to train and to answer on.
         """
         self.model, self.out, self.tokenizer = model, out, tokenizer
         self.epochs, self.learning_rate = epochs, learning_rate
-        self.batch_size, self.max_length = batch_size, max_length
+        self.batch_size, self.max_length, self.metric = batch_size, max_length, metric
         self.random_state, self.device = random_state, device
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -113,12 +116,12 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         table = folder / "rows.jsonl"
         _write_rows(table, texts, targets)
         pair = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
-        files = open_task("table", table, target=self.target, **pair)
+        files = open_task("table", table, target=self.target, metric=self.metric, **pair)
         run = finetune(
             self.model,
             files,
             folder / "run",
-            self._make_config(files),
+            self._complete_config(self._make_config(files), facts),
             tokenizer=self.tokenizer,
             device=self.device,
         )
@@ -219,6 +222,14 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             config = replace(config, length=parameters["max_length"])
         return config
 
+    def _complete_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
+        """Return the config with what depends on the targets.
+
+        Args:
+            facts: the attributes that a fit sets.
+        """
+        return config
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the parameters, and the folder of the fitted model.
 
@@ -249,6 +260,68 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
     """
 
     target = "class"
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        out: str | Path | None = None,
+        tokenizer: str | Path | None = None,
+        epochs: float | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        max_length: int | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
+        metric: str | None = None,
+        random_state: int = 0,
+        device: str = "auto",
+    ) -> None:
+        """Keep the parameters; `fit` checks them.
+
+        Args:
+            model, out, tokenizer, epochs, learning_rate, batch_size, max_length, metric,
+                random_state, device: as in `TextRegressor`.
+            class_weight: the weights of classes in the loss. None: all are 1. balanced: rows /
+                (classes * rows of the class). Else the weights by class; the other classes weigh 1.
+        """
+        super().__init__(
+            model,
+            out=out,
+            tokenizer=tokenizer,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_length=max_length,
+            metric=metric,
+            random_state=random_state,
+            device=device,
+        )
+        self.class_weight = class_weight
+
+    def _list_parameters(self) -> dict[str, Any]:
+        parameters, weights = super()._list_parameters(), self.class_weight
+        if isinstance(weights, Mapping):
+            parameters["class_weight"] = [[str(key), float(weights[key])] for key in weights]
+        elif weights not in (None, "balanced"):
+            raise ConfigError(
+                f"class_weight is {format_value(weights)}; give balanced or a dictionary"
+            )
+        return parameters
+
+    def _complete_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
+        """Return the config with the weights of the classes."""
+        if self.class_weight is None:
+            return config
+        if not isinstance(self.class_weight, Mapping):
+            return replace(config, class_weights="balanced")
+        name_of = dict(zip(facts["classes_"].tolist(), facts["_names"], strict=True))
+        for value in self.class_weight:
+            if value not in name_of:
+                raise ConfigError(
+                    f"class_weight has {format_value(value)}, which is no class of y; leave it out"
+                )
+        weights = {name_of[value]: float(weight) for value, weight in self.class_weight.items()}
+        return replace(config, class_weights=weights)
 
     def _encode_targets(self, values: Sequence[Any]) -> tuple[list[str], dict[str, Any]]:
         classes, names = name_classes(values)
