@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,7 +26,7 @@ from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import DataError
 from litebert.parts import MARKER, Part, Turns
-from litebert.remote import cache
+from litebert.remote import cache, stores
 from toys.prepare import SHARD_BYTES, content, start, tree
 from toys.prepare import run as prepare
 from toys.refusals import refused
@@ -102,6 +103,43 @@ def test_a_store_that_fails_for_good_is_named_and_the_set_continues(
             assert "does not exist" in err
             assert [line for line in store.requests if line.startswith("PUT")] == []
         assert SECRET not in err
+
+
+@pytest.mark.thorough
+def test_two_machines_that_write_one_folder_are_told_of_each_other(
+    whole: Path,
+    store: Store,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The other machine begins after this one has sent a shard, and is warned."""
+    write, names = stores.write_file, list[str]()
+
+    def begin_another(url: str, sent: bytes | Path) -> None:
+        write(url, sent)
+        if url.endswith("train-00000.arrow") and not names:
+            names.append("other")
+            with monkeypatch.context() as patch:
+                patch.setattr(socket, "gethostname", lambda: "other")
+                patch.setenv("LITEBERT_CACHE", str(tmp_path / "other"))
+                prepare(tiny_corpus, URL, tiny_tokenizer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "first-machine")
+        patch.setattr(stores, "write_file", begin_another)
+        with caplog.at_level("WARNING"):
+            prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert names == ["other"]
+    (warned,) = [text for text in caplog.messages if "began to write" in text]
+    assert warned.startswith(f"first-machine began to write {URL} at 2")
+    assert store.content("data/") == content(whole), "no name of a machine is left"
+    caplog.clear()
+    write(f"{URL}/writer.json", b"torn")
+    prepare(tiny_corpus, URL, tiny_tokenizer)
+    assert "began to write" not in caplog.text
 
 
 @pytest.mark.thorough

@@ -9,14 +9,17 @@ or the marker last, after which the folder counts as finished:
     s3://bucket/data/              train-00007.arrow   index.json
 
 Stores put a file under its name whole or not at all. Nothing in the store is read but names, sizes
-and small files, so another machine continues where a killed one stopped. Two machines that write
-the same folder at the same time are not told of each other.
+and small files, so another machine continues where a killed one stopped. While one writes,
+`writer.json` there has its name, so that another machine can warn.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +27,14 @@ from pathlib import Path
 from typing import Protocol
 
 from litebert import storage
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError, DataError, LitebertError
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, shorten
 
+log = logging.getLogger("litebert")
+
+_WRITER = "writer.json"
+"""Names the machine that writes; there from its first file to its end."""
 _RECORDS = (".json", ".jsonl")
 """Suffixes of the small files that say what a folder holds."""
 _FREQUENT = 64 << 10
@@ -112,6 +119,8 @@ class StoreTarget:
         self._sizes: dict[str, int] = {}
         """The bytes of the files in the store, by their paths from the folder."""
         self._due = 0.0
+        self._is_named = False
+        """True while the store names this machine as the writer."""
 
     @contextmanager
     def open(self) -> Iterator[Path]:
@@ -126,7 +135,14 @@ class StoreTarget:
             with storage.lock_folder(self._base, DataError):
                 stores.require_bucket(self._url)
                 self._take_records()
-                yield self.folder
+                try:
+                    yield self.folder
+                except DataError:  # perhaps of the store, where each try takes half a minute
+                    raise
+                except BaseException:
+                    self._leave()
+                    raise
+                self._leave()
                 storage.remove(self.folder)
         except (DataError, ConfigError) as error:
             text = str(error).replace(str(self.folder), self.name)
@@ -138,9 +154,34 @@ class StoreTarget:
         start = len(self._url) + 1
         entries = {entry.url[start:]: entry for entry in stores.list_below(self._url)}
         self._sizes = {name: entry.size for name, entry in entries.items()}
-        for name in entries:
+        if self._sizes.pop(_WRITER, None) is not None:
+            self._warn_of_writer()
+        for name in self._sizes:
             if "/" not in name and name.endswith(_RECORDS):
                 (self.folder / name).write_bytes(stores.read_file(join(self._url, name)))
+
+    def _warn_of_writer(self) -> None:
+        """Warn of another machine that began to write here. One of this name was killed, for its
+        folder here is locked while it works."""
+        try:
+            writer = json.loads(stores.read_file(join(self._url, _WRITER)))
+            host, began = str(writer["host"]), str(writer["began"])
+        except (DataError, ValueError, KeyError, TypeError):  # it has ended by now
+            return
+        if host != socket.gethostname():
+            log.warning(
+                f"{host} began to write {self.name} at {began} and has not ended; if it still "
+                "runs, stop one of the two"
+            )
+
+    def _leave(self) -> None:
+        """Delete the name of this machine from the store."""
+        if self._is_named:
+            self._is_named = False
+            try:
+                stores.delete(join(self._url, _WRITER))
+            except LitebertError as error:  # nothing else depends on it
+                log.debug(f"the name of this machine stays in the store: {error}")
 
     def list_names(self) -> list[str]:
         """List the files and folders in the store."""
@@ -196,6 +237,11 @@ class StoreTarget:
         self.send(last)
 
     def _write(self, name: str, path: Path) -> None:
+        if not self._is_named:
+            began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            writer = {"host": socket.gethostname(), "began": began}
+            stores.write_file(join(self._url, _WRITER), json.dumps(writer).encode())
+            self._is_named = True
         stores.write_file(join(self._url, name), path)
         self._sizes[name] = path.stat().st_size
 
