@@ -5,7 +5,7 @@
 
 A part is cut from the input alone, so nothing has to be agreed on between machines. The marker has
 the identity of the work: the verb, the version, the settings, the model or tokenizer and the input.
-`litebert merge OUT` takes parts of one identity, each once, and writes OUT.
+`litebert merge OUT` takes parts of one identity, each once (finished_parts.py), and writes OUT.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError
 from litebert.json_reader import read_json
-from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, shorten
 from litebert.remote.reading import is_file, size_of
 from litebert.remote.target import Target, open_target
-from litebert.storage import file_record, lock_folder, sha256_of, write_json
+from litebert.storage import file_record, lock_folder, write_json
 
 FORMAT_VERSION = 1
 MARKER = "part.json"
@@ -198,9 +196,6 @@ def make_identity(
     }
 
 
-# ------------------------------------------------------------------------------------- one part
-
-
 @contextmanager
 def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Iterator[Target]:
     """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`).
@@ -328,144 +323,3 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
     return None if before == now else "from another input (files of other names or sizes)"
-
-
-# ---------------------------------------------------------------------------------- all the parts
-
-
-@dataclass(frozen=True)
-class FinishedPart:
-    """A finished part, to be merged."""
-
-    part: Part
-    folder: Path
-    """The part, or a copy of its small files if it is in a store."""
-    marker: Mapping[str, Any]
-    url: str | None = None
-    """The part in a store."""
-
-    @property
-    def name(self) -> str:
-        """The folder, for messages."""
-        return str(self.folder) if self.url is None else shorten(self.url)
-
-    def open_file(self, name: str) -> Path:
-        """Return the path of a file of the part, after a check of its bytes.
-
-        Raises:
-            DataError: the file is missing or has changed.
-        """
-        path, record = self.folder / name, self.marker["files"].get(name)
-        if self.url is not None and record is not None:
-            return cache.fetch(join(self.url, name), record["bytes"], record["sha256"])
-        if not path.is_file():
-            fault = "is missing"
-        elif (
-            record is None
-            or path.stat().st_size != record["bytes"]
-            or sha256_of(path) != record["sha256"]
-        ):
-            fault = "has changed since it was written"
-        else:
-            return path
-        raise DataError(
-            f"{path} of part {self.part} {fault}; delete {self.name} and run its command again"
-        )
-
-
-def read_parts(out: str | Path) -> list[FinishedPart]:
-    """Return the finished parts of an output, in order: all of them, each once, of one identity.
-
-    Raises:
-        DataError: a part is missing, unfinished, doubled, or of other work; the message names the
-            part and the file.
-    """
-    parent = find_parts(out)
-    label, names = shorten(parent), _list_folders(parent)
-    if names is None:
-        raise DataError(
-            f"{label} does not exist, so there are no parts of {shorten(out)}; make them with "
-            "--part, or copy that folder here"
-        )
-    everything = [open_part(join(parent, name)) for name, has_marker in names.items() if has_marker]
-    if not everything:
-        raise DataError(f"{label} holds no finished part; run the commands with --part first")
-    _require_fit(everything)
-    finished: dict[int, FinishedPart] = {}
-    for current in everything:
-        if before := finished.get(current.part.number):
-            raise DataError(
-                f"part {current.part} is there twice, in {before.name} and {current.name}; "
-                "delete one of them"
-            )
-        finished[current.part.number] = current
-    for number in range(1, everything[0].part.count + 1):
-        if number not in finished:
-            part = Part(number, everything[0].part.count)
-            state = "unfinished" if part.name in names else "missing"
-            raise DataError(
-                f"part {part} of {shorten(out)} is {state} ({join(label, part.name)}/{MARKER} does "
-                f"not exist); run its command again, with --part {part}"
-            )
-    return [finished[number] for number in sorted(finished)]
-
-
-def _list_folders(parent: str | Path) -> dict[str, bool] | None:
-    """List the folders of parts, sorted, and whether each is finished; None without any."""
-    url = as_url(parent)
-    if url is None:
-        path = Path(parent)
-        if not path.is_dir():
-            return None
-        return {folder.name: is_finished(folder) for folder in sorted(path.iterdir())}
-    names: dict[str, bool] = {}
-    for entry in stores.list_below(url):
-        name, _, file = entry.url[len(url) + 1 :].partition("/")
-        names[name] = names.get(name, False) or file == MARKER
-    return names or None
-
-
-def open_part(folder: str | Path) -> FinishedPart:
-    """Open a finished part, here or in a store.
-
-    Raises:
-        DataError: it is damaged, or the store cannot be read.
-    """
-    url = as_url(folder)
-    path = Path(folder)
-    if url is not None:
-        entries = stores.list_below(url)
-        names = [entry.url[len(url) + 1 :] for entry in entries]
-        below = [name for name in names if "/" in name]  # the tokenizer
-        marker = stores.read_file(join(url, MARKER))
-        path = cache.copy_records(url, below, marker, MARKER)
-    content = read_marker(path)
-    return FinishedPart(Part(content["part"], content["parts"]), path, content, url)
-
-
-def _require_fit(parts: Sequence[FinishedPart]) -> None:
-    """Refuse a part of another division, or of other work than most parts.
-
-    Raises:
-        DataError: names the part.
-    """
-    for other in parts:
-        if other.part.count != parts[0].part.count:
-            raise DataError(
-                f"{other.name} is part {other.part}, and {parts[0].name} is part "
-                f"{parts[0].part}; delete the parts of one of the two divisions"
-            )
-    texts = [json.dumps(part.marker["identity"], sort_keys=True) for part in parts]
-    usual = parts[texts.index(Counter(texts).most_common(1)[0][0])]
-    for other in parts:
-        if fault := compare_identities(other.marker["identity"], usual.marker["identity"]):
-            raise DataError(
-                f"part {other.part} was made {fault} as part {usual.part}; delete {other.name} "
-                "and run its command again with the options of the other parts"
-            )
-    made, current = usual.marker["identity"]["version"], version("litebert")
-    if made != current:
-        raise DataError(
-            f"part {usual.part} ({join(usual.name, MARKER)}) was made by version {made} of litebert"
-            f", and this is {current}; merge with {made}, or delete the parts and make them again"
-        )

@@ -31,7 +31,8 @@ from litebert.answer.predicting import Predictor, generate_window_sizes
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
-from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.finished_parts import FinishedPart
+from litebert.parts import EVERY, Part, Turns
 from litebert.remote.names import as_url, is_url, shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file

@@ -10,7 +10,8 @@ from litebert.answer.part_scores import merge_scores
 from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
-from litebert.parts import MARKER, FinishedPart, read_parts
+from litebert.finished_parts import FinishedPart, read_parts
+from litebert.parts import MARKER
 from litebert.remote.names import join
 
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import Model
 from litebert.errors import ConfigError, DataError
+from litebert.finished_parts import FinishedPart
 from litebert.interop.loaded import Unread
 from litebert.parts import (
-    FinishedPart,
     Part,
     Turns,
     finish_part,

@@ -20,8 +20,8 @@ from litebert.answer.model import load
 from litebert.answer.part_answers import make_answer_identity
 from litebert.answer.scoring import Scored, score_predictor
 from litebert.errors import DataError
+from litebert.finished_parts import FinishedPart
 from litebert.parts import (
-    FinishedPart,
     Part,
     compare_identities,
     finish_part,

@@ -38,7 +38,8 @@ from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
-from litebert.parts import EVERY, FinishedPart, Part, Turns
+from litebert.finished_parts import FinishedPart
+from litebert.parts import EVERY, Part, Turns
 from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
