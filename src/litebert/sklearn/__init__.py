@@ -276,11 +276,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         random_state: int = 0,
         device: str = "auto",
     ) -> None:
-        """Keep the parameters; `fit` checks them.
+        """Keep the parameters; `fit` checks them. The others are as in `TextRegressor`.
 
         Args:
-            model, out, tokenizer, epochs, learning_rate, batch_size, max_length, metric,
-                random_state, device: as in `TextRegressor`.
             class_weight: the weights of classes in the loss. None: all are 1. balanced: rows /
                 (classes * rows of the class). Else the weights by class; the other classes weigh 1.
         """
