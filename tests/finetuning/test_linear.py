@@ -161,9 +161,9 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
 
 @pytest.mark.parametrize(
     ("fitted_ahead", "noise", "takes_fitted"),
-    [(0.1, 0.01, True), (-0.1, 0.01, False), (0.01, 0.1, False)],
+    [(0.1, 0.01, True), (-0.1, 0.01, False), (0.01, 0.1, True), (-0.01, 0.1, False)],
 )
-def test_the_drawn_head_is_taken_unless_the_fitted_one_is_surely_better(
+def test_the_start_with_the_lower_loss_is_taken(
     vectors: Path,
     table: Table,
     tmp_path: Path,
@@ -307,6 +307,24 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     assert np.allclose(
         (states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3
     )
+
+
+def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
+    """All rows are judged, and a head with weights is taken, whatever the losses."""
+    states = _states()[:20].astype(np.float32)
+    targets = np.resize([0, 1], 20)
+    held = np.arange(20) % 5 == 0
+    half, whole = linear.fit_head(OUTPUTS["classes"](("a", "b")), states, targets.tolist(), held)
+    assert (half.judged, half.few, half.helps) == (20, True, True)
+    assert whole.strength > linear.STRENGTHS[0]
+    assert whole.loss >= whole.prior, "these labels are noise"
+    rng = np.random.default_rng(1)
+    plenty = rng.normal(size=(300, 6)).astype(np.float32)
+    noise = rng.integers(0, 2, 300)
+    held = np.arange(300) % 5 == 0
+    half, _ = linear.fit_head(OUTPUTS["classes"](("a", "b")), plenty, noise.tolist(), held)
+    assert (half.judged, half.few) == (60, False)
+    assert half.helps == (half.loss < half.prior)
 
 
 def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(

@@ -32,6 +32,8 @@ STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
 """Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them. The first
 gives no weight to any state, so that the fit predicts the shares of the classes.
 """
+FEW_HELD, FOLDS = 50, 5
+"""With fewer held-out rows, the losses of a cross-validation over all rows judge the strengths."""
 MOST_ROWS = 10_000
 """Training rows that a head is fitted on, at most: its few weights learn little from more."""
 
@@ -49,6 +51,17 @@ class FittedHead:
     """Mean held-out loss, in the unit of the task's output."""
     prior: float
     """The same of answers that read no state."""
+    judged: int
+    """Rows that the loss is of."""
+    few: bool
+    """Whether the loss is of a cross-validation, because few rows were held."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether the states tell more than the shares of the classes. A few rows cannot show that
+        they do not, and then the head is trusted.
+        """
+        return self.loss < self.prior or self.few
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the weights by their names in the head."""
@@ -85,26 +98,52 @@ def read_frozen_states(
 def fit_head(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], held: NDArray[np.bool_]
 ) -> tuple[FittedHead, FittedHead]:
-    """Fit the head on the items that are not held, and with the strength that is best for those
-    that are, on all items.
+    """Fit the head on the items that are not held, and with the best strength, on all items. The
+    best strength has the lowest loss on the items that are held, or in a cross-validation where
+    these are few.
 
     Args:
         states: (N, H).
         targets: those of the items, as `output` learns them.
         held: (N,)
     """
-    fits: list[FittedHead] = []
-    learned, judged = (
-        [target for target, apart in zip(targets, held, strict=True) if apart == side]
-        for side in (0, 1)
-    )
-    for strength in STRENGTHS:
+    learned = [target for target, apart in zip(targets, held, strict=True) if not apart]
+    few = bool(held.sum() < FEW_HELD)
+    count = len(targets) if few else int(held.sum())
+    folds = _draw_folds(len(targets)) if few else held[None]
+    losses = [_compute_held_loss(output, states, targets, folds, c) for c in STRENGTHS]
+    first = 1 if few else 0  # a head without weights is no head
+    place = min(range(first, len(STRENGTHS)), key=lambda i: losses[i])
+    judged = (STRENGTHS[place], losses[place], losses[0], count, few)
+    half = _fit_folded(output, states[~held], learned, STRENGTHS[place])
+    whole = _fit_folded(output, states, targets, STRENGTHS[place])
+    return FittedHead(*half, *judged), FittedHead(*whole, *judged)
+
+
+def _draw_folds(count: int) -> NDArray[np.bool_]:
+    """Draw the rows that are held in each fold of a cross-validation, (F, N)."""
+    places = np.random.default_rng(0).permutation(count) % min(FOLDS, count)
+    return np.arange(min(FOLDS, count))[:, None] == places[None]
+
+
+def _compute_held_loss(
+    output: Output,
+    states: NDArray[np.float32],
+    targets: Sequence[Any],
+    folds: NDArray[np.bool_],
+    strength: float,
+) -> float:
+    """Compute the mean loss of the rows that each fold holds, under the fit of its other rows."""
+    total = 0.0
+    for held in folds:
+        learned, judged = (
+            [target for target, apart in zip(targets, held, strict=True) if apart == side]
+            for side in (False, True)
+        )
         weight, bias = _fit_folded(output, states[~held], learned, strength)
         loss = _compute_loss(output, states[held] @ weight.T + bias, judged)
-        fits.append(FittedHead(weight, bias, strength, loss, fits[0].loss if fits else loss))
-    best = min(fits, key=lambda fit: fit.loss)
-    whole = _fit_folded(output, states, targets, best.strength)
-    return best, FittedHead(*whole, best.strength, best.loss, best.prior)
+        total += loss * int(held.sum())
+    return total / int(folds.sum())
 
 
 def _fit_folded(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from litebert.finetuning.defaults import mark_chosen
-from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
+from litebert.finetuning.linear import FOLDS, MOST_ROWS, fit_head, read_frozen_states
 from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.probe import (
     Probe,
@@ -20,6 +20,7 @@ from litebert.finetuning.probe import (
     probe_two_starts,
     split_held_out,
 )
+from litebert.finetuning.rates import FITTED_RATES
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
 from litebert.train.run_folder import ASIDE, RunFolder
@@ -74,11 +75,11 @@ def _fit_heads(
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
     half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
+    rows = f"training rows in {FOLDS} folds" if whole.few else "held-out training rows"
     remark = (
-        f"a linear head on frozen states has a loss of {whole.loss:.3g} on {held.sum():,} "
-        "held-out training rows"
+        f"a linear head on frozen states has a loss of {whole.loss:.3g} on {whole.judged:,} {rows}"
     )
-    if whole.loss >= whole.prior:
+    if not whole.helps:
         remark += f", no less than without them ({whole.prior:.3g}): the head starts random"
         heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
     else:
@@ -111,6 +112,9 @@ def _choose_rate(
         prepared = replace(prepared, fitted={})
         config = replace(config, fit_head=False)
     rate = optimizer.learning_rate if probe is None else probe.rate
+    if probe is None and prepared.fitted:
+        # A few steps at a large rate spoil what the head was fitted to, and teach nothing instead.
+        rate = min(rate, FITTED_RATES[0])
     remark = (
         f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
         if probe is None
