@@ -33,7 +33,7 @@ STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
 gives no weight to any state, so that the fit predicts the shares of the classes.
 """
 FEW_HELD, FOLDS = 50, 5
-"""With fewer held-out rows, the losses of a cross-validation over all rows judge the strengths."""
+"""Held-out rows below which a cross-validation over all rows judges the strengths, and its folds."""
 MOST_ROWS = 10_000
 """Training rows that a head is fitted on, at most: its few weights learn little from more."""
 
@@ -54,12 +54,12 @@ class FittedHead:
     judged: int
     """Rows that the loss is of."""
     few: bool
-    """Whether the loss is of a cross-validation, because few rows were held."""
+    """True if the loss is of a cross-validation, because few rows were held."""
 
     @property
     def helps(self) -> bool:
-        """Whether the states tell more than the shares of the classes. A few rows cannot show that
-        they do not, and then the head is trusted.
+        """Return whether the states tell more than the shares of the classes. A few rows cannot
+        show that they do not, and then the head is trusted.
         """
         return self.loss < self.prior or self.few
 
