@@ -33,7 +33,7 @@ STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
 gives no weight to any state, so that the fit predicts the shares of the classes.
 """
 FEW_HELD, FOLDS = 50, 5
-"""Held-out rows below which a cross-validation over all rows judges the strengths, and its folds."""
+"""Held-out rows below which a cross-validation judges the strengths, and the folds of it."""
 MOST_ROWS = 10_000
 """Training rows that a head is fitted on, at most: its few weights learn little from more."""
 
