@@ -114,16 +114,19 @@ def fit_head(
     losses = [_compute_held_loss(output, states, targets, folds, c) for c in STRENGTHS]
     first = 1 if few else 0  # a head without weights is no head
     place = min(range(first, len(STRENGTHS)), key=lambda i: losses[i])
-    judged = (STRENGTHS[place], losses[place], losses[0], count, few)
-    half = _fit_folded(output, states[~held], learned, STRENGTHS[place])
-    whole = _fit_folded(output, states, targets, STRENGTHS[place])
-    return FittedHead(*half, *judged), FittedHead(*whole, *judged)
+    strength, loss = STRENGTHS[place], losses[place]
+    half = _fit_folded(output, states[~held], learned, strength)
+    whole = _fit_folded(output, states, targets, strength)
+    return (
+        FittedHead(*half, strength, loss, losses[0], count, few),
+        FittedHead(*whole, strength, loss, losses[0], count, few),
+    )
 
 
 def _draw_folds(count: int) -> NDArray[np.bool_]:
     """Draw the rows that are held in each fold of a cross-validation, (F, N)."""
     places = np.random.default_rng(0).permutation(count) % min(FOLDS, count)
-    return np.arange(min(FOLDS, count))[:, None] == places[None]
+    return np.stack([places == fold for fold in range(min(FOLDS, count))])
 
 
 def _compute_held_loss(
