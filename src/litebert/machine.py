@@ -5,6 +5,7 @@ needs torch.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import sys
@@ -17,9 +18,36 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
 # ------------------------------------------------------------------------------------ the processor
 
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""The folder in which Linux shows the limits of a container."""
+
+
 def count_cores() -> int:
-    """CPU cores that this process may use; in a container they are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPU cores that this process may use; in a container they are fewer than the machine has.
+
+    A limit of processor time counts as so many cores, rounded up.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    quota = _read_processor_quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def _read_processor_quota() -> float | None:
+    """The seconds of processor time that a container may use in a second; None without a limit.
+
+    Version 2 of the control groups has `cpu.max`, as in "200000 100000", and version 1 two files.
+    """
+    try:
+        if (file := CONTROL_GROUP / "cpu.max").is_file():
+            quota, period = file.read_text().split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = ((CONTROL_GROUP / "cpu" / name).read_text().strip() for name in names)
+        return None if quota in ("max", "-1") else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 def read_processor_facts() -> dict[str, list[str]]:

@@ -221,7 +221,7 @@ def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Pa
     for sentence in (
         "# Which?",
         "It is so.",
-        "Of 1 comparison with the paper, 1 agrees, 0 disagree and 0 are inside the noise.",
+        "The one comparison agrees with the paper.",
         "The paper found it better: agrees.",
         "](own.png)",
         "1 min 15 s of one core",

@@ -21,6 +21,7 @@ what is written from it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -97,6 +98,11 @@ def _read_folder(
     folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None
 ) -> LoadedModel:
     if not folder.exists():
+        if re.match(r"[a-z0-9]{2,}:/", str(folder)):  # a path has lost one of the slashes
+            raise ModelError(
+                f"a model cannot be in a store; copy {str(folder).replace(':/', '://', 1)} to a "
+                "folder first, and give that"
+            )
         raise ModelError(
             f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
             + hub.suggest_name(folder)

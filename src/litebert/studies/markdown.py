@@ -93,6 +93,13 @@ def _count_fits(findings: Findings) -> str:
         f"{fits[DISAGREES]} disagree{'s' * (fits[DISAGREES] == 1)}",
         f"{fits[NOISE]} {'is' if fits[NOISE] == 1 else 'are'} inside the noise",
     )
+    if sum(fits.values()) == 1 and not fits[OPEN]:
+        verdict = next(name for name in (AGREES, DISAGREES, NOISE) if fits[name])
+        return {
+            AGREES: "The one comparison agrees with the paper.",
+            DISAGREES: "The one comparison disagrees with the paper.",
+            NOISE: "The one comparison with the paper is inside the noise.",
+        }[verdict]
     pending = f", {fits[OPEN]} open" if fits[OPEN] else ""
     total = sum(fits.values())
     return (
@@ -195,7 +202,9 @@ def _describe_cost(findings: Findings) -> str:
     plan, seconds = findings.plan, read_seconds(findings.plan.folder)
     sentences = []
     if seconds:
-        together = f", or {duration(seconds / plan.jobs)} with {plan.jobs} at a time"
+        together = ""
+        if plan.jobs > 1:
+            together = f", or {duration(seconds / plan.jobs)} with {plan.jobs} at a time"
         sentences.append(f"The runs took {duration(seconds)} of one core{together}.")
     if any(not (cell.done or cell.is_needless) for cell in findings.cells):
         sentences.append(plan.describe_cost())

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from litebert.answer.minimal_pairs import read_paradigms
+from litebert.data.shards import Shards
 from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
 from litebert.storage import lock_folder
@@ -52,8 +53,7 @@ def study(
         forecast: whether to end before the first run, with the plan written.
         command: the words that the report shows as the command.
 
-    Returns:
-        The scores, and the signal that ended the study early, if any.
+    Returns the scores, and the signal that ended the study early, if any.
 
     Raises:
         ConfigError: the study, a task or the budget is wrong.
@@ -63,6 +63,7 @@ def study(
     grid = make_study(name, scale)
     folder = Path(out or f"study-{make_slug(Path(name).stem)}")
     extras = _make_extras(tasks or {}, blimp)
+    Shards.open(shards)  # so that a wrong path leaves no folder
     with lock_folder(folder, RunError):
         plan = make_plan(
             grid,
