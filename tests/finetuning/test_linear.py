@@ -309,6 +309,20 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     )
 
 
+def test_a_linear_model_on_frozen_states_is_scored_before_training(
+    vectors: Path, table: Table, tmp_path: Path, log_messages: list[str]
+) -> None:
+    """Its score is that of a run from the fitted head, before the first step."""
+    finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    first = next(row for row in map(json.loads, rows) if row["kind"] == "heldout")
+    assert first["step"] == 0
+    line = next(line for line in log_messages if "linear model on frozen states" in line)
+    assert line.split("accuracy ")[1].split()[0] == f"{first['accuracy']:.4g}"
+    record = json.loads((tmp_path / "run" / "finetune.json").read_text())
+    assert line in record["chosen"]
+
+
 def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
     """All rows are judged, and a head with weights is taken, whatever the losses."""
     states = _states()[:20].astype(np.float32)

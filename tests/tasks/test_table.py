@@ -198,6 +198,14 @@ def test_a_test_label_that_the_model_does_not_know_counts_as_missed(tmp_path: Pa
 # ------------------------------------------------------------------------------------------- splits
 
 
+def test_a_share_of_rows_with_several_labels_is_held_out(tmp_path: Path) -> None:
+    """They have no class that could give its share, whether all have two labels or not."""
+    for cells in (["a;b", "b;c"] * 20, ["a", "b;c", "a;b;c", ""] * 10):
+        path = write_labeled(tmp_path / "several.csv", *cells)
+        task = Table(path, heldout=0.1, separator=";")
+        assert (len(task.read("train")), len(task.read("dev"))) == (36, 4)
+
+
 def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
     path = write_labeled(tmp_path / "a.csv", *["dog", "cat"] * 100)
     task = Table(path, heldout=0.15)

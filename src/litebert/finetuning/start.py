@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from litebert.finetuning.defaults import mark_chosen
-from litebert.finetuning.linear import FOLDS, MOST_ROWS, fit_head, read_frozen_states
+from litebert.finetuning.linear import (
+    FOLDS,
+    MOST_ROWS,
+    FittedHead,
+    fit_head,
+    read_frozen_states,
+)
+from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.probe import (
     Probe,
@@ -21,6 +28,8 @@ from litebert.finetuning.probe import (
     split_held_out,
 )
 from litebert.finetuning.rates import FITTED_RATES
+from litebert.finetuning.scoring import name_metric, score_parts
+from litebert.finetuning.text_outputs import Number
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
 from litebert.train.run_folder import ASIDE, RunFolder
@@ -86,10 +95,27 @@ def _fit_heads(
         remark += f" ({whole.prior:.3g} without them)"
         heads = half.tensors(), whole.tensors()
     log.info(remark)
+    rival = _describe_linear_score(prepared, output, whole, machine)
+    log.info(rival)
     first, second = (
-        replace(prepared, fitted=head, chosen=(*prepared.chosen, remark)) for head in heads
+        replace(prepared, fitted=head, chosen=(*prepared.chosen, remark, rival)) for head in heads
     )
     return first, second
+
+
+def _describe_linear_score(
+    prepared: PreparedTask, output: Output, head: FittedHead, machine: devices.Device
+) -> str:
+    """Describe how a linear model on frozen states scores, a rival that needs no training."""
+    task = prepared.task
+    scale, shift = (output.std, output.mean) if isinstance(output, Number) else (1.0, 0.0)
+    logits = {}
+    for part in prepared.dev:
+        numbers = read_frozen_states(prepared, part.items, machine) @ head.weight.T + head.bias
+        logits[part.name] = list((numbers * scale + shift).astype(np.float32))
+    metric = name_metric(task)
+    score = score_parts(task, prepared.dev, logits)[metric]
+    return f"a linear model on frozen states scores {metric} {score:.4g} on {task.dev[0]}"
 
 
 def _choose_rate(
