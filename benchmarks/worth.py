@@ -86,6 +86,10 @@ ROUNDS, TEXTS = 5, 256
 """Rounds and texts of the measurement of speed."""
 
 
+SHARED = threading.Lock()
+"""Held while a cell makes files that other cells read."""
+
+
 class OutOfTimeError(Exception):
     """The minutes of the campaign are over."""
 
@@ -219,7 +223,8 @@ def write_topics(source: Path, out: Path) -> tuple[Path, Path]:
 def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, Any]:
     """Run the commands of a cell, and return what is known of it then."""
     folder = campaign.out / "runs" / f"{task}-{way}-{seed}"
-    source = find_task(task, campaign)
+    with SHARED:
+        source = find_task(task, campaign)
     began = time.monotonic()
     seeded = ("--fp32", "--train.seed", seed, "--device", campaign.device, "--out", folder)
     if way == "student":
@@ -231,7 +236,8 @@ def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, An
     elif way == "frozen":
         cell = score_frozen(campaign.encoder, source, campaign.device)
     else:
-        start = campaign.encoder if way == "encoder" else pretrain(way, seed, campaign)
+        with SHARED:
+            start = campaign.encoder if way == "encoder" else pretrain(way, seed, campaign)
         campaign.run("finetune", start, *source.words, *seeded)
         cell = {**read_scores(folder), **(measure(folder, source) if campaign.jobs == 1 else {})}
     minutes = round((time.monotonic() - began) / 60, 2)

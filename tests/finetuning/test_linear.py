@@ -368,3 +368,36 @@ def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
     assert record["config"]["fit_head"], record["chosen"][-1]
     assert record["config"]["train"]["optimizer"]["learning_rate"] == 3e-5
     assert lengths.count(max(lengths)) == 4, "three rates from the fitted head, one from the other"
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_a_head_is_fitted_to_a_few_rows(
+    vectors: Path, table: Table, tmp_path: Path, log_messages: list[str], rows: int
+) -> None:
+    """With three rows nothing is held out, and the folds are as many as the rows."""
+    train = tmp_path / "few.csv"
+    texts = [f"{'good' if i % 2 else 'bad'} text {i}" for i in range(rows)]
+    lines = [f"{text},{'yes' if i % 2 else 'no'}" for i, text in enumerate(texts)]
+    train.write_text("text,label\n" + "\n".join(lines) + "\n")
+    task = Table(str(train), dev=str(train))
+    finetune(vectors, task, tmp_path / "run", settings(choose=BOTH, steps=30))
+    assert (tmp_path / "run" / "head.safetensors").exists()
+    assert any(f"in {min(5, rows)} folds" in line for line in log_messages)
+
+
+def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
+    vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few of the others a head is fitted to."""
+    monkeypatch.setattr("litebert.finetuning.start.MOST_ROWS", 40)
+    counts: list[tuple[int, int]] = []
+
+    def fit(output: Any, states: Any, targets: Any, held: Any) -> Any:
+        counts.append((len(targets), int(held.sum())))
+        return linear.fit_head(output, states, targets, held)
+
+    monkeypatch.setattr("litebert.finetuning.start.fit_head", fit)
+    finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))
+    (count, held), rows = counts[0], len(table.read("train"))
+    assert held == int(0.2 * rows)
+    assert count <= max(40, held + 1)

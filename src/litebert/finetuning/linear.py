@@ -108,7 +108,7 @@ def fit_head(
         held: (N,)
     """
     learned = [target for target, apart in zip(targets, held, strict=True) if not apart]
-    few = bool(held.sum() < FEW_HELD)
+    few = bool(held.sum() < FEW_HELD) and len(targets) < FEW_HELD * FOLDS
     count = len(targets) if few else int(held.sum())
     folds = _draw_folds(len(targets)) if few else held[None]
     losses = [_compute_held_loss(output, states, targets, folds, c) for c in STRENGTHS]

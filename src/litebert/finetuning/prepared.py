@@ -184,11 +184,13 @@ class PreparedTask:
                 self.config.train.optimizer.learning_rate,
                 max(1, min(8, self.batch // 2)),
             )
+            remedies = f"--batch-size {smaller} or --epochs {3 * self.config.epochs:g}"
+            if not self.fitted:  # else a larger rate would spoil the head
+                remedies = f"{remedies.replace(' or', ',')} or --lr {3 * rate:.1g}"
             log.warning(
                 f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of "
                 f"{self.batch} are only {self.steps} steps, which may be too few to learn; try "
-                f"--batch-size {smaller}, --epochs {3 * self.config.epochs:g} or "
-                f"--lr {3 * rate:.1g}"
+                f"{remedies}"
             )
 
 

@@ -73,18 +73,17 @@ def _fit_heads(
     prepared: PreparedTask, machine: devices.Device
 ) -> tuple[PreparedTask, PreparedTask]:
     """Fit the head of a task on the rows that `split_held_out` leaves, and on all training rows."""
-    items = prepared.train.items
-    if len(items) > MOST_ROWS:
-        items = items[:: -(-len(items) // MOST_ROWS)]
-    apart = {
-        id(item) for item in split_held_out(prepared.train.items, prepared.config.train.seed)[1]
-    }
+    learned, judged = split_held_out(prepared.train.items, prepared.config.train.seed)
+    apart = {id(item) for item in judged}
+    used = {id(item) for item in learned[:: -(-len(learned) // (MOST_ROWS - len(judged)))]} | apart
+    items = [item for item in prepared.train.items if id(item) in used]
     held = np.array([id(item) in apart for item in items])
-    if held.all() or not held.any():
+    if held.all() or len(items) < 2:
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
     half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
-    rows = f"training rows in {FOLDS} folds" if whole.few else "held-out training rows"
+    folds = min(FOLDS, len(items))
+    rows = f"training rows in {folds} folds" if whole.few else "held-out training rows"
     remark = (
         f"a linear head on frozen states has a loss of {whole.loss:.3g} on {whole.judged:,} {rows}"
     )
@@ -141,11 +140,12 @@ def _choose_rate(
     if probe is None and prepared.fitted:
         # A few steps at a large rate spoil what the head was fitted to, and teach nothing instead.
         rate = min(rate, FITTED_RATES[0])
-    remark = (
-        f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
-        if probe is None
-        else str(probe)
-    )
+    remark = str(probe)
+    if probe is None:
+        remark = (
+            f"learning rate {rate:.0e}: {prepared.steps:,} steps on {len(prepared.rows):,} rows "
+            "are too few to try others"
+        )
     log.info(remark)
     optimizer = replace(optimizer, learning_rate=rate)
     config = replace(config, train=replace(config.train, optimizer=optimizer))
