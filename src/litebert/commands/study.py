@@ -23,7 +23,7 @@ class StudyArguments:
     """Run a comparison as a grid of training runs, and report which differences exceed the noise of
     the seeds.
 
-    NAME is a study below, a TOML file with a grid of your own, or file.py:function. The same
+    NAME is a study that `litebert studies` lists, a TOML file with a grid of your own, or file.py:function. The same
     command again continues.
     """
 
@@ -68,7 +68,9 @@ def study(words: list[str]) -> int:
     with console.loading():
         from litebert.studies.page import write_markdown
         from litebert.studies.run import study as run
+        from litebert.studies.study import make_study
 
+    make_study(arguments.name, arguments.scale)  # a wrong name is refused before missing data
     if arguments.shards is None:
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --shards"

@@ -147,7 +147,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
         if settings.key is None and not ip_address(address).is_loopback:
             logs.event(
-                "whoever reaches this address may ask",
+                "no key is set",
                 logging.WARNING,
                 address=address,
                 advice="give --key-file FILE or set LITEBERT_KEY",
