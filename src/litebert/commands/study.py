@@ -23,8 +23,8 @@ class StudyArguments:
     """Run a comparison as a grid of training runs, and report which differences exceed the noise of
     the seeds.
 
-    NAME is a study that `litebert studies` lists, a TOML file with a grid of your own, or file.py:function. The same
-    command again continues.
+    NAME is a study that `litebert studies` lists, a TOML file with a grid of your own, or
+    file.py:function. The same command again continues.
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
