@@ -30,6 +30,9 @@ class ConfigError(LitebertError):
 class DataError(LitebertError):
     """A corpus, tokenizer or shard file that cannot be used."""
 
+    is_of_store = False
+    """True where a store cannot be used, so that another try there would take long."""
+
 
 class ModelError(LitebertError):
     """Weights or a model folder that do not fit what was asked of them."""

@@ -212,7 +212,9 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
             finished = is_finished(folder)
             existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
             if fault := compare_identities(existing, identity):
-                raise ConfigError(f"{folder} was made {fault}; {remedy}")
+                raise ConfigError(
+                    f"{folder} was made {fault}; {DIVIDE_AGAIN if fault == DIVIDED else remedy}"
+                )
         if is_finished(folder):
             target.delete(BEGUN)
         else:
@@ -304,6 +306,12 @@ def _normalize(sources: Any) -> Any:
     ]
 
 
+DIVIDED = "by another litebert, which divides the rows otherwise"
+"""How some work was made where only one side knows the number of rows."""
+DIVIDE_AGAIN = "delete all parts and compute them again"
+"""What to do then."""
+
+
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """Say how some work was made where it is not the wanted work; None where it is."""
     if existing["verb"] != wanted["verb"]:
@@ -320,6 +328,8 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
             return f"with {key}={old.get(key)!r}, not {new.get(key)!r}"
     before, now = existing["input"], wanted["input"]
     for key in ("files", "bytes", "rows"):
+        if key == "rows" and (key in before) != (key in now):
+            return DIVIDED
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
     return None if before == now else "from another input (files of other names or sizes)"

@@ -25,7 +25,7 @@ from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
 from litebert.errors import ConfigError, DataError, LitebertError
-from litebert.parts import Part
+from litebert.parts import MARKER, Part, find_parts
 from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -292,6 +292,24 @@ def test_parts_of_other_work_are_refused(
     predict_file(load(classifier), rows, out, part=Part(2, 2))
     with refused(DataError, "part 2/2", "another input", folder.with_name("2-of-2")):
         litebert.merge(out)
+
+
+def test_parts_of_a_litebert_that_divided_otherwise_are_refused(
+    classifier: Path, tables: list[Path], tmp_path: Path
+) -> None:
+    """An earlier version did not write the number of rows into a part."""
+    model, out = load(classifier), tmp_path / "out.csv"
+    for number in (1, 2):
+        predict_file(model, tables, out, part=Part(number, 2))
+    marker = find_parts(out) / Part(1, 2).name / MARKER
+    record = json.loads(marker.read_text())
+    del record["identity"]["input"]["rows"]
+    marker.write_text(json.dumps(record))
+    faults = ("by another litebert, which divides the rows otherwise", "delete all parts")
+    with refused(DataError, "part 2/2", *faults):
+        litebert.merge(out)
+    with refused(ConfigError, marker.parent, *faults):
+        predict_file(model, tables, out, part=Part(1, 2))
 
 
 def test_the_commands(classifier: Path, rows: Path, tmp_path: Path, run: Run) -> None:

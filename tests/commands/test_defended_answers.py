@@ -147,6 +147,18 @@ def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -
     assert predicted == pytest.approx(written, abs=1e-5)
 
 
+def test_few_development_rows_give_no_threshold(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    write_noisy(tmp_path / "train.csv", 40, 0)
+    data, out = write_noisy(tmp_path / "dev.csv", 12, 1), tmp_path / "run"
+    assert run(*words_for(tmp_path, tiny_tokenizer, out, "--no-baseline", "--no-restart"))[0] == 0
+    words = ("predict", out, "--input", data, "--out", tmp_path / "out.csv")
+    status, _, err = run(*map(str, words), "--min-precision", "0.9")
+    assert status == 2
+    assert "fewer than 20 development rows have answers; give more rows to --dev" in err
+
+
 def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:
     answers, data = noisy / "sure.csv", noisy / "dev.csv"
     words = ["predict", noisy / "run", "--input", data, "--keep", "label,text", "--out", answers]

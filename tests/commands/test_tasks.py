@@ -140,6 +140,25 @@ def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) 
     assert (status, json.loads(out)["baseline"]) == (0, baseline)
 
 
+def test_the_baseline_alone_checks_what_is_given(folder: Path, run: Run) -> None:
+    options = ("--text-column", "said", "--label-column", "kind", "--baseline-only")
+    words = ("--task", "table", "--data", str(folder / "train.csv"), *options)
+    for option in ("--search 20m", "--no-baseline", "--out demo", "--mislabeled 3"):
+        name = option.split()[0]
+        faults = ("--baseline-only trains nothing", f"{name} has no effect; leave it out")
+        one_sentence(run("finetune", *words, *option.split()), *faults)
+    one_sentence(run("finetune", *words, "--seeds", "0"), "seeds is 0")
+    one_sentence(run("finetune", *words, "--preset", "smal"), "did you mean 'small'?")
+    one_sentence(run("finetune", "--task", "table", "--data", "", *options), "data is empty")
+    # MODEL may stand on either side of the option.
+    plain, *others = (
+        run("finetune", *each, "--json")
+        for each in (words, (*words, "some-model"), ("--baseline-only", "some-model", *words[:-1]))
+    )
+    assert plain[0] == 0
+    assert [(status, out) for status, out, _ in others] == [plain[:2]] * 2
+
+
 def test_what_has_no_baseline_alone(folder: Path, run: Run, tmp_path: Path) -> None:
     question = {"id": "q", "question": "who", "answers": [{"text": "a", "answer_start": 0}]}
     article = {"title": "t", "paragraphs": [{"context": "a b", "qas": [question]}]}

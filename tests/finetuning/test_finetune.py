@@ -275,6 +275,17 @@ def test_another_run_in_the_folder_is_refused(
     chosen = Table(tmp_path / "train.csv", tmp_path / "dev.csv", metric="matthews")
     with refused(RunError, tmp_path / "run", "metric", "--out"):
         run(chosen, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    # The rule that holds rows out may have changed, where no dev part is given.
+    held = Table(tmp_path / "train.csv")
+    run(held, tmp_path / "held", tiny_tokenizer, config(epochs=0.5))
+    identity = tmp_path / "held" / "finetune.json"
+    record = json.loads(identity.read_text())
+    identity.write_text(json.dumps({**record, "data_fingerprint": "0", "dev_fingerprint": "0"}))
+    with refused(RunError, tmp_path / "held", "an earlier litebert made it", "--overwrite"):
+        run(held, tmp_path / "held", tiny_tokenizer, config(epochs=0.5))
+    with pytest.raises(RunError) as error:
+        run(held, tmp_path / "held", tiny_tokenizer, config(epochs=1))
+    assert "earlier" not in str(error.value)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("x")
     with refused(RunError, tmp_path / "foreign", "thesis.tex", "--out"):

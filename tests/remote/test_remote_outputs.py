@@ -27,6 +27,7 @@ from litebert.data.shards import Shards
 from litebert.errors import DataError
 from litebert.parts import MARKER, Part, Turns
 from litebert.remote import cache, stores
+from litebert.remote.target import open_target
 from toys.prepare import SHARD_BYTES, content, start, tree
 from toys.prepare import run as prepare
 from toys.refusals import refused
@@ -169,6 +170,27 @@ def test_a_folder_with_other_files_is_refused(
     store.put("data/holiday.jpg", b"")
     with refused(DataError, URL, "holiday.jpg"):
         prepare(tiny_corpus, URL, tiny_tokenizer)
+
+
+def test_an_error_deletes_the_name_of_this_machine_alone(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    """A killed process left its name, or another machine writes."""
+    store.put("data/holiday.jpg", b"")
+    for host, stays in ((socket.gethostname(), False), ("other", True)):
+        writer = json.dumps({"host": host, "began": "2026-01-01T00:00:00Z"}).encode()
+        store.put("data/writer.json", writer)
+        with refused(DataError, URL, "holiday.jpg"):
+            prepare(tiny_corpus, URL, tiny_tokenizer)
+        assert ("writer.json" in store.content("data/")) is stays
+    # The other machine begins after this one.
+    target = open_target(URL)
+    with target.open() as folder:
+        (folder / "index.json").write_text("{}")
+        target.send("index.json")
+        assert json.loads(store.content("data/")["writer.json"])["host"] == socket.gethostname()
+        store.put("data/writer.json", writer)
+    assert store.content("data/")["writer.json"] == writer
 
 
 def make_part(part: str, corpus: Path, tokenizer: Path, out: str = URL, **options: Any) -> Any:

@@ -76,7 +76,7 @@ class FinetuneArguments:
     """Also fit and score the baseline, which counts words and characters of the same rows in
     seconds."""
     baseline_only: bool = False
-    """Print the scores of the baseline and end. MODEL and --out may be left out."""
+    """Print the scores of the baseline and end. MODEL may be left out, and --out is not written."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
     search: str | None = None
@@ -163,17 +163,22 @@ def finetune(words: list[str]) -> int:
 def _score_baseline(words: list[str]) -> int:
     """litebert finetune --task T --data D --baseline-only"""
     # Without a name in the place of MODEL, a second value of an option would be taken for it.
+    words = _move_model(words)
     model = ["baseline"] if words[0].startswith("-") else []
     arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
+    _check_baseline_only(arguments, words)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
+        from litebert.recipes.finetuning import finetune_preset
         from litebert.tasks.registry import open_task
 
     config = FinetuneConfig()
     if rest:
         config = console.parse(FinetuneConfig, rest, "finetune", default=config)
     files = open_task(arguments.task, join_source(arguments.data), **options)
+    if arguments.preset is not None:  # it decides nothing here, but a typo is told
+        finetune_preset(arguments.preset, files.task.point)
     files.task.output.require_weights(config)
     baseline = score_baseline(files, config)
     if arguments.json:
@@ -183,6 +188,30 @@ def _score_baseline(words: list[str]) -> int:
     console.table(("dev", "baseline"), cells)
     console.say(f"baseline: {baseline.note}")
     return 0
+
+
+def _move_model(words: list[str]) -> list[str]:
+    """Move the MODEL that stands behind --baseline-only to the front, where the parser reads it."""
+    places = [place for place, word in enumerate(words) if _name_option(word) == "--baseline-only"]
+    behind = places[0] + 1
+    if behind == len(words) or words[behind].startswith("-"):
+        return words
+    return [words[behind], *words[:behind], *words[behind + 1 :]]
+
+
+def _check_baseline_only(arguments: FinetuneArguments, words: Sequence[str]) -> None:
+    """Refuse the values that a fine-tuning refuses, and the options that only a training has.
+
+    Raises:
+        ConfigError: says what to type.
+    """
+    _check_values(arguments)
+    given = set(map(_name_option, words))
+    for option in ("--no-baseline", "--search", "--out", "--mislabeled"):
+        if option in given:
+            raise ConfigError(
+                f"--baseline-only trains nothing, so {option} has no effect; leave it out"
+            )
 
 
 def _end_finetuning(
@@ -217,12 +246,7 @@ def _check_arguments(arguments: FinetuneArguments) -> None:
     Raises:
         ConfigError: says what to type.
     """
-    if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
-    if arguments.seeds < 1:
-        raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    if arguments.mislabeled < 0:
-        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
+    _check_values(arguments)
     is_recipe = is_recipe_name(arguments.model)
     require(
         is_recipe or not arguments.from_scratch,
@@ -236,6 +260,20 @@ def _check_arguments(arguments: FinetuneArguments) -> None:
         + (f"for the published weights give {PREFIX}{published}, and " if published else "")
         + "to train it without pretraining add --from-scratch",
     )
+
+
+def _check_values(arguments: FinetuneArguments) -> None:
+    """Refuse data and numbers that cannot be.
+
+    Raises:
+        ConfigError: says what to type.
+    """
+    if not all(arguments.data or [""]):
+        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
+    if arguments.seeds < 1:
+        raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
+    if arguments.mislabeled < 0:
+        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
 
 
 def _parse_finetune(

@@ -41,6 +41,9 @@ _FREE = (
 )
 """Fields of finetune.json that may change between calls: they change no weight, follow from the
 rest, or are compared apart."""
+_HELD_OUT = ("data_fingerprint", "dev_fingerprint")
+"""Fields that depend on which training rows are held out for dev."""
+_EARLIER = "or an earlier litebert made it, which held out other rows"
 
 
 def claim_folder(folder: RunFolder, prepared: PreparedTask, items: Sequence[Item]) -> None:
@@ -55,7 +58,8 @@ def claim_folder(folder: RunFolder, prepared: PreparedTask, items: Sequence[Item
     run = _build_identity(prepared, items)
     for before in folder.read_identities():
         refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
-        folder.refuse_other({**before, "files": run["files"]}, run, _FREE)
+        cause = () if "dev" in prepared.file_names else _HELD_OUT
+        folder.refuse_other({**before, "files": run["files"]}, run, _FREE, (cause, _EARLIER))
         if before.get("test_fingerprint") != run["test_fingerprint"]:
             raise RunError(
                 f"{folder.path} holds a run with another test part; give its own, or answer this "

@@ -110,7 +110,8 @@ def write_results(
     fields = build_scores_fields(scores, baseline)
     card = _build_card(prepared, run.read_identities()[-1], fields, is_restarted)
     precision = trace_part(task.output, logits[parts[0].name], targets)
-    calibrated = {"precision": record_points(precision)} if precision else {}
+    # An empty list says that too few development rows have answers, and no field that none count.
+    calibrated = {"precision": record_points(precision)} if task.output.calibrates else {}
     _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits, calibrated)
     if calibration is not None:
         first, config = parts[0], prepared.config

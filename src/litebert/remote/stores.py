@@ -316,7 +316,9 @@ def _repeat(url: str, act: Callable[[Any, str], T], stopped: threading.Event | N
             if isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 raise _Absent from None
             if number == len(PAUSES) or is_lasting(error):
-                raise _make_error(url, error) from None
+                failure = _make_error(url, error)
+                failure.is_of_store = True
+                raise failure from None
             log.debug(f"{shorten(url)} is tried again: {_describe(url, error)}")
         pause = PAUSES[number] * random.uniform(0.75, 1.25)
         if (stopped or threading.Event()).wait(pause):

@@ -119,8 +119,8 @@ class StoreTarget:
         self._sizes: dict[str, int] = {}
         """The bytes of the files in the store, by their paths from the folder."""
         self._due = 0.0
-        self._is_named = False
-        """True while the store names this machine as the writer."""
+        self._began: str | None = None
+        """When this machine began to write, while the store names it as the writer."""
 
     @contextmanager
     def open(self) -> Iterator[Path]:
@@ -137,10 +137,9 @@ class StoreTarget:
                 self._take_records()
                 try:
                     yield self.folder
-                except DataError:  # perhaps of the store, where each try takes half a minute
-                    raise
-                except BaseException:
-                    self._leave()
+                except BaseException as error:
+                    if not getattr(error, "is_of_store", False):  # a try may take half a minute
+                        self._leave()
                     raise
                 self._leave()
                 storage.remove(self.folder)
@@ -155,33 +154,41 @@ class StoreTarget:
         entries = {entry.url[start:]: entry for entry in stores.list_below(self._url)}
         self._sizes = {name: entry.size for name, entry in entries.items()}
         if self._sizes.pop(_WRITER, None) is not None:
-            self._warn_of_writer()
+            self._take_name()
         for name in self._sizes:
             if "/" not in name and name.endswith(_RECORDS):
                 (self.folder / name).write_bytes(stores.read_file(join(self._url, name)))
 
-    def _warn_of_writer(self) -> None:
-        """Warn of another machine that began to write here. One of this name was killed, for its
-        folder here is locked while it works."""
+    def _read_writer(self) -> tuple[str, str] | None:
+        """Read which machine writes here, and when it began. None if the store names none."""
         try:
             writer = json.loads(stores.read_file(join(self._url, _WRITER)))
-            host, began = str(writer["host"]), str(writer["began"])
+            return str(writer["host"]), str(writer["began"])
         except (DataError, ValueError, KeyError, TypeError):  # it has ended by now
-            return
-        if host != socket.gethostname():
+            return None
+
+    def _take_name(self) -> None:
+        """Take over the name that a killed process of this machine left, for the folder here is
+        locked while one works. Warn of another machine that began to write here."""
+        host, began = self._read_writer() or ("", "")
+        if host == socket.gethostname():
+            self._began = began
+        elif host:
             log.warning(
                 f"{host} began to write {self.name} at {began} and has not ended; if it still "
                 "runs, stop one of the two"
             )
 
     def _leave(self) -> None:
-        """Delete the name of this machine from the store."""
-        if self._is_named:
-            self._is_named = False
-            try:
+        """Delete the name of this machine from the store, and leave that of another one."""
+        if self._began is None:
+            return
+        name, self._began = (socket.gethostname(), self._began), None
+        try:
+            if self._read_writer() == name:
                 stores.delete(join(self._url, _WRITER))
-            except LitebertError as error:  # nothing else depends on it
-                log.debug(f"the name of this machine stays in the store: {error}")
+        except LitebertError as error:  # nothing else depends on it
+            log.debug(f"the name of this machine stays in the store: {error}")
 
     def list_names(self) -> list[str]:
         """List the files and folders in the store."""
@@ -237,11 +244,11 @@ class StoreTarget:
         self.send(last)
 
     def _write(self, name: str, path: Path) -> None:
-        if not self._is_named:
+        if self._began is None:
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             writer = {"host": socket.gethostname(), "began": began}
             stores.write_file(join(self._url, _WRITER), json.dumps(writer).encode())
-            self._is_named = True
+            self._began = began
         stores.write_file(join(self._url, name), path)
         self._sizes[name] = path.stat().st_size
 

@@ -166,21 +166,31 @@ class RunFolder:
             write_json(self.identity_file, identity)
 
     def refuse_other(
-        self, before: Mapping[str, Any], after: Mapping[str, Any], free: Collection[str]
+        self,
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+        free: Collection[str],
+        cause: tuple[Collection[str], str] = ((), ""),
     ) -> None:
         """Compare what a run was started with and what is asked for now, but for the `free` fields
         (by dotted name).
+
+        Args:
+            cause: fields, and a clause for the message that may explain why these alone differ.
 
         Raises:
             RunError: they differ.
         """
         after = json.loads(json.dumps(after))  # as the file would hold it
-        if differences := [
-            difference for name, difference in _compare(before, after) if name not in free
-        ]:
-            differs = "; ".join(differences[:6]) + (
+        if differences := {
+            name: clause for name, clause in _compare(before, after) if name not in free
+        }:
+            differs = "; ".join(list(differences.values())[:6]) + (
                 f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
             )
+            fields, reason = cause
+            if differences.keys() <= {*fields}:
+                differs += f"; {reason}"
             raise RunError(
                 f"{self.path} holds another run ({differs}); give the same fields, another --out, "
                 "or --overwrite to delete it and start anew"
