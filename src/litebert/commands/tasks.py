@@ -76,7 +76,7 @@ class FinetuneArguments:
     """Also fit and score the baseline, which counts words and characters of the same rows in
     seconds."""
     baseline_only: bool = False
-    """Print the scores of the baseline and end. MODEL may be left out, and --out is not written."""
+    """Print the scores of the baseline and end; this needs no MODEL and takes no --out."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
     search: str | None = None
