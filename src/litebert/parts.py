@@ -307,9 +307,9 @@ def _normalize(sources: Any) -> Any:
 
 
 DIVIDED = "by another litebert, which divides the rows otherwise"
-"""How some work was made where only one side knows the number of rows."""
+"""The clause on work where only one side knows the number of rows."""
 DIVIDE_AGAIN = "delete all parts and compute them again"
-"""What to do then."""
+"""The remedy for it."""
 
 
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:

@@ -362,7 +362,7 @@ def test_an_output_in_a_store_keeps_the_answers_before_a_bad_row(
     status, _, err = run(*words, "s3://texts/there.csv")
     assert status == 2
     assert store.content("there")[".csv"] == (tmp_path / "here.csv").read_bytes()
-    assert "in s3://texts/there.csv" in err
+    assert "to s3://texts/there.csv" in err
     assert ".writing" not in err
     for out in (
         *("s3://texts/", "s3://texts", "nosuch://a/b.csv", "file:///tmp/x.csv"),
