@@ -206,9 +206,9 @@ def _check_baseline_only(arguments: FinetuneArguments, words: Sequence[str]) -> 
         ConfigError: says what to type.
     """
     _check_values(arguments)
-    given = set(map(_name_option, words))
+    options = set(map(_name_option, words))
     for option in ("--no-baseline", "--search", "--out", "--mislabeled"):
-        if option in given:
+        if option in options:
             raise ConfigError(
                 f"--baseline-only trains nothing, so {option} has no effect; leave it out"
             )
