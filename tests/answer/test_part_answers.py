@@ -301,7 +301,7 @@ def test_parts_of_a_litebert_that_divided_otherwise_are_refused(
     model, out = load(classifier), tmp_path / "out.csv"
     for number in (1, 2):
         predict_file(model, tables, out, part=Part(number, 2))
-    marker = find_parts(out) / Part(1, 2).name / MARKER
+    marker = Path(find_parts(out)) / Part(1, 2).name / MARKER
     record = json.loads(marker.read_text())
     del record["identity"]["input"]["rows"]
     marker.write_text(json.dumps(record))
