@@ -172,7 +172,7 @@ def test_the_vectors_before_a_bad_row_are_kept_and_counted(
     status, _, err = run("embed", folder, "--input", source, "--out", out)
     assert status == 2
     assert len(out.read_text().splitlines()) == module.CHUNK
-    names(next(line for line in err.splitlines() if "kept" in line), f"{module.CHUNK:,}", str(out))
+    names(next(line for line in err.splitlines() if "saved" in line), f"{module.CHUNK:,}", str(out))
 
 
 def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
