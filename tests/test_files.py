@@ -69,6 +69,7 @@ def test_the_page_shows_every_file_of_every_folder(
             "--task",
             "table",
             *columns,
+            "--no-fit-head",
             "--epochs",
             20,
             "--lr",

@@ -340,6 +340,7 @@ def test_examples_of_the_model_are_offered_and_labels_named(
     open_page: Callable[..., Any], service: str
 ) -> None:
     page = open_page()
+    page.wait_for_selector(f"{ANSWER} .chips li")  # the page asks the service for them first
     assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["bad", "so-so", "good"]
     assert page.input_value("#predict-text") == EXAMPLES[0]["text"]
     offered = page.locator("[role=tabpanel]:not([hidden]) .samples button")
