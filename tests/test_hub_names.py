@@ -78,3 +78,17 @@ def test_a_recipe_is_told_from_the_published_model(
     (note,) = load_initial(recipe, tiny_tokenizer).notes
     assert "untrained" in note
     assert f"hf:{name}" in note
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        (Path("s3://bucket/model"), "cannot be in a store; copy s3://bucket/model to a folder"),
+        ("gs://bucket/model", "cannot be in a store; copy gs://bucket/model to a folder"),
+        (Path("nowhere/model"), "no folder nowhere/model; give a run"),
+    ],
+)
+def test_a_folder_that_does_not_exist_is_told_from_a_store(
+    folder: str | Path, expected: str
+) -> None:
+    assert expected in str(hub.refuse_missing(folder))

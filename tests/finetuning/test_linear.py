@@ -341,6 +341,16 @@ def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
     assert half.helps == (half.loss < half.prior)
 
 
+def test_numbers_of_a_linear_map_get_their_scale_back() -> None:
+    """Those of classes have none."""
+    targets = [10.0, 12.5, 20.0]
+    output, scaled = OUTPUTS["number"]().fit(targets)
+    column = np.array(scaled, np.float32)[:, None]
+    assert np.allclose(output.rescale(column)[:, 0], targets)
+    classes, _ = OUTPUTS["classes"](("a", "b")).fit([0, 1])
+    assert np.array_equal(classes.rescale(column), column)
+
+
 def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
     vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,8 +70,8 @@ def study(words: list[str]) -> int:
         from litebert.studies.run import study as run
         from litebert.studies.study import make_study
 
-    make_study(arguments.name, arguments.scale)  # a wrong name is refused before missing data
     if arguments.shards is None:
+        make_study(arguments.name, arguments.scale)  # a wrong name is refused before missing data
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --shards"
         )

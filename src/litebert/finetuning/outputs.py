@@ -141,6 +141,10 @@ class Output(ABC):
         """
         return self, targets
 
+    def rescale(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Undo the scale of `fit` for numbers that a linear map gives, (N, C)."""
+        return numbers
+
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
         """Return the output with the weights that a config asks for, computed from the training
         targets.

@@ -29,7 +29,6 @@ from litebert.finetuning.probe import (
 )
 from litebert.finetuning.rates import FITTED_RATES
 from litebert.finetuning.scoring import name_metric, score_parts
-from litebert.finetuning.text_outputs import Number
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
 from litebert.train.run_folder import ASIDE, RunFolder
@@ -107,11 +106,10 @@ def _describe_linear_score(
 ) -> str:
     """Describe how a linear model on frozen states scores, a rival that needs no training."""
     task = prepared.task
-    scale, shift = (output.std, output.mean) if isinstance(output, Number) else (1.0, 0.0)
     logits = {}
     for part in prepared.dev:
         numbers = read_frozen_states(prepared, part.items, machine) @ head.weight.T + head.bias
-        logits[part.name] = list((numbers * scale + shift).astype(np.float32))
+        logits[part.name] = list(output.rescale(numbers))
     metric = name_metric(task)
     score = score_parts(task, prepared.dev, logits)[metric]
     return f"a linear model on frozen states scores {metric} {score:.4g} on {task.dev[0]}"

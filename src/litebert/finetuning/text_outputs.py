@@ -311,6 +311,9 @@ class Number(Output):
         ridge = Ridge(alpha=1 / strength).fit(states, np.array(targets, np.float64))
         return ridge.coef_[None], np.array([ridge.intercept_])
 
+    def rescale(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        return (numbers * self.std + self.mean).astype(np.float32)
+
     def settle(self, head: ClassifierHead) -> None:
         """Let the last map give the numbers as they are."""
         head.classifier.weight.data.mul_(self.std)

@@ -30,7 +30,7 @@ from litebert.hub.names import find_origin as find_origin
 from litebert.hub.names import is_commit
 from litebert.hub.names import is_hub_name as is_hub_name
 from litebert.hub.names import parse_name as parse_name
-from litebert.hub.names import suggest_name as suggest_name
+from litebert.hub.names import refuse_missing as refuse_missing
 from litebert.hub.pushing import push_folder as push_folder
 from litebert.json_reader import read_json
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from litebert.errors import LitebertError, ModelError
+from litebert.remote.names import as_url
 
 PREFIX = "hf:"
 """How the name of a model on the Hub begins."""
@@ -71,6 +72,18 @@ def suggest_name(source: str | Path) -> str:
     if not looks_like_name or not _REPOSITORY.fullmatch(str(source)):
         return ""
     return f", and for the model of that name on the Hugging Face Hub write {PREFIX}{source}"
+
+
+def refuse_missing(folder: str | Path) -> ModelError:
+    """Return the error that a model's folder does not exist, with what may have been meant."""
+    if url := as_url(folder):
+        return ModelError(
+            f"a model cannot be in a store; copy {url} to a folder first, and give that"
+        )
+    return ModelError(
+        f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
+        + suggest_name(folder)
+    )
 
 
 def is_commit(revision: object) -> TypeGuard[str]:

@@ -21,7 +21,6 @@ what is written from it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -98,15 +97,7 @@ def _read_folder(
     folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None
 ) -> LoadedModel:
     if not folder.exists():
-        if re.match(r"[a-z0-9]{2,}:/", str(folder)):  # a path has lost one of the slashes
-            raise ModelError(
-                f"a model cannot be in a store; copy {str(folder).replace(':/', '://', 1)} to a "
-                "folder first, and give that"
-            )
-        raise ModelError(
-            f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
-            + hub.suggest_name(folder)
-        )
+        raise hub.refuse_missing(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder that contains it")
     if (folder / "finetune.json").is_file():

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from litebert import hub
-from litebert.errors import ConfigError, MissingExtraError, ModelError, require
+from litebert.errors import ConfigError, MissingExtraError, require
 from litebert.machine import count_cores
 from litebert.registry import pause_collection
 from litebert.serve import logs
@@ -209,10 +209,7 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
             )
         folder = hub.locate(path)  # here, where its progress is shown
         if not folder.is_dir():
-            raise ModelError(
-                f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder"
-                + hub.suggest_name(path)
-            )
+            raise hub.refuse_missing(Path(path))
         if name in models:
             raise ConfigError(
                 f"two models are called '{name}'; name one of them, as in other={path}"

@@ -259,8 +259,7 @@ class TableFiles(TextFiles):
             label = parse(row.values[-1], location)
             examples.append(example._replace(label=label, name=name))
         classes = None
-        output = self.task.output  # several labels, a kind of classes, have no share of their own
-        if isinstance(output, OneClass) and not isinstance(output, SeveralLabels) and not test:
+        if self.task.output.exclusive and not test:
             classes = [example.label for example in examples]
         examples = self._select_split(split, examples, lambda i: i, "rows", notes, classes)
         # If the model knows no label of the file, the file is of another task and is not scored.
