@@ -184,27 +184,6 @@ def test_the_commands_run_as_printed(
     assert (folder / "quickstart" / "report.html").is_file()
 
 
-def test_a_sentence_of_the_readme_has_at_most_25_words() -> None:
-    assert not [page.name for page in PAGES if "<!--" in page.read_text(encoding="utf-8")]
-    prose = re.sub(
-        r"^```.*?^```|^ {4}[^\n]*|^\|[^\n]*|^#[^\n]*|!\[[^\n]*",
-        "",
-        README.read_text(encoding="utf-8"),
-        flags=re.M | re.S,
-    )
-    blocks = [
-        re.sub(r"\]\([^)]*\)|\*\*", "", block) for block in re.split(r"\n\n|^- ", prose, flags=re.M)
-    ]
-    sentences = [
-        sentence
-        for block in blocks
-        for sentence in re.split(r"(?<=[.:;?])\s+", block.strip())
-        if sentence
-    ]
-    assert len(sentences) > 40
-    assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
-
-
 def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
     """Every number, date and machine of a table is in a section that its row, or the text before
     it, links to.
