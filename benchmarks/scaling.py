@@ -8,7 +8,7 @@ side is a step of litebert's loop, exchanges included, of the whole batch:
 
     one thread       one process with one thread; on GPUs, one GPU
     one process      one process with as many threads as the ranks have together
-    ddp, fsdp        ranks of one thread each, which communicate through gloo; on GPUs one rank for
+    ddp              ranks of one thread each, which communicate through gloo; on GPUs one rank for
                      each, through nccl
     no exchange      the same ranks, each on its share of the batch and none waiting for another:
                      the bound
@@ -72,7 +72,7 @@ def sides_of(ranks: int, gpu: bool) -> dict[str, Side]:
         if gpu
         else {"one thread": Side(1, 1, "alone"), "one process": Side(1, ranks, "alone")}
     )
-    several = {"ddp": "ddp", "fsdp": "fsdp", "no exchange": "alone", "transformers": "transformers"}
+    several = {"ddp": "ddp", "no exchange": "alone", "transformers": "transformers"}
     return single | {name: Side(ranks, 1, how) for name, how in several.items()}
 
 
@@ -106,7 +106,7 @@ def batch_of(config: Config, rows: slice) -> Batch:
 
 def serve(shape: str, how: str) -> None:
     """Take a step for every line of input, and print its loss."""
-    group = join_group() if how in ("ddp", "fsdp", "transformers") else nullcontext(Ranks())
+    group = join_group() if how in ("ddp", "transformers") else nullcontext(Ranks())
     with group as ranks:
         step = step_of(pretraining.point(shape), how, ranks)
         print("ready", flush=True)
@@ -126,7 +126,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
         return pretraining.build_peer(
             model, config, machine, batch, torch.nn.parallel.DistributedDataParallel
         )
-    network = parallelize(model, machine.device, ranks, how, config.batch_sequences)
+    network = parallelize(model, ranks)
     trainable: Any = SimpleNamespace(
         module=model,
         network=network,
@@ -263,8 +263,7 @@ def compare(shape: str, sides: dict[str, Side], rounds: int) -> dict[str, Any]:
             "bytes": moved,
         }
     bound = results["no exchange"]["seconds"]
-    for name in ("ddp", "fsdp"):
-        results[name]["communication_share"] = 1 - bound / results[name]["seconds"]
+    results["ddp"]["communication_share"] = 1 - bound / results["ddp"]["seconds"]
     return results
 
 
@@ -275,7 +274,7 @@ def show(shape: str, results: dict[str, Any]) -> None:
         share = f"{result['communication_share']:.0%}" if "communication_share" in result else ""
         moved = (
             f"{result['bytes'] / 2**20:.1f} MiB"
-            if name in ("ddp", "fsdp", "transformers") and result["bytes"]
+            if name in ("ddp", "transformers") and result["bytes"]
             else ""
         )
         print(

@@ -109,7 +109,6 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
         "one thread": 1,
         "one process": 1,
         "ddp": 2,
-        "fsdp": 2,
         "no exchange": 2,
         "transformers": 2,
     }

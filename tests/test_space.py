@@ -30,7 +30,6 @@ TUNED = {
 RUNNING = {
     "recompute",
     "precision",
-    "parallel",
     "seed",
     "keep_checkpoints",
     "evaluate_every",
@@ -54,7 +53,6 @@ CHOICES = {
     "train.schedule.name": {"cosine"},
     "table.context": {"document"},
     "train.precision": {"float32", "bfloat16"},
-    "train.parallel": {"ddp", "fsdp"},
     "train.micro_batch": {"auto"},
 }
 """Choices of fields that no recipe and no study makes."""

@@ -101,7 +101,7 @@ def serve() -> None:
     import rich.console  # noqa: F401
     import torch
     import torch._dynamo  # what the first optimizer of a process would import
-    import torch.distributed.fsdp
+    import torch.distributed
 
     import litebert.analysis.run_report
     import litebert.commands.models

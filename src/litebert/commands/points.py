@@ -172,11 +172,6 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
             for part, size in memory.items()
         ],
     )
-    held = cost.format_bytes(data["held_bytes_per_process"])
-    show(
-        f"Of several processes, each holds {held} of weights, gradients and optimizer "
-        "state with ddp, and a share of it with fsdp (--train.parallel)."
-    )
 
 
 def _show_measured(config: Config, measured: dict[str, Any]) -> None:
@@ -196,7 +191,6 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
             ("steps in the budget", f"{measured['steps']:,}"),
             ("hours for the budget", f"{measured['hours']:,.2f}"),
             ("processes that make batches", f"{measured['batch_processes']}"),
-            ("on several such devices", f"--train.parallel {measured['parallel']}"),
             (
                 "largest micro-batch",
                 f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}",
@@ -331,8 +325,6 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
         from litebert.train import device as devices
         from litebert.train.budget import count_steps
         from litebert.train.measure import measure, measure_matmul_speed
-        from litebert.train.memory import choose_parallel
-        from litebert.train.ranks import Ranks
         from litebert.train.supply import count_processes
 
     keep_freed_memory()
@@ -359,7 +351,6 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
         "hours": steps * rate.mean_step_seconds / 3600,
         "largest_micro_batch": largest,
         "recompute": config.train.recompute,
-        "parallel": choose_parallel(config, machine, Ranks()),
     }
 
 

@@ -92,11 +92,6 @@ class LoopConfig:
     """Largest global gradient norm; 0 for no clipping."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto uses bfloat16 autocast if the machine computes it natively."""
-    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
-    """The tensors that each process of torchrun holds. ddp: the whole network. fsdp: a share of its
-    weights, gradients and optimizer state, at the price of more communication. auto chooses fsdp
-    where the whole does not fit.
-    """
     seed: int = 0
     """Seed of every random choice: initial weights, order of the data, masks and dropout."""
     save_every: str = "5m"

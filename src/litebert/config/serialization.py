@@ -14,6 +14,9 @@ from litebert.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
+RETIRED = frozenset(["train.parallel"])
+"""Fields of files that earlier versions wrote, which changed no number; they are passed over."""
+
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as plain nested dictionaries, lists, numbers and strings."""
@@ -34,10 +37,12 @@ def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | N
     hints = get_type_hints(cls)
     names = {field_.name for field_ in fields(cls)}  # type: ignore[arg-type]
     for key in data:
-        if key not in names:
+        if key not in names and f"{path}{key}" not in RETIRED:
             raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for key, value in data.items():
+        if key not in names:
+            continue
         inner = getattr(base, key) if base is not None else None
         values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
     if base is not None:

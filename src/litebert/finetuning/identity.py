@@ -36,7 +36,7 @@ _FREE = (
     "config.examples",
     "config.train.save_every",
     "config.train.keep_checkpoints",
-    "config.train.parallel",
+    "config.train.parallel",  # of earlier versions
     "config.train.recompute",
 )
 """Fields of finetune.json that may change between calls: they change no weight, follow from the

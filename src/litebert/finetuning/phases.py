@@ -34,12 +34,11 @@ from litebert.train import checkpoint
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import (
-    choose_parallel,
     explain_out_of_memory,
     fit_micro_batch,
     require_memory,
 )
-from litebert.train.parallel import How, build_module, load_state, parallelize
+from litebert.train.parallel import load_state, parallelize
 from litebert.train.run import Run
 from litebert.train.run_folder import ASIDE, RunFolder
 
@@ -55,7 +54,6 @@ class SizedTask:
     """The output as it learns: it knows the scale of the training targets."""
     items: list[Item]
     """The training rows with the targets that are learned, then the unlabeled ones."""
-    parallel: How
 
 
 @dataclass(frozen=True)
@@ -127,17 +125,8 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             config = self._choose_micro_batch(rows)
             prepared = replace(prepared, config=config)
         planned = prepared.as_pretraining()
-        parallel = choose_parallel(planned, self.machine, self.ranks)
-        if parallel == "fsdp" and (compared is not None or output.learns_map):
-            what = (
-                "a teacher's vectors are learned by a map"
-                if compared is None
-                else "distill.states and distill.relations read layers one by one"
-            )
-            raise ConfigError(f"{what}, which train.parallel=fsdp does not gather; set ddp")
-        planned = replace(planned, train=replace(planned.train, parallel=parallel))
         require_memory(planned, self.machine, rows, self.ranks, prepared.computing_teacher)
-        return SizedTask(prepared, output, items, parallel)
+        return SizedTask(prepared, output, items)
 
     def _choose_micro_batch(self, rows: int) -> FinetuneConfig:
         """Put the micro-batch of the run in the folder into the config; for a new run, one that
@@ -162,15 +151,8 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
 
     def build(self, sized: SizedTask) -> BuiltTaskModel:
         prepared = sized.prepared
-        model = build_module(
-            lambda: build_task_model(
-                prepared.start, prepared.task, prepared.config, prepared.fitted
-            ),
-            self.machine.device,
-            self.ranks,
-            sized.parallel,
-        )
-        return BuiltTaskModel(sized, model)
+        model = build_task_model(prepared.start, prepared.task, prepared.config, prepared.fitted)
+        return BuiltTaskModel(sized, model.to(self.machine.device))
 
     def claim(self, built: BuiltTaskModel) -> ClaimedTaskRun:
         folder, sized, prepared = self.folder, built.sized, built.sized.prepared
@@ -286,9 +268,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             positions=positions,
             deletion=config.deletion,
         )
-        network = parallelize(
-            model, self.machine.device, self.ranks, sized.parallel, prepared.batch
-        )
+        network = parallelize(model, self.ranks)
         best_file = run_path / "best.safetensors"
         return TrainableTaskModel(
             model,
@@ -323,10 +303,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
 
     def _score_best(self, prepared: PreparedTask, trainable: TrainableTaskModel) -> None:
         """Score the best weights on every part, and write the results."""
-        start, config = prepared.start, prepared.config
-        if self.ranks.size > 1:  # FSDP splits the module that is trained; this one is whole
-            model = build_task_model(start, prepared.task, config)
-            trainable.module = model.to(self.machine.device)
+        config = prepared.config
         weights = read_weights(trainable.best) if self.ranks.main else None
         load_state(trainable.module, weights, self.ranks)
         # Results are computed in float32, as `predict` and other programs compute. Logits of the

@@ -168,7 +168,6 @@ class PreparedTask:
                 micro_batch=loop.micro_batch,
                 recompute=loop.recompute,
                 optimizer=loop.optimizer,
-                parallel=loop.parallel,
             ),
         )
 

@@ -41,7 +41,6 @@ from litebert.model.task_model import TaskModel
 from litebert.model.unpadded import enable_unpadded
 from litebert.storage import write_whole
 from litebert.train import device as devices
-from litebert.train.parallel import gather_state
 from litebert.train.ranks import Ranks
 
 _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
@@ -234,12 +233,11 @@ class TrainableTaskModel:
                 dev[0],
                 logits[dev[0].name],
             )
-            weights = dict(gather_state(self.module))
             if not self.ranks.main:
                 return scores
             try:
                 with write_whole(self.best) as aside:
-                    write_tensors(aside, weights, {})
+                    write_tensors(aside, self.module.state_dict(), {})
             except (OSError, SafetensorError) as error:
                 raise RunError(
                     f"cannot write the best weights to {self.best} ({error}); free the disk, and "

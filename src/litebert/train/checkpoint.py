@@ -15,13 +15,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import RunError
@@ -39,7 +39,6 @@ from litebert.storage import (
     sync,
     write_whole,
 )
-from litebert.train.parallel import TensorsOnDemand, describe
 
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _INDEX = "index.json"
@@ -57,36 +56,10 @@ class Checkpoint:
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 
     def load_model(self) -> Mapping[str, Tensor]:
-        return SavedTensors(self.path / _MODEL)
+        return load_file(self.path / _MODEL)
 
     def load_optimizer(self) -> Mapping[str, Tensor]:
-        return SavedTensors(self.path / _OPTIMIZER)
-
-
-class SavedTensors(TensorsOnDemand):
-    """Tensors of a safetensors file, read one at a time: where processes split a network, the main
-    one never holds more than one whole tensor.
-    """
-
-    def __init__(self, file: Path) -> None:
-        opened: Any = safe_open(file, "pt")  # a class without types
-        self._file, self._names = opened, tuple(opened.keys())
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._names:
-            raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def describe(self, name: str) -> tuple[torch.dtype, torch.Size]:
-        part = self._file.get_slice(name)
-        return _TYPES[part.get_dtype()], torch.Size(part.get_shape())
+        return load_file(self.path / _OPTIMIZER)
 
 
 def save(
@@ -98,8 +71,7 @@ def save(
 ) -> Path:
     """Write `folder`/step-N and return its path; a checkpoint of the same step is replaced.
 
-    No two tensors may share memory, and `state` must be JSON. Each tensor is read once, in the
-    order of `read_in_order`, and not kept.
+    No two tensors may share memory, and `state` must be JSON.
 
     Raises:
         RunError: it cannot be written, on a full disk for one; what was there before is untouched.
@@ -110,7 +82,8 @@ def save(
         with write_whole(final) as aside:
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
-                _write_tensors(aside / file, tensors)
+                whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+                save_file(whole, aside / file)
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(
                 index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8"
@@ -121,67 +94,13 @@ def save(
         sync(folder.parent)
         remove(old)
     except (OSError, SafetensorError) as error:
-        amount = sum(
-            shape.numel() * dtype.itemsize
-            for tensors in (model, optimizer)
-            for dtype, shape in (describe(tensors, name) for name in tensors)
-        )
+        amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
             f"{_describe_failure(error)}, and run the same command again to continue from the one "
             "before"
         ) from error
     return final
-
-
-def read_in_order(tensors: Mapping[str, Tensor]) -> None:
-    """Read every tensor as `save` does, in a process beside the one that saves."""
-    for name in _order(tensors):
-        tensors[name]
-
-
-_DTYPES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int32: "I32",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.int64: "I64",
-}
-"""The names of types in a safetensors file, in the order of its library."""
-_TYPES = {name: dtype for dtype, name in _DTYPES.items()}
-
-
-def _order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Put names into the order in which the safetensors library writes them: wide types first."""
-    ranks = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
-    return sorted(tensors, key=lambda name: (-ranks[describe(tensors, name)[0]], name))
-
-
-def _write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file, byte for byte as its library does, from one tensor at a time.
-
-    The library takes all tensors at once, so the process that saves would hold the whole of what is
-    split over processes.
-    """
-    header: dict[str, Any] = {}
-    end = 0
-    names = _order(tensors)
-    for name in names:
-        dtype, shape = describe(tensors, name)
-        start, end = end, end + shape.numel() * dtype.itemsize
-        header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(file, "wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            tensor = tensors[name].detach().contiguous().cpu()
-            out.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def find_newest(folder: Path) -> Checkpoint | None:

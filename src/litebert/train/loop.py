@@ -32,14 +32,7 @@ from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import (
-    WholeTensors,
-    accumulate_gradients,
-    gather,
-    gather_state,
-    get_local,
-    load_state,
-)
+from litebert.train.parallel import accumulate_gradients, load_state
 from litebert.train.ranks import Ranks
 from litebert.train.signals import LEAVING, Signals
 from litebert.train.supply import prefetch
@@ -191,7 +184,7 @@ class Loop(Generic[B]):
         finite.
         """
         self._require_finite()
-        if not all(get_local(p).isfinite().all() for p in self.parameters):
+        if not all(p.isfinite().all() for p in self.parameters):
             raise _make_nonfinite_error(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
@@ -200,22 +193,14 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "diagnostic_state": self.trainable.diagnostic_state,
         }
-        tensors = gather_state(self.trainable.module), self.optimizers.state()
-        self.ranks.do(lambda: self._write_checkpoint(metrics, tensors, state))
+        self.ranks.do(lambda: self._write_checkpoint(metrics, state))
         self._saved = time.monotonic()
 
-    def _write_checkpoint(
-        self,
-        metrics: MetricsLog | None,
-        tensors: tuple[WholeTensors, WholeTensors],
-        state: dict[str, Any],
-    ) -> None:
-        """Write a checkpoint in the main process; the others put its tensors together with it."""
-        if metrics is None:
-            for part in tensors:
-                checkpoint.read_in_order(part)
+    def _write_checkpoint(self, metrics: MetricsLog | None, state: dict[str, Any]) -> None:
+        if metrics is None:  # the main process writes
             return
         metrics.sync()
+        tensors = self.trainable.module.state_dict(), self.optimizers.state()
         checkpoint.save(self.checkpoints, self.step, *tensors, state)
         checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
         log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
@@ -350,7 +335,6 @@ class Loop(Generic[B]):
                 self.window.add(name, loss)
         self.ranks.sum([total])  # the gradients are summed already
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
-        norm = gather(get_local(norm), norm)
         self._drop_nonfinite(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)
@@ -405,7 +389,7 @@ class Loop(Generic[B]):
         )  # in this step or one before; the run will end at the next row
         for parameter in self.parameters:
             if parameter.grad is not None:
-                get_local(parameter.grad).masked_fill_(failed, 0.0)
+                parameter.grad.masked_fill_(failed, 0.0)
 
     def _require_finite(self) -> None:
         """Raise NonFiniteError if a step was not finite."""

@@ -29,7 +29,7 @@ from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import build_module, parallelize
+from litebert.train.parallel import parallelize
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
@@ -130,9 +130,8 @@ def measure(
     """
     config = take_process_share(config, ranks)
     torch.manual_seed(0)
-    how = config.train.parallel
-    model = build_module(lambda: Pretrainer(config), device.device, ranks, how)
-    network, model.teacher = parallelize(model, device.device, ranks, how), teacher
+    model = Pretrainer(config).to(device.device)
+    network, model.teacher = parallelize(model, ranks), teacher
     if config.train.compile:
         compile_blocks(model)
     optimizers = Optimizers(

@@ -29,7 +29,6 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device, choose
 from litebert.train.measure import make_batch, take_process_share
-from litebert.train.parallel import How
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
@@ -93,17 +92,6 @@ def enable_recompute(config: Config) -> Config:
     return replace(config, train=replace(config.train, recompute=True))
 
 
-def choose_parallel(config: Config, device: Device, ranks: Ranks) -> How:
-    """Choose how several processes hold the network: by the config, else split where the whole does
-    not fit in one.
-    """
-    parallel = config.train.parallel
-    fits = _count_resident_bytes(
-        _with_precision_of(device, config)
-    ) <= USABLE * _divide_free_memory(device, ranks)
-    return ranks.agree("ddp" if fits else "fsdp") if parallel == "auto" else parallel
-
-
 def _divide_free_memory(device: Device, ranks: Ranks) -> int:
     """Free bytes for one process; those of a machine share the memory of its CPU."""
     return measure_free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
@@ -137,8 +125,6 @@ def require_memory(
         _divide_free_memory(device, ranks),
         _count_resident_bytes(config),
     )
-    if config.train.parallel == "fsdp":
-        resident //= ranks.size
     room, beside = USABLE * free - resident, _count_teacher_bytes(config, teacher)
     if _PEAK * sequences * (_estimate_bytes(config, device) + beside) <= room:
         return

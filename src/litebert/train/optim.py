@@ -11,7 +11,7 @@ at the start: a checkpoint of step 0 is whole, and a missing tensor is always an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -23,20 +23,11 @@ from litebert.errors import ConfigError, RunError
 from litebert.model.blocks import Block
 from litebert.model.cpu import functions
 from litebert.train.muon import Muon
-from litebert.train.parallel import (
-    WholeTensors,
-    broadcast_all,
-    describe,
-    gather,
-    get_local,
-    is_split,
-    slice_local,
-)
+from litebert.train.parallel import copy_to_all
 from litebert.train.ranks import Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 _ALONE = Ranks()
-_MUONS = (Muon, getattr(torch.optim, "Muon", Muon))
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
@@ -49,9 +40,6 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         u = m / (sqrt(v) + eps) + weight_decay w
         w = w - lr u
     """
-
-    split_over: Ranks | None = None
-    """The processes that hold the rows of each matrix between them."""
 
     def __init__(
         self,
@@ -73,7 +61,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
-            if self.split_over is None and functions.can_update(params):
+            if functions.can_update(params):
                 for param in params:
                     state = self.state[param]
                     functions.update(
@@ -120,19 +108,10 @@ class Lamb(UncorrectedAdamW):
         """Multiply each update by its r."""
         if not self.is_adapted(group):
             return
-        norms = zip(self.compute_norms(params), self.compute_norms(update), strict=True)
+        norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
         # On the device throughout: asking whether a norm is zero would wait for an accelerator.
         ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
         torch._foreach_mul_(update, ratios)
-
-    def compute_norms(self, tensors: list[Tensor]) -> Sequence[Tensor]:
-        """Compute the Euclidean norm of each tensor."""
-        norms = torch._foreach_norm(tensors)
-        if self.split_over is None:
-            return norms
-        squares = torch.stack(norms).square()
-        self.split_over.sum([squares])
-        return squares.sqrt().unbind()
 
 
 def build_optimizers(
@@ -234,23 +213,9 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
     return {"momentum_buffer": torch.zeros_like(param)}
 
 
-def _deal_matrices(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
-    """Choose a process for each matrix, so that all have about as much to orthogonalize: the
-    largest first, to the idlest process.
-    """
-    work = {matrix: matrix.numel() * min(matrix.shape) for matrix in matrices}
-    loads, owners = [0] * ranks.size, dict[Tensor, int]()
-    for matrix in sorted(matrices, key=lambda matrix: -work[matrix]):
-        owners[matrix] = loads.index(min(loads))
-        loads[owners[matrix]] += work[matrix]
-    return owners
-
-
 class Optimizers:
     """All optimizers of a run as one, with their state as flat tensors. Move the model to its
     device first.
-
-    Of parameters that are split over processes, they see the rows held here.
     """
 
     def __init__(
@@ -263,123 +228,45 @@ class Optimizers:
     ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         names = {param: name for name, param in module.named_parameters()}
-        self._optimizers, self._ranks = (
-            build_optimizers(module, config, rates, muon_in_float32),
-            ranks,
-        )
+        self._optimizers = build_optimizers(module, config, rates, muon_in_float32)
+        self._ranks = ranks
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}
-        self._split: dict[Tensor, nn.Parameter] = {}
-        """The split parameters, by the rows held here."""
-        self._owners: dict[Tensor, int] = {}
-        """The process that orthogonalizes each whole matrix, for all, and alone knows its state."""
-        self._like: dict[str, Tensor] = {}
-        """A tensor of the same whole shape for each state tensor, split as it is."""
         for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                params, group["params"] = (
-                    group["params"],
-                    [self._take_rows(param) for param in group["params"]],
-                )
-                for param, held in zip(params, group["params"], strict=True):
-                    state = _zero_state(optimizer, held)
-                    optimizer.state[held] = state
-                    named = {f"{names[param]}.{key}": value for key, value in state.items()}
-                    self._state |= named
-                    self._like |= {
-                        name: param if value.shape == held.shape else value
-                        for name, value in named.items()
-                    }
-            if isinstance(optimizer, Lamb) and self._split:
-                optimizer.split_over = ranks
-            if isinstance(optimizer, _MUONS) and ranks.size > 1 and not self._split:
-                self._owners |= _deal_matrices(
-                    [param for group in optimizer.param_groups for param in group["params"]], ranks
-                )
-
-    def _take_rows(self, param: nn.Parameter) -> nn.Parameter:
-        if not is_split(param):
-            return param
-        held = nn.Parameter(get_local(param))
-        self._split[held] = param
-        return held
+            for param in (param for group in optimizer.param_groups for param in group["params"]):
+                optimizer.state[param] = _zero_state(optimizer, param)
+                for key, tensor in optimizer.state[param].items():
+                    self._state[f"{names[param]}.{key}"] = tensor
 
     def step(self, factor: float) -> None:
         """Take one step of all, every learning rate at `factor` of its peak."""
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
-        for held, param in self._split.items():
-            held.grad = None if param.grad is None else get_local(param.grad)
         for optimizer in self._optimizers:
-            if self._split and isinstance(optimizer, _MUONS):
-                self._step_whole(optimizer)
-            elif self._owners and isinstance(optimizer, _MUONS):
-                self._step_dealt(optimizer)
-            else:
-                optimizer.step()
-
-    @torch.no_grad()
-    def _step_dealt(self, muon: torch.optim.Optimizer) -> None:
-        """Each process takes the step of its own matrices, and all get the results."""
-        stepped = [
-            param
-            for group in muon.param_groups
-            for param in group["params"]
-            if param.grad is not None
-        ]
-        for param in stepped:
-            if self._owners[param] != self._ranks.rank:
-                param.grad = None
-        muon.step()
-        for param in stepped:
-            self._ranks.broadcast(param.detach(), self._owners[param])
-
-    @torch.no_grad()
-    def _step_whole(self, muon: torch.optim.Optimizer) -> None:
-        """Muon needs whole matrices: put each together, take the step that one process would, and
-        cut it again.
-        """
-        for group in muon.param_groups:
-            for held in (held for held in group["params"] if held.grad is not None):
-                like, rows = self._split[held], muon.state[held]["momentum_buffer"]
-                full, momentum = nn.Parameter(gather(held.detach(), like)), gather(rows, like)
-                full.grad = gather(held.grad, like)
-                kind: Any = type(muon)
-                stepper = kind([{**group, "params": [full]}])
-                stepper.state[full]["momentum_buffer"] = momentum
-                stepper.step()
-                held.copy_(slice_local(full, like))
-                rows.copy_(slice_local(momentum, like))
+            optimizer.step()
 
     def zero_grad(self) -> None:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
-        for param in self._split.values():
-            param.grad = None
 
-    def state(self) -> WholeTensors:
+    def state(self) -> Mapping[str, Tensor]:
         """Return every state tensor by `<parameter name>.<state key>`: the live tensors, which the
-        next step changes. Where they are split, they are whole where they are read.
+        next step changes.
         """
-        for optimizer in self._optimizers:
-            for param, state in optimizer.state.items():
-                for tensor in state.values() if param in self._owners else ():
-                    self._ranks.broadcast(tensor, self._owners[param])
-        return WholeTensors(self._state, self._like)
+        return self._state
 
     def start(self, tensors: Mapping[str, Tensor] | None) -> int:
         """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros
         elsewhere; how many were taken. In a group, the main process has them."""
-        fresh = {
-            name: torch.zeros(self._like[name].shape, dtype=tensor.dtype)
-            for name, tensor in self._state.items()
-        }
         fitting = {
             name: tensor
             for name, tensor in (tensors or {}).items()
-            if name in fresh
-            and (tensor.shape, tensor.dtype) == (fresh[name].shape, fresh[name].dtype)
+            if name in self._state and _describe(tensor) == _describe(self._state[name])
+        }
+        fresh = {
+            name: torch.zeros(tensor.shape, dtype=tensor.dtype)
+            for name, tensor in self._state.items()
         }
         self.load(None if tensors is None else fresh | fitting)
         return len(fitting)
@@ -392,14 +279,10 @@ class Optimizers:
                 changed then.
         """
         if tensors is not None:
-            saved = {
-                name: f"{dtype} {tuple(shape)}"
-                for name, (dtype, shape) in ((name, describe(tensors, name)) for name in tensors)
-            }
-            expected = {
-                name: f"{tensor.dtype} {tuple(self._like[name].shape)}"
-                for name, tensor in self._state.items()
-            }
+            saved, expected = (
+                {name: _describe(tensor) for name, tensor in each.items()}
+                for each in (tensors, self._state)
+            )
             if saved != expected:
                 name = min(
                     name for name in saved | expected if saved.get(name) != expected.get(name)
@@ -409,5 +292,8 @@ class Optimizers:
                     f"this run has {expected.get(name, 'nothing')}; it belongs to another recipe, "
                     "so continue with that one or start in another folder"
                 )
-        for name, full in broadcast_all(tensors, self._state, self._like, self._ranks):
-            self._state[name].copy_(slice_local(full, self._like[name]))
+        copy_to_all(tensors, self._state, self._ranks)
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)}"

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from litebert import launch
-from litebert.config import Config, replace
+from litebert.config import Config
 from litebert.cost import training_flops
 from litebert.data.batches import Batch
 from litebert.data.mixture import DataSource, TrainingData
@@ -45,8 +45,8 @@ from litebert.train.initial_weights import (
 )
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import build_share_of_peak
-from litebert.train.memory import choose_parallel, explain_out_of_memory, require_memory
-from litebert.train.parallel import build_module, parallelize
+from litebert.train.memory import explain_out_of_memory, require_memory
+from litebert.train.parallel import parallelize
 from litebert.train.plateau import find_watched_objective, remark_on_short_run, watch_plateau
 from litebert.train.pretrain_inputs import Inputs, PretrainRequest, check_folder, open_inputs
 from litebert.train.ranks import Ranks, join_group
@@ -200,15 +200,12 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
 
     def settle_sizes(self) -> SizedConfig:
         config, machine = settle_batch_sizes(self.request, self.inputs), self.inputs.machine
-        if self.ranks.size > 1:
-            parallel = choose_parallel(config, machine, self.ranks)
-            config = replace(config, train=replace(config.train, parallel=parallel))
         require_memory(config, machine, ranks=self.ranks, teacher=self.inputs.teacher_shape)
         return SizedConfig(config)
 
     def build(self, sized: SizedConfig) -> BuiltModel:
         request, inputs = self.request, self.inputs
-        model = build_pretrainer(sized.config, inputs.machine, self.ranks)
+        model = build_pretrainer(sized.config, inputs.machine)
         checkpoints_path = inputs.folder.path / "checkpoints"
         is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(checkpoints_path))
         # Read in the main process; `parallelize` sends them to the others.
@@ -280,9 +277,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         request, inputs, ranks = self.request, self.inputs, self.ranks
         config, model, record = claimed.config, claimed.model, claimed.record
         machine, watched = inputs.machine, inputs.watched
-        network = parallelize(
-            model, machine.device, ranks, config.train.parallel, config.batch_sequences
-        )
+        network = parallelize(model, ranks)
         trainable = TrainablePretrainer(
             config, model, inputs.shards, machine, network, ranks, record.first_steps
         )
@@ -383,16 +378,10 @@ class TrainablePretrainer:
 
 
 @task("building the network")
-def build_pretrainer(
-    config: Config, machine: devices.Device, ranks: Ranks | None = None
-) -> Pretrainer:
-    """Build the untrained model, a function of the config and its seed; in a group, for
-    `parallelize`.
-    """
+def build_pretrainer(config: Config, machine: devices.Device) -> Pretrainer:
+    """Build the untrained model, a function of the config and its seed."""
     torch.manual_seed(config.train.seed)
-    model = build_module(
-        lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel
-    )
+    model = Pretrainer(config).to(machine.device)
     if config.train.compile:
         compile_blocks(model)
     return model

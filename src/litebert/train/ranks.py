@@ -119,12 +119,8 @@ class Ranks:
         return [value]
 
     def turns(self, count: int) -> list[int]:
-        """Choose this process's pieces among `count` pieces of work. All processes get the same
-        number, because a split network computes only where all take part; so some repeat the last
-        piece.
-        """
-        most = -(-count // self.size)
-        return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
+        """Choose this process's pieces among `count` pieces of work."""
+        return list(range(self.rank, count, self.size))
 
     def union(self, results: Mapping[int, T]) -> list[T]:
         """Gather the results of all pieces of work, in order."""

@@ -46,7 +46,7 @@ _FREE = (
     "train.save_every",
     "train.keep_checkpoints",
     "train.batch_processes",
-    "train.parallel",
+    "train.parallel",  # of earlier versions
     "train.recompute",
 )
 """Fields that may change between calls, because they change no weight."""

@@ -135,11 +135,6 @@ class _Layers(Distillation):
             "leave one of them out: --train.depth-schedule",
         )
         require(
-            train.parallel != "fsdp",
-            f"objective {self.name} reads layers one by one, which train.parallel=fsdp "
-            "does not gather; set ddp",
-        )
-        require(
             all(layer <= depth for layer, _ in pairs),
             f"distill.{self.pairs_in} names layer "
             f"{max((layer for layer, _ in pairs), default=0)} of a student with "
