@@ -35,7 +35,7 @@ import protocol
 from protocol import Result
 from results import write as write_results
 
-from litebert.analysis.chart import Chart, Series
+from litebert.analysis.charts import Chart, Series
 from litebert.analysis.report import Section, Table, write
 from litebert.storage import write_json
 from litebert.train import device as devices

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from litebert import cost
-from litebert.analysis.chart import Chart, Series
+from litebert.analysis.charts import Chart, Series
 from litebert.analysis.report import Switched
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict

@@ -17,12 +17,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from litebert.analysis.chart import Chart as Chart
-from litebert.analysis.chart import Series as Series
-from litebert.analysis.chart import draw
-from litebert.analysis.figures import HeatMap as HeatMap
-from litebert.analysis.figures import Intervals as Intervals
-from litebert.analysis.figures import svg
+from litebert.analysis.charts import Chart as Chart
+from litebert.analysis.charts import HeatMap as HeatMap
+from litebert.analysis.charts import Intervals as Intervals
+from litebert.analysis.charts import Series as Series
+from litebert.analysis.charts import draw
 from litebert.analysis.page_style import PAGE, STYLE
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
@@ -112,9 +111,7 @@ def _section(section: Section, axes: Sequence[str]) -> str:
             for chart, html in zip(charts, bodies, strict=True)
         )
         return f"<section>{title}{body}</section>"
-    if isinstance(section, (Intervals, HeatMap)):
-        body = svg(section)
-    elif isinstance(section, Chart):
+    if isinstance(section, (Chart, Intervals, HeatMap)):
         body = draw(section)
     else:
         body = _headline(section) if isinstance(section, Headline) else _table(section)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from litebert.analysis.chart import format_with_error
+from litebert.analysis.charts import format_with_error
 from litebert.analysis.reliability_page import make_reliability_sections
 from litebert.analysis.report import (
     Headline,

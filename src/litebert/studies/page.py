@@ -13,8 +13,8 @@ from pathlib import Path
 from platform import python_version
 
 from litebert import cost
+from litebert.analysis.charts import Intervals, save_png
 from litebert.analysis.curves import average_points, make_switched, read_points
-from litebert.analysis.figures import Intervals, save_png
 from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
