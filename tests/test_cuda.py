@@ -19,7 +19,7 @@ from litebert.config import EncoderConfig, OptimizerConfig, SequenceConfig, repl
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.model.task_model import TaskModel
-from litebert.model.unpadded import enable_unpadded
+from litebert.model.unpadded import is_faster_unpadded
 from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
@@ -191,7 +191,7 @@ def test_a_pass_without_padding_computes_what_a_padded_one_does(window: int) -> 
     results = []
     for unpadded in (False, True):
         if unpadded:
-            enable_unpadded(model.encoder, GPU, machine.autocast)
+            model.encoder.unpadded = is_faster_unpadded(model.encoder.config, GPU, machine.autocast)
         assert model.encoder.unpadded == unpadded
         model.zero_grad()
         with machine.autocast_context():

@@ -17,7 +17,7 @@ import litebert
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.finetuning.run import finetune
-from litebert.model.blocks import AttentionPositions
+from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.registry import POSITIONS
 from toys.finetuning import config as settings

@@ -20,7 +20,7 @@ from litebert.errors import ModelError
 from litebert.interop.onnx.graph import onnx_model
 from litebert.interop.onnx.int8 import LARGEST, Int8Graph
 from litebert.interop.onnx.operators import WORDS
-from litebert.model.blocks import AttentionPositions
+from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from litebert.config import EncoderConfig, replace
-from litebert.model.blocks import AttentionPositions
+from litebert.model.attention_positions import AttentionPositions
 from litebert.model.encoder import Encoder
 from toys.points import PIECES, batch, randomize, shape
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model import operations
-from litebert.model.blocks import Attention, AttentionPositions, Block, FeedForward, Rotary
+from litebert.model.attention_positions import AttentionPositions, Rotary
+from litebert.model.blocks import Attention, Block, FeedForward
 from litebert.model.cpu import functions, loader
 from litebert.train.optim import Lamb, UncorrectedAdamW
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from litebert.config import EncoderConfig
 from litebert.cost import model_parameters
 from litebert.errors import ConfigError, DataError
-from litebert.model.blocks import AttentionPositions, Rotary
+from litebert.model.attention_positions import AttentionPositions, Rotary
 from litebert.model.encoder import Encoder
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer

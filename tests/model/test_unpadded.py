@@ -13,7 +13,7 @@ from litebert.config.features import FEATURES, Feature
 from litebert.model import unpadded
 from litebert.model.encoder import Encoder
 from litebert.model.task_model import TaskModel
-from litebert.model.unpadded import can_unpad, enable_unpadded
+from litebert.model.unpadded import can_unpad, is_faster_unpadded
 from toys.families import inputs, randomize
 
 CPU = torch.device("cpu")
@@ -95,7 +95,7 @@ def test_dropout_of_attention_takes_the_padded_pass(monkeypatch: pytest.MonkeyPa
 def test_it_is_for_a_gpu_in_16_bits() -> None:
     encoder = Encoder(ABLE[0].encoder)
     for device, dtype in ((CPU, torch.bfloat16), (torch.device("cuda"), None)):
-        enable_unpadded(encoder, device, dtype)
+        encoder.unpadded = is_faster_unpadded(encoder.config, device, dtype)
         assert not encoder.unpadded
 
 

@@ -20,8 +20,8 @@ from litebert.json_reader import read_json
 from litebert.storage import lock_folder, write_json
 from litebert.studies import cells
 from litebert.studies.cells import Cell, Command, make_cells, read_scores, run_cells
+from litebert.studies.findings import Findings, find_decided
 from litebert.studies.grid import make_environment
-from litebert.studies.page import Findings, find_decided
 from litebert.studies.plan import PLAN, Extras, Plan, make_plan
 from litebert.studies.study import Study, make_base_config, make_study, vary
 from toys.refusals import names, refused

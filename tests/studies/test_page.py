@@ -14,7 +14,8 @@ from litebert.data.prepare import prepare
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
-from litebert.studies.page import Findings, write_markdown, write_reports
+from litebert.studies.findings import Findings
+from litebert.studies.page import write_markdown, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary

@@ -16,7 +16,7 @@ from litebert.config import EncoderConfig
 from litebert.errors import require
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
-from litebert.model.blocks import AttentionPositions
+from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
 
 

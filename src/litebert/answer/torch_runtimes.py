@@ -20,7 +20,7 @@ from litebert.model.cpu.packed import PackedNetwork, PackedWalk
 from litebert.model.encoder import Selection
 from litebert.model.heads import mean_over
 from litebert.model.task_model import TaskModel
-from litebert.model.unpadded import enable_unpadded
+from litebert.model.unpadded import is_faster_unpadded
 from litebert.train import device as devices
 
 
@@ -31,7 +31,9 @@ class TorchRuntime(Runtime):
 
     def __init__(self, network: TaskModel, device: devices.Device) -> None:
         self._network, self._device = network, device
-        enable_unpadded(network.encoder, device.device, device.autocast)
+        network.encoder.unpadded = is_faster_unpadded(
+            network.encoder.config, device.device, device.autocast
+        )
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return compute_network_logits(self._network, self._device, rows)

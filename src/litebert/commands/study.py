@@ -14,7 +14,7 @@ from litebert.commands.console import DataPath, Json
 from litebert.errors import ConfigError
 
 if TYPE_CHECKING:
-    from litebert.studies.page import Findings
+    from litebert.studies.findings import Findings
     from litebert.studies.plan import Plan
 
 

@@ -38,7 +38,7 @@ from litebert.interop.sentence_modules import VectorMap
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.model.unpadded import enable_unpadded
+from litebert.model.unpadded import is_faster_unpadded
 from litebert.storage import write_whole
 from litebert.train import device as devices
 from litebert.train.ranks import Ranks
@@ -87,7 +87,9 @@ class TrainableTaskModel:
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers, self.metric = model.encoder.config.layers, name_metric(prepared.task)
-        enable_unpadded(model.encoder, device.device, device.autocast)
+        model.encoder.unpadded = is_faster_unpadded(
+            model.encoder.config, device.device, device.autocast
+        )
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
         """Logits of the best weights for each development part, if this very process computed them.

@@ -14,7 +14,7 @@ from litebert.errors import require
 
 if TYPE_CHECKING:
     from litebert.config import EncoderConfig
-    from litebert.model.blocks import AttentionPositions
+    from litebert.model.attention_positions import AttentionPositions
     from litebert.model.embedding import AddedPositions
 
 
@@ -52,7 +52,7 @@ class Positions:
     def attention(self) -> AttentionPositions:
         """A module that rotates queries and keys or biases the scores; all layers of a stack use
         it, but those with a `window_attention`."""
-        from litebert.model.blocks import AttentionPositions
+        from litebert.model.attention_positions import AttentionPositions
 
         return AttentionPositions()
 
@@ -95,12 +95,12 @@ class RotaryPositions(Positions):
         )
 
     def attention(self) -> AttentionPositions:
-        from litebert.model.blocks import Rotary
+        from litebert.model.attention_positions import Rotary
 
         return Rotary(self.config, self.config.rotary_base)
 
     def window_attention(self) -> AttentionPositions | None:
-        from litebert.model.blocks import Rotary
+        from litebert.model.attention_positions import Rotary
 
         base = self.config.window_rotary_base
         return None if base == self.config.rotary_base else Rotary(self.config, base)

@@ -3,7 +3,7 @@ where each sequence begins.
 
 On a GPU, PyTorch's attention over sequences of variable length (`torch.nn.attention.varlen`) reads
 them so. A batch with a mask of its padding cannot take the fast kernel there. Elsewhere each
-sequence attends by itself, which is the reference in the tests. `enable_unpadded` turns the way on
+sequence attends by itself, which is the reference in the tests. `is_faster_unpadded` says
 where the kernel exists and gives the numbers of the reference.
 
 Shapes: B sequences, S tokens, T real tokens of all sequences, H hidden size, A heads, D head size.
@@ -14,17 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from litebert.config import EncoderConfig
-
-if TYPE_CHECKING:
-    from litebert.model.blocks import AttentionPositions
-    from litebert.model.encoder import Encoder
+from litebert.model.attention_positions import AttentionPositions
 
 log = logging.getLogger("litebert")
 
@@ -135,17 +132,19 @@ def can_unpad(config: EncoderConfig) -> bool:
     return fits and config.positions in ("learned", "rotary") and not config.global_tokens
 
 
-def enable_unpadded(encoder: Encoder, device: torch.device, dtype: torch.dtype | None) -> None:
-    """Let an encoder compute no padding, where the device has a kernel that gives the numbers of
-    the reference.
+def is_faster_unpadded(
+    config: EncoderConfig, device: torch.device, dtype: torch.dtype | None
+) -> bool:
+    """Return True where passes without padding compute an encoder, and the device has a kernel for
+    them that gives the numbers of the reference.
 
     Args:
         dtype: that of autocast; None in float32.
     """
-    encoder.unpadded = (
+    return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
-        and can_unpad(encoder.config)
+        and can_unpad(config)
         and _is_kernel_right(device, dtype)
     )
 

@@ -10,12 +10,12 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from litebert.analysis.report import Table
 from litebert.config import Config
 from litebert.progress import duration
 from litebert.studies.cells import TIMES
+from litebert.studies.findings import Findings
 from litebert.studies.plan import Plan
 from litebert.studies.statistics import Difference
 from litebert.studies.verdicts import (
@@ -27,9 +27,6 @@ from litebert.studies.verdicts import (
     find_expected,
     format_verdict,
 )
-
-if TYPE_CHECKING:
-    from litebert.studies.page import Findings
 
 
 def format_markdown(

@@ -12,7 +12,8 @@ from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
 from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
-from litebert.studies.page import Findings, find_decided, write_reports
+from litebert.studies.findings import Findings, find_decided
+from litebert.studies.page import write_reports
 from litebert.studies.plan import PLAN, Extras, Plan, make_plan
 from litebert.studies.power import make_power, measure_spread, read_seed_scores
 from litebert.studies.statistics import compare_with_baseline

@@ -22,7 +22,8 @@ from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx.operators import LOWEST, WORDS, Graph
 from litebert.interop.onnx.windows import WindowBlocks, has_blocks
-from litebert.model.blocks import Attention, AttentionPositions, FeedForward
+from litebert.model.attention_positions import AttentionPositions
+from litebert.model.blocks import Attention, FeedForward
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.objectives.mlm import MaskedLanguageModeling

@@ -36,7 +36,8 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig, Pooling
 from litebert.errors import ModelError
-from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
+from litebert.model.attention_positions import AttentionPositions, Rotary
+from litebert.model.blocks import Attention, FeedForward
 from litebert.model.cpu.functions import ACTIVATIONS, call
 from litebert.model.cpu.loader import WIDEST, describe, library
 from litebert.model.embedding import Embedding, PositionTable, too_long

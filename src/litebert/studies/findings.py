@@ -1,0 +1,343 @@
+"""The scores of a study's cells, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from importlib.metadata import version
+from platform import python_version
+
+from litebert import cost
+from litebert.analysis.charts import Intervals
+from litebert.analysis.curves import average_points, make_switched, read_points
+from litebert.analysis.report import Switched, Table
+from litebert.errors import RunError
+from litebert.studies.cells import Cell, read_scores
+from litebert.studies.grid import set_vocabulary
+from litebert.studies.plan import Plan
+from litebert.studies.power import Power, make_power, measure_spread
+from litebert.studies.statistics import compare_with_baseline, compute_mean
+from litebert.studies.study import Study
+from litebert.studies.verdicts import (
+    format_difference,
+    format_mean,
+    format_title,
+    format_verdict,
+)
+from litebert.train.plateau import knows_frequencies_only
+
+Scores = Mapping[str, Mapping[str, Sequence[float]]]
+"""A value for each seed that has ended, by variant and name of score."""
+
+
+def read_cells(
+    study: Study, cells: Sequence[Cell]
+) -> dict[str, dict[str, dict[int, float | None]]]:
+    """Read the scores of the cells that have ended, by variant, name and seed.
+
+    A cell that failed has None, in every score that its variant has. A cell without the head for a
+    score in `study.chance` has the accuracy of the most frequent answer, which is that of all runs
+    because they answer the same questions.
+    """
+    scores: dict[str, dict[str, dict[int, float | None]]] = {name: {} for name in study.variants}
+    ended = {id(cell): read_scores(cell) for cell in cells if cell.done and not cell.fault}
+    majorities = {
+        name: values[majority]
+        for values in ended.values()
+        for name in study.chance
+        if (majority := f"{name.partition('_')[0]}_majority") in values
+    }
+    for cell in cells:
+        for name, value in {**majorities, **ended[id(cell)]}.items() if id(cell) in ended else ():
+            scores[cell.variant].setdefault(name, {})[cell.seed] = value
+    for cell in cells:
+        if cell.fault:
+            for by_seed in scores[cell.variant].values():
+                by_seed[cell.seed] = None
+    return scores
+
+
+def find_decided(
+    study: Study, plan: Plan, extras: Sequence[str], cells: Sequence[Cell]
+) -> set[str]:
+    """Find the variants whose verdicts all stand, so that further seeds are not needed."""
+    differences = compare_with_baseline(
+        read_cells(study, cells), study.baseline, study.list_judged(extras), plan.planned
+    )
+    return {
+        variant
+        for variant in study.variants
+        if any(difference.variant == variant for difference in differences)
+        and all(
+            difference.is_beyond_noise
+            for difference in differences
+            if difference.variant == variant
+        )
+    }
+
+
+class Findings:
+    """The scores of a study's cells, compared."""
+
+    def __init__(
+        self,
+        study: Study,
+        plan: Plan,
+        cells: Sequence[Cell],
+        extras: Sequence[str] = (),
+        stopped: int | None = None,
+    ) -> None:
+        """Read the scores of the cells that have ended, and compare them.
+
+        Args:
+            extras: scores to compare beside the scores of the study.
+            stopped: the signal that ended the study early.
+        """
+        self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
+        self.names = (*study.scores, *extras)
+        self.judged = study.list_judged(extras)
+        self.ended = [cell for cell in cells if cell.done and not cell.fault]
+        by_seed = read_cells(study, cells)
+        self.scores: Scores = {
+            variant: {
+                name: [value for value in values.values() if value is not None]
+                for name, values in by_name.items()
+            }
+            for variant, by_name in by_seed.items()
+        }
+        self.differences = compare_with_baseline(by_seed, study.baseline, self.judged, plan.planned)
+
+    def find_power(self) -> Power | None:
+        """Find which difference the study sees by the spread of its own seeds."""
+        if not self.judged:
+            return None
+        spread = measure_spread(self.differences, self.judged[0], "the seeds of this study")
+        return make_power(self.plan.planned, len(self.differences), spread) if spread else None
+
+    def warn_of_frequencies(self) -> str:
+        """Warn of variants that learned little but how frequent each token is; "" without any."""
+        entropy = self.plan.entropy
+        names = [
+            f"'{name}'"
+            for name, scores in self.scores.items()
+            if (losses := scores.get("mlm_loss"))
+            and knows_frequencies_only(compute_mean(losses).value, entropy)
+        ]
+        if not names:
+            return ""
+        return (
+            f"The networks of {', '.join(names)} have learned little more than how frequent each "
+            f"token is: their held-out loss is not clearly below the unigram entropy "
+            f"({entropy:.2f} nats). Give the study a larger --budget before you trust a verdict."
+        )
+
+    def verdicts(self) -> list[str]:
+        """Return a sentence on each difference from the baseline, by score."""
+        if not self.judged:
+            scores = " and ".join(map(format_title, self.names))
+            return [
+                f"No verdict: {scores} mean something else in each variant; compare them "
+                "by --tasks."
+            ]
+        sentences = [
+            format_verdict(difference, self.study.baseline)
+            for name in self.judged
+            for difference in self.differences
+            if difference.score == name
+        ]
+        return sentences or [
+            f"No verdict yet: no two variants have a score for {format_title(self.judged[0])}."
+        ]
+
+    def make_table(self) -> Table:
+        """Make the table of results: the cost and the scores of each variant, and the paper's."""
+        paper = self.study.paper
+        columns = ["variant", "parameters", "steps", *map(format_title, self.names)]
+        # The difference stands after the deciding score, if there is such a score.
+        position = columns.index(format_title(self.judged[0])) + 1 if self.judged else 0
+        if position:
+            columns.insert(position, "difference")
+        if paper:
+            columns += [f"paper: {column}" for column in paper.columns]
+        difference_of = {
+            difference.variant: difference
+            for difference in self.differences
+            if difference.score == self.judged[0]
+        }
+        rows = []
+        for variant, config in self.study.variants.items():
+            encoder = set_vocabulary(config, self.plan.vocabulary).encoder
+            parameters = sum(cost.encoder_parameters(encoder).values())
+            row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
+            row += (format_mean(name, self.scores[variant].get(name, ())) for name in self.names)
+            if position:
+                row.insert(position, format_difference(difference_of.get(variant)))
+            if paper:
+                row += paper.rows.get(variant, ("-",) * len(paper.columns))
+            rows.append(tuple(row))
+        return Table("Results", tuple(columns), tuple(rows), self._write_note())
+
+    def _write_note(self) -> str:
+        """Return the sentences under the table of results."""
+        note = self._describe_seeds()
+        tested = sum(difference.p is not None for difference in self.differences)
+        if self.judged:
+            title = format_title(self.judged[0])
+            note += f" Differences are from '{self.study.baseline}' in {title}. "
+            if tested:
+                note += (
+                    "A star marks those beyond the noise (paired t test, p < 0.05 after Holm's "
+                    f"correction for {tested} comparison{'s' * (tested > 1)} and for "
+                    "testing after each seed)."
+                )
+            else:
+                note += "None could be tested."
+        if self.study.paper:
+            note += (
+                f" The paper's figures are from {self.study.paper.source}: other models, other "
+                "data, one run each."
+            )
+        return note
+
+    def _describe_seeds(self) -> str:
+        """Say how many runs the means are of: a run that failed has no scores."""
+        ended = {
+            name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants
+        }
+        most = max(ended.values())
+        if most == 0:
+            return "No run has ended yet."
+        if most == 1:
+            return "One seed each, so there are no intervals."
+        fewer = ", ".join(f"{count} of '{name}'" for name, count in ended.items() if count < most)
+        exceptions = f" ({fewer})" if fewer else ""
+        return f"Means of {most} seeds{exceptions} with 95 % intervals (Student's t)."
+
+    def make_difference_figure(self) -> Intervals | None:
+        """Make a figure of the differences from the baseline in the first judged score.
+
+        It shows what is tested: a mean over seeds can vary more than the difference of a pair.
+        """
+        differences = [
+            difference
+            for difference in self.differences
+            if difference.score == self.judged[0] and difference.halfwidth is not None
+        ]
+        if not differences:
+            return None
+        name, baseline = self.judged[0], self.study.baseline
+        return Intervals(
+            f"{format_title(name)}: difference from '{baseline}'",
+            tuple(difference.variant for difference in differences),
+            tuple(difference.value for difference in differences),
+            tuple(difference.halfwidth or 0.0 for difference in differences),
+            "mean difference of pairs and 95 % interval over seeds",
+            0.0,
+            f"The dashed line is no difference from '{baseline}'.",
+            f"{name}_difference",
+        )
+
+    def make_figures(self) -> list[Intervals]:
+        """Make a figure of the differences, and of the means of all variants in each score."""
+        first = self.make_difference_figure()
+        figures = [] if first is None else [first]
+        for name in self.names:
+            means = {
+                variant: compute_mean(scores[name])
+                for variant, scores in self.scores.items()
+                if scores.get(name)
+            }
+            if len(means) < 2:
+                continue
+            baseline = means.get(self.study.baseline)
+            one_seed = [mean.halfwidth is None for mean in means.values()]
+            caption = "mean and 95 % interval over seeds"
+            if all(one_seed):
+                caption = "one seed, no interval"
+            elif any(one_seed):
+                caption += ", none with one seed"
+            figures.append(
+                Intervals(
+                    format_title(name),
+                    tuple(means),
+                    tuple(mean.value for mean in means.values()),
+                    tuple(mean.halfwidth or 0.0 for mean in means.values()),
+                    caption,
+                    None if baseline is None else baseline.value,
+                    "" if baseline is None else f"The dashed line is '{self.study.baseline}'.",
+                    name,
+                )
+            )
+        return figures
+
+    def make_fault_table(self) -> Table | None:
+        """Make a table of the cells without scores and the reasons; None if there are none."""
+        rows = [
+            (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
+            for cell in self.cells
+            if cell.fault or not (cell.done or cell.is_needless)
+        ]
+        if not rows:
+            return None
+        return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
+
+    def make_run_table(self) -> Table:
+        """Make a table of the first score of every run."""
+        name = self.names[0]
+        values = read_cells(self.study, self.cells)
+        rows = []
+        for variant in self.study.variants:
+            by_seed = values[variant].get(name, {})
+            scores = (by_seed.get(seed) for seed in range(self.plan.seeds))
+            row = ("-" if score is None else format_mean(name, [score]) for score in scores)
+            rows.append((variant, *row))
+        columns = ("variant", *(f"seed {seed}" for seed in range(self.plan.seeds)))
+        return Table(f"Every run: {format_title(name)}", columns, tuple(rows))
+
+    def make_origin_table(self) -> Table:
+        """Make a table of the machine, the versions, the text and the network of the scores."""
+        plan, config = self.plan, self.study.variants[self.study.baseline]
+        encoder = config.encoder
+        threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
+        rows = (
+            (
+                "date and version",
+                f"{date.today()}, litebert {version('litebert')}, Python {python_version()}",
+            ),
+            (
+                "machine",
+                f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}",
+            ),
+            (
+                "runs",
+                f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, "
+                f"{plan.budget}",
+            ),
+            ("text", plan.text),
+            (
+                f"network of '{self.study.baseline}', scale {plan.scale}",
+                f"{encoder.layers} layers of {encoder.hidden_size} units, E "
+                f"{encoder.embedding_size}, sharing "
+                f"{encoder.sharing}; {config.batch_sequences} sequences of up to "
+                f"{config.sequences.length} tokens a step",
+            ),
+        )
+        note = (
+            "To cite this study, give the date and the version above, and cite litebert by its "
+            "file CITATION.cff."
+        )
+        return Table("How it was made", ("what", "value"), rows, note)
+
+    def make_curves(self) -> list[Switched]:
+        """Make the held-out curves of the first score, means over seeds, by steps or by time."""
+        name, runs = self.names[0], {}
+        for variant in self.study.variants:
+            with suppress(OSError, RunError):
+                runs[variant] = average_points(
+                    [read_points(cell.run) for cell in self.ended if cell.variant == variant]
+                )
+        scale, unit = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
+        axes = ("step", "minutes of training")
+        curves = make_switched(format_title(name), unit, (name, ""), runs, scale=scale, axes=axes)
+        return [curves] if curves else []
