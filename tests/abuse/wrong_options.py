@@ -211,16 +211,6 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("convert run --out out --to litebert --head mlm", "--head", "run"),
         (f"{P} out --distill.weight 0.5", "--distill.weight"),
         (f"{P} out --distill.soft 1", "--distill.soft", "--teacher"),
-        (
-            f"{P} out --teacher run --teacher-answers run --distill.top-k 4",
-            "--teacher-answers",
-            "run",
-        ),
-        (
-            f"{P} out --teacher run --teacher-answers data --distill.top-k 4",
-            "--teacher-answers",
-            "data",
-        ),
         ("convert run --out out --to hf --tokenizer other-tokenizer", "other-tokenizer", "run"),
         (
             "convert bad/run-no-tokenizer --out out --to hf --tokenizer other-tokenizer",

@@ -9,8 +9,6 @@ from torch import nn
 
 from litebert.model.distillation import (
     divergence,
-    divergence_from,
-    likeliest,
     relation_distance,
     state_distance,
 )
@@ -36,48 +34,6 @@ def test_its_gradient_is_the_difference_of_probabilities() -> None:
     expected = 2.0 * ((student / 2).softmax(-1) - (teacher / 2).softmax(-1))
     assert student.grad is not None
     torch.testing.assert_close(student.grad, expected.detach(), atol=1e-5, rtol=1e-4)
-
-
-def test_the_divergence_from_the_likeliest_counts_all_others_as_one() -> None:
-    student, teacher = torch.randn(4, 9, generator=torch.manual_seed(0)), 3 * torch.randn(4, 9)
-    taught = likeliest(teacher, 3, 2.0)
-    assert taught.tokens.tolist() == teacher.topk(3).indices.tolist()
-    p, q = (softmax(logits.double().numpy() / 2.0) for logits in (teacher, student))
-    expected = []
-    for row, pieces in enumerate(taught.tokens.tolist()):
-        left = [place for place in range(9) if place not in pieces]
-        student_row, teacher_row = ([*law[row][pieces], law[row][left].sum()] for law in (q, p))
-        expected.append(
-            4.0
-            * sum(
-                b * (np.log(b) - np.log(a)) for a, b in zip(student_row, teacher_row, strict=True)
-            )
-        )
-    distance = divergence_from(taught, student, 2.0)
-    assert distance.numpy() == pytest.approx(expected, abs=5e-3)  # of half precision
-    assert (distance <= divergence(student, teacher, 2.0) + 5e-3).all()
-    whole = likeliest(teacher, 100, 2.0)
-    torch.testing.assert_close(
-        divergence_from(whole, student, 2.0),
-        divergence(student, teacher, 2.0),
-        atol=1e-3,
-        rtol=1e-3,
-    )
-
-
-@pytest.mark.parametrize("sure", [5.0, 13.0, 20.0, 60.0])
-def test_its_gradient_is_right_where_the_student_is_wrongly_sure(sure: float) -> None:
-    """The student leaves next to nothing to others than the likeliest: those pull with the
-    teacher's probability.
-    """
-    taught = likeliest(torch.tensor([[3.0, 2.0, 1.5, 1.0]]), 2, 1.0)
-    student = torch.tensor([[sure, sure, 0.0, -1.0]], requires_grad=True)
-    divergence_from(taught, student, 1.0).sum().backward()  # type: ignore[no-untyped-call]
-    p, q = taught.log_probabilities.double().exp()[0], student.detach().double().softmax(-1)[0]
-    rest = 1 - p.sum()
-    wanted = [*(q[:2] - p), *(q[2:] - rest * q[2:] / q[2:].sum())]
-    assert student.grad is not None
-    assert student.grad[0].tolist() == pytest.approx([float(value) for value in wanted], abs=1e-5)
 
 
 def test_the_distance_of_states_is_of_normalized_ones() -> None:

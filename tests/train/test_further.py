@@ -1,33 +1,24 @@
-"""Training a model further: without naming a recipe, from other software's folders, with the old
-text watched.
-"""
+"""Training a model further: without naming a recipe, from other software's folders, with the old"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from litebert.config import OptimizerConfig, ScheduleConfig
-from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
-from litebert.errors import DataError
 from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
-from litebert.train import metrics
-from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
-from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
 from toys.families import build_peer
-from toys.pretraining import config, result
-from toys.refusals import names, refused
-from toys.tokenizing import train
+from toys.pretraining import config
+from toys.refusals import names
 
 pytestmark = pytest.mark.thorough
 
@@ -188,79 +179,3 @@ def test_the_state_of_the_optimizer_goes_on(
     )
     pretrain(lamb, new_text, tmp_path / "lamb", from_model=source)
     assert any("adamw" in line and "lamb" in line for line in log_messages)
-
-
-# -------------------------------------------------------------------------------- what is forgotten
-
-
-def test_the_old_text_is_watched_from_before_the_first_step(
-    run: Run, source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    words = (
-        "pretrain",
-        "--from",
-        source,
-        "--shards",
-        new_text,
-        "--watch",
-        tiny_data,
-        "--budget",
-        "6 steps",
-        "--out",
-    )
-    status, out, err = run(*words, tmp_path / "run")
-    assert status == 0, err
-    rows = [
-        row for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "watch"
-    ]
-    assert [row["step"] for row in rows] == [0, 3, 6]
-    for row, model in ((rows[0], source), (rows[-1], tmp_path / "run")):
-        scores = evaluate_pretrained(model, tiny_data, sequences=16)
-        assert row["mlm_loss"] == pytest.approx(scores["mlm_loss"], abs=1e-4)
-    shown = out.split("watched text")[1]
-    assert "step 0" in shown
-    assert "step 6" in shown
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert page.count("watched text") >= 2  # in the table and in a chart
-    assert json.loads(run(*words, tmp_path / "run", "--json")[1])["watched"] == rows
-
-
-def test_a_watched_run_that_is_killed_continues_bit_for_bit(
-    source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    def kill_at(step: int) -> Callable[[Loop[Batch]], None]:
-        def kill(loop: Loop[Batch]) -> None:
-            if loop.step == step:
-                raise Killed
-
-        return kill
-
-    options: dict[str, Any] = {"from_model": source, "watch": tiny_data}
-    pretrain(POINT, new_text, tmp_path / "whole", **options)
-    for step in (2, 5, 9):  # before the first checkpoint, and after
-        with pytest.raises(Killed):
-            pretrain(POINT, new_text, tmp_path / "cut", on_step=kill_at(step), **options)
-        if step == 2:  # killed while it wrote its first checkpoint
-            (tmp_path / "cut" / "checkpoints" / ".tmp-step-00000004").mkdir(parents=True)
-    pretrain(POINT, new_text, tmp_path / "cut", **options)
-    assert result(tmp_path / "cut") == result(tmp_path / "whole")
-    pretrain(POINT, new_text, tmp_path / "unwatched", from_model=source)
-    plain, watched = result(tmp_path / "unwatched"), result(tmp_path / "whole")
-    assert {
-        name: plain[name] == watched[name] for name in plain if name != "metrics"
-    } == dict.fromkeys([name for name in plain if name != "metrics"], True)
-
-
-def test_text_that_cannot_be_watched_is_refused(
-    source: Path, new_text: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    train("wordpiece").save(tmp_path / "wordpiece")
-    other = {"heldout": 0.1, "processes": 1}
-    prepare([str(tiny_corpus)], tmp_path / "other", tokenizer=tmp_path / "wordpiece", **other)  # type: ignore[arg-type]
-    prepare(
-        [str(tiny_corpus)], tmp_path / "whole", tokenizer=tiny_tokenizer, heldout=0.0, processes=1
-    )
-    for name, places in (("other", ("--tokenizer",)), ("whole", ("--heldout",)), ("none", ())):
-        with refused(DataError, tmp_path / name, *places):
-            pretrain(POINT, new_text, tmp_path / "run", from_model=source, watch=tmp_path / name)
-    assert not (tmp_path / "run").exists()

@@ -161,57 +161,6 @@ def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
     assert losses["mlm"].total > 0
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
-def test_kept_guesses_are_those_of_the_teacher(
-    place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Bit for bit; another student of the same text asks for nothing, and one of other masks for
-    all.
-    """
-    caplog.set_level("INFO")
-    point, answers_folder = (
-        student(DistillConfig(top_k=5), train={"budget": "4 steps"}),
-        tmp_path / "kept",
-    )
-    direct = teach(place, tiny_data, tmp_path / "asked", point)
-    teach(place, tiny_data, tmp_path / "first", point, teacher_answers=answers_folder)
-    files = files_of(answers_folder)
-    assert files
-    assert f"0 batches of predictions were in {answers_folder}" in caplog.text
-    teach(place, tiny_data, tmp_path / "second", point, teacher_answers=answers_folder)
-    assert "the teacher made 0" in caplog.text
-    assert result(direct.folder) == result(tmp_path / "first") == result(tmp_path / "second")
-    narrow = student(
-        DistillConfig(top_k=5), train={"budget": "4 steps"}, encoder={"intermediate_size": 16}
-    )
-    teach(place, tiny_data, tmp_path / "narrow", narrow, teacher_answers=answers_folder)
-    assert files_of(answers_folder) == files
-    other = student(DistillConfig(top_k=5), train={"budget": "4 steps", "seed": 1})
-    teach(place, tiny_data, tmp_path / "other", other, teacher_answers=answers_folder)
-    assert files.items() < files_of(answers_folder).items()
-
-
-def test_guesses_of_another_precision_are_not_taken(
-    place: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    point, answers_folder = (
-        student(DistillConfig(top_k=5), train={"budget": "3 steps"}),
-        tmp_path / "kept",
-    )
-    half = replace(point, train=replace(point.train, precision="bfloat16"))
-    teach(place, tiny_data, tmp_path / "half", half, teacher_answers=answers_folder)
-    alone = teach(place, tiny_data, tmp_path / "alone", point)
-    teach(place, tiny_data, tmp_path / "run", point, teacher_answers=answers_folder)
-    assert result(alone.folder) == result(tmp_path / "run")
-
-
 def test_a_fingerprint_depends_on_weights_and_config_alone(tmp_path: Path) -> None:
     point = points.config(("mlm",))
     model = Pretrainer(point)
@@ -227,28 +176,6 @@ def test_a_fingerprint_depends_on_weights_and_config_alone(tmp_path: Path) -> No
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
     assert compute_fingerprint(LoadedModel(model, point, None, tmp_path)) != first
-
-
-def test_a_damaged_file_of_guesses_is_written_again(
-    place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    point, answers_folder = (
-        student(DistillConfig(top_k=5), train={"budget": "2 steps"}),
-        tmp_path / "kept",
-    )
-    teach(place, tiny_data, tmp_path / "run", point, teacher_answers=answers_folder)
-    files = files_of(answers_folder)
-    short, flipped, *_ = (answers_folder / name for name in files)
-    short.write_bytes(short.read_bytes()[:-8])
-    flipped.write_bytes(flipped.read_bytes()[:-1] + bytes([flipped.read_bytes()[-1] ^ 1]))
-    teach(place, tiny_data, tmp_path / "again", point, teacher_answers=answers_folder)
-    assert f"{short} is damaged" in caplog.text
-    assert f"{flipped} is damaged" in caplog.text
-    assert files_of(answers_folder) == files
-    first, again = (
-        {**result(tmp_path / name), "metrics": None} for name in ("run", "again")
-    )  # the warnings are there
-    assert first == again
 
 
 # ----------------------------------------------------------------------------------------- refusals
@@ -286,22 +213,6 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
         teach(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
     with refused(ConfigError, "train.depth_schedule"):
         teach(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
-    keeping: dict[str, Any] = {"teacher_answers": tmp_path / "kept"}
-    with refused(ConfigError, tmp_path / "kept", "distill.top_k"):
-        teach(place, tiny_data, out, student(DistillConfig()), **keeping)
-    with refused(ConfigError, tmp_path / "kept", "distill.soft"):
-        teach(place, tiny_data, out, student(DistillConfig(soft=0, states=1, top_k=4)), **keeping)
-    with refused(ConfigError, tmp_path / "kept", "--teacher"):
-        pretrain(config(objectives=("mlm",)), tiny_data, out, **keeping)
-    file = tiny_data / "index.json"
-    for folder, *words in (
-        (file, file, "folder"),
-        (file / "x", file, "cannot be made"),
-        ("", "no folder"),
-        (out, out),
-    ):
-        with refused(ConfigError, "--teacher-answers", *words):
-            teach(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=folder)
     with refused(ModelError, tmp_path / "absent"):
         teach(place, tiny_data, out, teacher=tmp_path / "absent")
     assert not out.exists() or not list(out.glob("[!.]*"))

@@ -219,7 +219,7 @@ def run_sections(
     """Make the curves of a run from the rows of its `metrics.jsonl`, and a table of its events.
 
     Args:
-        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`. If a resumed run wrote a
+        rows: of kind `train`, `heldout`, `event` and `speed`. If a resumed run wrote a
             step twice, the later row holds.
         unigram_entropy: in nats, of the data that the run learns from; drawn as the level to get
             below.
@@ -228,7 +228,6 @@ def run_sections(
     kinds: dict[str, list[Mapping[str, Any]]] = {
         "train": [],
         "heldout": [],
-        "watch": [],
         "event": [],
         "speed": [],
     }
@@ -353,14 +352,10 @@ def _chart(
     entropy: float | None,
 ) -> Chart:
     """Make a chart of an objective; it has no lines if the run recorded none of them."""
-    labels = [*curves.lines]
-    labels += [("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"]
     lines = [
         _series_with_errors(label, kinds[kind], name, key, curves.scale)
-        for label, kind, key in labels
+        for label, kind, key in curves.lines
     ]
-    # A missing training line keeps its color, so only lines of watched text are dropped.
-    lines = lines[: len(curves.lines)] + [line for line in lines[len(curves.lines) :] if line.xs]
     note, steps = curves.note, [x for line in lines for x in line.xs]
     levels: list[tuple[str, float]] = []
     baseline = _series(

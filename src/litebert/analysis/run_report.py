@@ -23,7 +23,7 @@ from litebert.analysis.search_page import make_search_sections
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.json_reader import read_json
-from litebert.model.objectives import ShownScore, list_shown_scores, score_rows
+from litebert.model.objectives import ShownScore, list_shown_scores
 from litebert.progress import task
 from litebert.tasks.scores import score_title
 from litebert.train import metrics
@@ -70,12 +70,6 @@ def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str
         headlines = [make_pretraining_headline(f"Held-out scores {when}", shown, note)]
         if len(shown) > MOST_HEADLINES:
             tables = [make_score_table(f"All held-out scores {when}", shown)]
-    if watched := make_watched_table(rows):
-        note = (
-            "Scores on the held-out documents of the data of --watch, before the first step "
-            "and now."
-        )
-        tables.append(Table("Watched text", *watched, note))
     if sets := facts.get("sets"):
         tables.append(_make_set_table(sets))
     curves = run_sections(rows, facts.get("unigram_entropy"))
@@ -139,26 +133,6 @@ def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Tab
         baseline = f"{score.baseline} ({score.remark})" if score.baseline else score.remark
         rows.append((score.title, value, baseline, score.size))
     return Table(title, ("score", "model", "without learning", "measured on"), tuple(rows), note)
-
-
-def make_watched_table(
-    rows: list[dict[str, Any]],
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
-    """Return columns and rows of the first and last scores on watched text (`--watch`).
-
-    They are None if no text was watched.
-    """
-    watched = [
-        {key: value for key, value in row.items() if key != "kind"}
-        for row in rows
-        if row["kind"] == "watch"
-    ]
-    if not watched:
-        return None
-    first, last = watched[0], watched[-1]
-    before, after = (dict(score_rows(_numbers(row))) for row in (first, last))
-    columns = ("watched text", f"step {first['step']:,}", f"step {last['step']:,}")
-    return columns, tuple((name, before.get(name, ""), text) for name, text in after.items())
 
 
 def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:

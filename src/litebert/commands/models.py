@@ -58,14 +58,9 @@ class PretrainArguments:
     table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
     (page "A smaller model at pretraining")."""
-    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
-    """Also score this prepared text at each evaluation, to see what the model forgets."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Learn from a pretrained model of any size: its predictions, states or relations,
     by the fields of distill."""
-    teacher_answers: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder that keeps the teacher's predictions for runs with the same batches; needs
-    --distill.top-k, such as 32."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -83,7 +78,7 @@ def pretrain(words: list[str]) -> int:
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
     with console.loading():
-        from litebert.analysis.run_report import read_metrics, write_run
+        from litebert.analysis.run_report import write_run
         from litebert.data.mixture import parse_weights
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain_inputs import run_folder
@@ -103,9 +98,7 @@ def pretrain(words: list[str]) -> int:
             arguments.out,
             from_model=arguments.from_model,
             table_from=arguments.table_from,
-            watch=arguments.watch,
             teacher=arguments.teacher,
-            teacher_answers=arguments.teacher_answers,
             add_budget=arguments.add_budget,
             overwrite=arguments.overwrite,
             device=arguments.device,
@@ -122,7 +115,7 @@ def pretrain(words: list[str]) -> int:
         return 128 + (outcome.signal or 0)
     if not ranks.main:  # only the main process has the run, where machines share no disk
         return 0
-    _show_pretrained(done, read_metrics(done.folder), arguments.json)
+    _show_pretrained(done, arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
         (
@@ -136,13 +129,10 @@ def pretrain(words: list[str]) -> int:
     return 0
 
 
-def _show_pretrained(done: Pretrained, rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the last held-out scores of a run, and what its watch found."""
-    from litebert.analysis.run_report import make_watched_table
-
+def _show_pretrained(done: Pretrained, as_json: bool) -> None:
+    """Print the last held-out scores of a run."""
     outcome = done.outcome
     if as_json:
-        watched = [row for row in rows if row["kind"] == "watch"]
         console.print_json(
             {
                 "run": str(done.folder),
@@ -150,14 +140,10 @@ def _show_pretrained(done: Pretrained, rows: list[dict[str, Any]], as_json: bool
                 "tokens": outcome.tokens,
                 "seconds": outcome.seconds,
                 "heldout": outcome.scores,
-                **({"watched": watched} if watched else {}),
             }
         )
         return
     console.table(("held out", done.folder.name), score_rows(outcome.scores))
-    table = make_watched_table(rows)
-    if table:
-        console.table(*table)
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:

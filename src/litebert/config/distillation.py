@@ -97,16 +97,11 @@ class DistillConfig(LayersConfig):
     """
     temperature: float = 2.0
     """The divisor of these logits; the loss is multiplied by its square."""
-    top_k: int = 0
-    """Tokens of each prediction that are learned one by one, the likeliest, in half precision; the
-    others count as one. Such predictions can be kept (--teacher-answers). 0 learns the whole
-    vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_temperature(self.temperature)
         _require_weight("soft", self.soft)
-        require(self.top_k >= 0, f"distill.top_k is {self.top_k}; it cannot be negative")
 
     @property
     def objectives(self) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from litebert.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-RETIRED = frozenset(["train.parallel"])
-"""Fields of files that earlier versions wrote, which changed no number; they are passed over."""
+RETIRED = {"train.parallel": ("auto", "ddp", "fsdp"), "distill.top_k": (0,)}
+"""Fields of files that earlier versions wrote, and the values that say nothing now."""
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | N
         )
     hints = get_type_hints(cls)
     names = {field_.name for field_ in fields(cls)}  # type: ignore[arg-type]
-    for key in data:
-        if key not in names and f"{path}{key}" not in RETIRED:
+    for key, value in data.items():
+        if key not in names and value not in RETIRED.get(f"{path}{key}", ()):
             raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for key, value in data.items():

@@ -52,38 +52,6 @@ def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tens
     return distance
 
 
-class Likeliest(NamedTuple):
-    """The k likeliest tokens of each of K guesses."""
-
-    tokens: Tensor
-    """int64 (K, k), the likeliest first."""
-    log_probabilities: Tensor
-    """float16 (K, k), at the temperature they are learned with."""
-
-
-def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
-    """Those of logits, `count` or all where there are fewer."""
-    log_probabilities = (logits_KV.float() / temperature).log_softmax(-1)
-    top = log_probabilities.topk(min(count, log_probabilities.shape[-1]))
-    return Likeliest(top.indices, top.values.half())
-
-
-def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
-    """`divergence`, (K,), where all tokens but the likeliest count as one: a lower bound of that of
-    all, and equal to it where none is left out."""
-    own_KV = (logits_KV.float() / temperature).log_softmax(-1)
-    teacher_log = taught.log_probabilities.float()
-    between = (teacher_log.exp() * (teacher_log - own_KV.gather(-1, taught.tokens))).sum(-1)
-    if taught.tokens.shape[-1] < logits_KV.shape[-1]:
-        rest = (1 - teacher_log.exp().sum(-1)).clamp(
-            min=0
-        )  # rounded to half precision, the sum may exceed 1
-        own_rest = own_KV.scatter(-1, taught.tokens, -torch.inf).logsumexp(-1)
-        between = between + torch.xlogy(rest, rest) - rest * own_rest
-    distance: Tensor = temperature**2 * between
-    return distance
-
-
 def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> Tensor:
     """(B, S): the mean square of mapped states minus the teacher's, both normalized to mean 0 and
     standard deviation 1 before.
@@ -145,18 +113,6 @@ def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
     )
 
 
-class Answers(Protocol):
-    """A teacher's guesses for earlier batches, on disk."""
-
-    def likeliest(
-        self, batch: Batch, request: tuple[int, int, float], compute: Callable[[], Likeliest]
-    ) -> Likeliest:
-        """Read its guesses for a batch, or compute and store them. `request`: the arguments of
-        `Lesson.likeliest`.
-        """
-        ...
-
-
 class Teacher:
     """A pretrained network in evaluation mode."""
 
@@ -176,8 +132,6 @@ class Teacher:
         """
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
         self.alignment = alignment
-        self.answers: Answers | None = None
-        """Its guesses for earlier batches."""
         for module in filter(None, (encoder, head)):
             module.eval().requires_grad_(False)
 
@@ -221,20 +175,6 @@ class Lesson:
         last = encoder.read_out(self.states[-1]).last.flatten(0, 1)[self._batch.masked_positions]
         guesses: Tensor = head(last, encoder.embedding.word.weight, encoder.embedding.map)
         return guesses[:, :vocab_size]
-
-    def likeliest(self, vocab_size: int, count: int, temperature: float) -> Likeliest:
-        """The `count` likeliest tokens of `logits`."""
-        batch, answers = self._batch, self._teacher.answers
-        assert isinstance(batch, Batch)
-
-        def compute() -> Likeliest:
-            return likeliest(self.logits(vocab_size), count, temperature)
-
-        return (
-            compute()
-            if answers is None
-            else answers.likeliest(batch, (vocab_size, count, temperature), compute)
-        )
 
     @torch.no_grad()
     def projections(self, layer: int) -> Projections:

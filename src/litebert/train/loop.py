@@ -81,8 +81,6 @@ class Loop(Generic[B]):
     """Warnings that the caller collects with `metrics.collect_remarks`; written into the metrics as
     events.
     """
-    watch: Callable[[], dict[str, float]] | None = None
-    """Scores on other text; with them, every evaluation is also made before the first step."""
     scores_start: bool = False
     """Also evaluate before the first step, because the weights there may be the best."""
     share_of_peak: Callable[[float, int], float] | None = None
@@ -231,7 +229,7 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
-                if self.step == 0 and (self.watch is not None or self.scores_start):
+                if self.step == 0 and self.scores_start:
                     self._evaluate(metrics)
                 self._take_steps(batches, metrics, bar, began)
                 self._save(metrics)
@@ -425,14 +423,10 @@ class Loop(Generic[B]):
 
     def _evaluate(self, metrics: MetricsLog | None) -> None:
         self.scores = self.ranks.agree(self.trainable.evaluate())
-        watched = self.ranks.agree({} if self.watch is None else self.watch())
         if metrics is not None:
             metrics.write("heldout", self.step, **self.scores)
             now = f"step {self.step:,} of {self.steps:,}"
             log.info(f"{now}: held-out {format_scores(self.scores, self.trainable.metric)}")
-            if watched:
-                metrics.write("watch", self.step, **watched)
-                log.info(f"{now}: on the watched text {format_scores(watched)}")
         self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:

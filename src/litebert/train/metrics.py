@@ -27,7 +27,7 @@ from litebert.train.trackers import TrackerGroup
 
 log = logging.getLogger("litebert")
 
-Kind = Literal["train", "heldout", "watch", "event", "speed"]
+Kind = Literal["train", "heldout", "event", "speed"]
 
 
 @contextmanager

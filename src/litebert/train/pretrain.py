@@ -81,9 +81,7 @@ def pretrain(
     *,
     from_model: str | Path | None = None,
     table_from: str | Path | None = None,
-    watch: str | Path | None = None,
     teacher: str | Path | None = None,
-    teacher_answers: str | Path | None = None,
     add_budget: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -99,10 +97,7 @@ def pretrain(
         from_model: a model folder whose encoder, fitting objectives, and optimizer of the same name
             a new run starts from.
         table_from: a model folder, of any tokenizer, whose token table a new run starts from.
-        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
-            each evaluation also scores the model.
         teacher: a pretrained model (`recipe.distill`).
-        teacher_answers: a folder that keeps its predictions for other runs; needs `distill.top_k`.
         add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
@@ -122,9 +117,7 @@ def pretrain(
         out=Path(out),
         from_model=from_model,
         table_from=table_from,
-        watch=watch,
         teacher=teacher,
-        teacher_answers=teacher_answers,
         extensions=(add_budget,) if isinstance(add_budget, str) else tuple(add_budget),
         # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
@@ -236,14 +229,9 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
 
         A new run first gets what `build` has left: the table that is computed from its text, or the
         state of the optimizer that it starts from.
-
-        The teacher's answers are kept only from here on. Before, `claim` may have measured the
-        speed, on made-up batches.
         """
         request, inputs, ranks = self.request, self.inputs, self.ranks
         config, model, record = claimed.config, claimed.model, claimed.record
-        if inputs.teacher is not None:
-            inputs.teacher.answers = inputs.answers
         if request.from_model is None and claimed.is_fresh:
             ranks.decide(lambda: self._start_tables(model))
         loop = self._make_loop(claimed)
@@ -276,7 +264,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
     def _make_loop(self, claimed: ClaimedRun) -> Loop[Batch]:
         request, inputs, ranks = self.request, self.inputs, self.ranks
         config, model, record = claimed.config, claimed.model, claimed.record
-        machine, watched = inputs.machine, inputs.watched
+        machine = inputs.machine
         network = parallelize(model, ranks)
         trainable = TrainablePretrainer(
             config, model, inputs.shards, machine, network, ranks, record.first_steps
@@ -298,17 +286,10 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
             remarks=self.remarks,
             share_of_peak=build_share_of_peak(config, machine),
             work=training_flops(config, record.first_steps, inputs.teacher_shape),
-            watch=None if watched is None else lambda: trainable.evaluate(watched),
         )
 
     def finish(self, trained: TrainedModel) -> Pretrained:
         inputs, outcome, steps = self.inputs, trained.outcome, trained.record.steps
-        answers = inputs.answers
-        if answers is not None:
-            log.info(
-                f"{answers.batches_read:,} batches of predictions were in {answers.folder}; the "
-                f"teacher made {answers.batches_computed:,}"
-            )
         if outcome.finished:
             loss = outcome.scores.get(f"{find_watched_objective(trained.model)}_loss")
             if remark := remark_on_short_run(loss, steps, inputs.shards.unigram_entropy):
@@ -354,13 +335,13 @@ class TrainablePretrainer:
     def get_rate_scales(self) -> Mapping[str, float]:
         return {}
 
-    def evaluate(self, shards: TrainingData | None = None) -> dict[str, float]:
-        """Compute scores on the held-out part of the run's data, or of other data."""
+    def evaluate(self) -> dict[str, float]:
+        """Compute scores on the held-out part of the run's data."""
         # Compiling once more, for these shapes, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):
             return evaluate_split(
                 self.module,
-                (shards or self.shards).heldout,
+                self.shards.heldout,
                 self.shards.tokenizer,
                 self.device,
                 length=self.config.sequences.length,

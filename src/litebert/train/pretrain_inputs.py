@@ -22,7 +22,7 @@ from litebert.train.loop import Loop
 from litebert.train.ranks import Ranks
 from litebert.train.run import RunRequest
 from litebert.train.run_folder import RunFolder
-from litebert.train.teacher import TeacherAnswers, open_answers, open_teacher
+from litebert.train.teacher import open_teacher
 from litebert.train.trackers import TRACKED
 
 log = logging.getLogger("litebert")
@@ -50,9 +50,7 @@ class PretrainRequest(RunRequest):
     data: DataSource
     from_model: str | Path | None = None
     table_from: str | Path | None = None
-    watch: str | Path | None = None
     teacher: str | Path | None = None
-    teacher_answers: str | Path | None = None
     extensions: tuple[str, ...] = ()
     on_step: Callable[[Loop[Batch]], None] | None = None
 
@@ -66,11 +64,8 @@ class Inputs:
     """The recipe with the vocabulary of the data and the layers of the teacher."""
     shards: TrainingData
     machine: devices.Device
-    watched: Shards | None = None
-    """Other text to score the model on."""
     teacher: Teacher | None = None
     """The teacher, on the device already: memory that is free now is free for the run."""
-    answers: TeacherAnswers | None = None
 
     @property
     def teacher_shape(self) -> EncoderConfig | None:
@@ -135,15 +130,13 @@ def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
         )
     for data in list_sets(shards):
         _require_heldout(data)
-    watched = None if request.watch is None else _open_watched(request.watch, shards)
     machine = devices.choose(request.recipe.train.precision, ranks.device(request.device))
     config, teacher = open_teacher(
         request.teacher, resolve_vocabulary(request.recipe, shards), shards
     )
     if teacher is not None:
         teacher.to(machine.device)
-    answers = open_answers(request.teacher_answers, config, teacher, folder.path)
-    return Inputs(folder, config, shards, machine, watched, teacher, answers)
+    return Inputs(folder, config, shards, machine, teacher)
 
 
 def _require_heldout(shards: Shards) -> None:
@@ -164,22 +157,3 @@ def resolve_vocabulary(config: Config, shards: TrainingData) -> Config:
             f"encoder.vocab_size is {size}, from the tokenizer in {shards.name} (recipe: {named})"
         )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
-
-
-def _open_watched(watch: str | Path, shards: TrainingData) -> Shards:
-    """Open the data to watch.
-
-    Raises:
-        DataError: it was prepared with another tokenizer, or holds nothing out.
-    """
-    watched = Shards.open(watch)
-    if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-        raise DataError(
-            f"{watched.name} was not prepared with the tokenizer of {shards.name}; to watch that "
-            f"text, prepare it again with --tokenizer {shards.path / 'tokenizer'}"
-        )
-    if not watched.heldout.tokens:
-        raise DataError(
-            f"{watched.name} has no held-out text to watch; prepare it with a --heldout above 0"
-        )
-    return watched

@@ -90,26 +90,14 @@ class SoftLabels(Distillation):
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         import torch
 
-        from litebert.model.distillation import divergence, divergence_from
+        from litebert.model.distillation import divergence
 
         if context.teacher is None:
             return self.nothing(output, context)
         logits_KV, distill = context.shared[GUESSES], self.config.distill
-        if distill.top_k:
-            taught = context.teacher.likeliest(
-                logits_KV.shape[-1], distill.top_k, distill.temperature
-            )
-            distances, first = (
-                divergence_from(taught, logits_KV, distill.temperature),
-                taught.tokens[:, 0],
-            )
-        else:
-            taught_KV = context.teacher.logits(logits_KV.shape[-1])
-            distances, first = (
-                divergence(logits_KV, taught_KV, distill.temperature),
-                taught_KV.argmax(-1),
-            )
-        total, same = distances.sum(), (logits_KV.argmax(-1) == first).sum()
+        taught_KV = context.teacher.logits(logits_KV.shape[-1])
+        total = divergence(logits_KV, taught_KV, distill.temperature).sum()
+        same = (logits_KV.argmax(-1) == taught_KV.argmax(-1)).sum()
         return Loss(total, torch.full((), len(logits_KV), device=total.device), same)
 
     def count(self, batch: Batch) -> int:
