@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from huggingface_hub import constants
 from abuse import forked
 from abuse.forked import Ended
 from litebert import hub, progress
+from litebert.hub import fetching
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
@@ -576,6 +578,43 @@ class TestPush:
         assert "cannot be reached" in last(push("hf:me/model", **unreachable))
         assert server.repositories["me/public"].refs == before
         assert "me/model" not in server.repositories
+
+
+class TestEnvironment:
+    """Nonsense in the environment is one sentence, and a Hub that never answers is given up."""
+
+    @pytest.mark.parametrize(
+        "variables",
+        [
+            {"HF_ENDPOINT": "http://127.0.0.1:99999"},
+            {"HF_ENDPOINT": "http://["},
+            {"HF_ENDPOINT": "nonsense"},
+            {"HF_HUB_ETAG_TIMEOUT": "x"},
+            {"HF_HUB_DOWNLOAD_TIMEOUT": "1m"},
+        ],
+    )
+    @pytest.mark.parametrize("verb", ["embed", "push"])
+    def test_nonsense_is_one_sentence(
+        self, variables: dict[str, str], verb: str, process: Callable[..., Ended], home: Path
+    ) -> None:
+        words = {
+            "embed": (f"hf:{NAME}", "--input", "table.csv", "--out", "vectors.npy"),
+            "push": ("model", "hf:me/model"),
+        }[verb]
+        save_litebert(tiny(("mlm",)), small_tokenizer(), Path("model"))
+        said = last(process(verb, *words, **variables))
+        assert any(name in said or value in said for name, value in variables.items()), said
+
+    def test_a_hub_that_never_answers_is_given_up(
+        self, litebert: Litebert, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fetching, "ANSWER_SECONDS", 0.5)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            said = last(
+                litebert("push", model_folder, "hf:me/model", HF_ENDPOINT=address, HF_TOKEN="hf_x")
+            )
+        assert "cannot be reached" in said
 
 
 def last(ended: Ended) -> str:

@@ -8,6 +8,7 @@ import sqlite3
 import struct
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module, util
 from pathlib import Path
@@ -184,6 +185,67 @@ def test_a_tracker_that_fails_never_stops_training(
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert Failing.rows == 2
     assert (tmp_path / "run" / "scores.json").is_file()
+
+
+@pytest.mark.parametrize("state", ['{"tensorboard": 5}', "[1]", '"x"', '{"failing": ["a"]}', "{"])
+def test_a_damaged_memory_begins_a_new_record(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Quiet(Failing):
+        def log(self, step: int, numbers: Mapping[str, float]) -> None:
+            """Take everything."""
+
+    monkeypatch.setitem(TRACKERS._parts, "failing", Quiet)
+    (tmp_path / "trackers.json").write_text(state)
+    log = MetricsLog(tmp_path, resume=0, trackers=["failing"])
+    log.write("train", 1, loss=1.0)
+    log.close()
+    assert json.loads((tmp_path / "trackers.json").read_text())["failing"] == {"name": "failing"}
+
+
+@pytest.mark.parametrize("fault", ["leaves", "remembers", "folder"])
+def test_nothing_that_a_tracker_does_stops_a_run(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(Tracker):
+        package = extra = "json"
+
+        def __init__(self, run: TrackedRun) -> None:
+            if fault == "remembers":
+                run.memory["client"] = object()
+
+        def log(self, step: int, numbers: Mapping[str, float]) -> None:
+            if fault == "leaves":
+                raise SystemExit(3)
+
+        def close(self) -> None:
+            """Nothing is left to write."""
+
+    monkeypatch.setitem(TRACKERS._parts, "odd", Odd)
+    if fault == "folder":
+        (tmp_path / "trackers.json").mkdir()
+    log = MetricsLog(tmp_path, trackers=["odd"])
+    for step in (1, 2):
+        log.write("train", step, loss=1.0)
+    log.close()
+    assert len(read(tmp_path / "metrics.jsonl")) == 2
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert ("trackers.json" if fault == "folder" else "the tracker odd failed") in warning
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "sqlite:////proc/no/x.db"])
+def test_mlflow_that_is_down_holds_a_run_up_for_seconds(
+    address: str, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    began = time.monotonic()
+    log = MetricsLog(places, trackers=["mlflow"])
+    log.write("train", 1, loss=1.0)
+    log.close()
+    assert time.monotonic() - began < 40
+    assert "the tracker mlflow failed" in caplog.text
 
 
 @pytest.mark.thorough

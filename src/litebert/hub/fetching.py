@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
-from litebert.errors import LitebertError, nearest
+from litebert.errors import LitebertError, ModelError, nearest
 from litebert.hub.names import HubName
 from litebert.hub.refusals import explain, get_reason, is_unreachable
 from litebert.json_reader import read_json
@@ -53,6 +53,9 @@ SETTINGS = (
 _MODULE = re.compile(r"\d+_\w+")
 """Folders of the modules that sentence-transformers puts after an encoder."""
 
+ANSWER_SECONDS = 120.0
+"""The longest wait for a piece of an answer of the Hub."""
+
 
 @dataclass(frozen=True)
 class _File:
@@ -79,9 +82,9 @@ class Fetching:
         Raises:
             error: it cannot be had, with a sentence that says what to do.
         """
-        from huggingface_hub import HfApi, constants  # late: their import takes time
-
         with silence():
+            from huggingface_hub import HfApi, constants  # late: their import takes time
+
             try:
                 info = HfApi(library_name="litebert").model_info(
                     self.name.repository,
@@ -296,14 +299,28 @@ def _digest(path: Path, file: _File) -> str:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep the library from writing to standard error and from drawing bars; errors become
-    sentences here."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
+    """Keep the library from writing to standard error, from drawing bars and from waiting for ever
+    for an answer; errors become sentences here.
 
+    Raises:
+        ModelError: a variable of the environment keeps the library from starting.
+    """
+    try:
+        from huggingface_hub import utils
+        from huggingface_hub.utils.tqdm import (
+            are_progress_bars_disabled,
+            disable_progress_bars,
+            enable_progress_bars,
+        )
+
+        session: Any = utils.get_session()  # type: ignore[attr-defined]
+    except ValueError as error:
+        names = sorted(name for name in os.environ if name.startswith(("HF_", "HUGGINGFACE_")))
+        raise ModelError(
+            f"huggingface_hub does not start ({error}); correct what the environment has in "
+            f"{', '.join(names)}"
+        ) from None
+    session.timeout = ANSWER_SECONDS  # by itself it waits without end, but for downloads
     logger = logging.getLogger("huggingface_hub")
     level, draws = logger.level, not are_progress_bars_disabled()
     logger.setLevel(logging.ERROR)

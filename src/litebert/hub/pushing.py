@@ -29,10 +29,10 @@ def push_folder(folder: Path, name: HubName, *, private: bool, message: str) -> 
         ModelError: the Hub cannot be reached or refuses, or the repository is public and must not
             be.
     """
-    from huggingface_hub import HfApi  # late: its import takes time
-
-    api = HfApi(library_name="litebert")
     with silence(), progress.task(f"pushing to {name}"):
+        from huggingface_hub import HfApi  # late: its import takes time
+
+        api = HfApi(library_name="litebert")
         try:
             api.create_repo(name.repository, private=private or None, exist_ok=True)
             if private and not api.model_info(name.repository).private:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,8 +76,18 @@ class TrackerGroup:
         for name in dict.fromkeys(names):
             run = _describe_run(folder, resume if memory[name] else None, memory[name])
             with self._guard(name):
-                self._trackers[name] = TRACKERS[name](run)
-        write_json(folder / MEMORY, {**saved, **memory})
+                tracker = TRACKERS[name](run)
+                json.dumps(memory[name])  # a tracker of one's own may remember what JSON lacks
+                self._trackers[name] = tracker
+        try:
+            write_json(
+                folder / MEMORY, {**saved, **{name: memory[name] for name in self._trackers}}
+            )
+        except OSError as error:
+            log.warning(
+                f"{folder / MEMORY} cannot be written ({error.strerror}), so the trackers begin "
+                "new records if this run is continued"
+            )
         for row in rows if resume is not None else ():
             self._log(row, [name for name in fresh if name in self._trackers])
 
@@ -124,7 +135,7 @@ class TrackerGroup:
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 yield
-        except Exception as error:  # whatever a library of others does, training goes on
+        except (Exception, SystemExit) as error:  # whatever others' code does, training goes on
             self._trackers.pop(name, None)
             log.warning(
                 f"the tracker {name} failed and records no more of this run, which goes on: "
@@ -167,8 +178,10 @@ def _describe_run(folder: Path, resume: int | None, memory: dict[str, Any]) -> T
 
 
 def _read_memory(folder: Path) -> dict[str, Any]:
+    """What each tracker remembers; where the file is damaged, a record begins anew."""
     file = folder / MEMORY
     try:
-        return read_json(file, RunError) if file.is_file() else {}
-    except RunError:  # a record begins anew
+        saved = read_json(file, RunError) if file.is_file() else {}
+    except RunError:
         return {}
+    return {name: memory for name, memory in saved.items() if isinstance(memory, dict)}

@@ -5,6 +5,7 @@ folder.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +21,13 @@ class Mlflow(Tracker):
 
     def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # A server that is down holds a run up for seconds; by itself MLflow tries for minutes.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         store = (run.folder.resolve().parent / "mlruns").as_uri()
         address = run.memory.get("store") or os.environ.get("MLFLOW_TRACKING_URI") or store
+        if address.startswith("sqlite:///"):  # of which MLflow tries to open ten times
+            sqlite3.connect(address.removeprefix("sqlite:///").partition("?")[0]).close()
         if address.startswith("file:"):  # which MLflow refuses unless it is asked for
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow.entities import Metric
