@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,3 +58,34 @@ def test_split_lines_loses_nothing_but_spaces(text: str) -> None:
 
 def test_split_lines_cuts_at_spaces() -> None:
     assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mark", ["“", "'", "‘x ", "{'k': 'v'}, "])
+def test_quotes_that_do_not_close_take_linear_time(mark: str) -> None:
+    def measure(size: int) -> float:
+        text = (mark * size)[:size]
+        began = time.process_time()
+        assert "".join(split_sentences(text)).replace(" ", "") == text.replace(" ", "")
+        return time.process_time() - began
+
+    assert measure(120_000) < 3 * measure(60_000) + 0.1  # four times as much, were it quadratic
+
+
+@given(
+    st.lists(st.sampled_from(["A word. ", "“Yes?” ", "no end ", "‘x", "。", "Mr. X "]), max_size=30)
+)
+def test_a_long_line_loses_nothing(pieces: list[str]) -> None:
+    line = "".join(pieces) * 400
+    assert "".join(split_sentences(line)).replace(" ", "") == line.replace(" ", "")
+
+
+def test_an_ordinary_line_is_split_as_a_whole() -> None:
+    sentences = [f"Mr. Brown said “number {i}, please.” " for i in range(540)]
+    line = "".join(sentences)[:19_990]
+    import sentencex
+
+    assert split_sentences(line) == [part.strip() for part in sentencex.segment("en", line)]
+    twice = split_sentences(line + " " + line)
+    assert twice[:400] == split_sentences(line)[:400]
+    assert twice[-400:] == split_sentences(line)[-400:]

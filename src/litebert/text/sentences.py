@@ -12,6 +12,10 @@ from litebert.text.lines import split_text
 MAX_SENTENCE = 10_000
 """Characters of the longest sentence. Tokenizers slow down on text without an end."""
 
+_WINDOW = 2 * MAX_SENTENCE
+"""Characters of a line that are looked at together. The time of sentencex is quadratic in quotes
+that do not close."""
+
 LINE_CHARACTERS = 4000
 """Characters of the longest line that a tokenizer learns from."""
 
@@ -40,15 +44,24 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     if language == "line":
         sentences = text.split("\n")
     else:
-        import sentencex  # late: a program that only answers does not need it
-
         check_language(language)
-        sentences = [
-            sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)
-        ]
+        sentences = [sentence for line in text.split("\n") for sentence in _segment(line, language)]
     if len(text) > MAX_SENTENCE:
         sentences = [part for sentence in sentences for part in split_text(sentence, MAX_SENTENCE)]
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def _segment(line: str, language: str) -> Iterator[str]:
+    import sentencex  # late: a program that only answers does not need it
+
+    start = 0
+    while len(line) - start > _WINDOW:
+        sentences = list(sentencex.segment(language, line[start : start + _WINDOW]))
+        if len(sentences[-1]) <= _WINDOW // 2:
+            sentences.pop()  # it may go on behind the window, so the next one begins with it
+        yield from sentences
+        start += sum(map(len, sentences))
+    yield from sentencex.segment(language, line[start:])
 
 
 def check_language(language: str) -> None:
