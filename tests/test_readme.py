@@ -238,7 +238,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     }  # of every program; of mypy, pip and docker
     option_names |= {"local-dir", "http2", "logdir"}  # of hf, curl and tensorboard
     option_names |= {"silent", "retry", "retry-connrefused", "retry-delay"}  # of curl
-    option_names |= {"array"}  # of sbatch
+    option_names |= {"array", "extra-index-url"}  # of sbatch and pip
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun
