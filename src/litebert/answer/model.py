@@ -279,6 +279,7 @@ class Model(LoadedModel):
         pooling: Pooling | None = None,
         normalized: bool | None = None,
         size: int | None = None,
+        prompt_name: str | None = None,
     ) -> SentenceEncoder:
         """Make its encoder for vectors: pretrained, fine-tuned, or exported with its states.
 
@@ -288,7 +289,9 @@ class Model(LoadedModel):
                 its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
             size: the numbers of a vector that are left, the first ones, before its length is
-                made 1; all by default.
+                made 1; by default as many as the model says, else all.
+            prompt_name: the prompt of the model that stands before each text; by default the one
+                that its folder names as the default, if it does.
 
         Raises:
             ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
@@ -300,6 +303,7 @@ class Model(LoadedModel):
         settings = self._choose_settings(pooling)
         if size is not None:
             settings = truncate_vectors(settings, shape.hidden_size, size, self.path)
+            settings = settings._replace(size=None)
         if normalized is not None:
             settings = settings._replace(normalized=normalized)
         states = self._as_states()
@@ -307,11 +311,12 @@ class Model(LoadedModel):
             states.runtime,
             settings,
             tokenizer,
-            shape.hidden_size if settings.map is None else len(settings.map.bias),
+            settings.count_numbers(shape.hidden_size),
             min(settings.length or self.length, shape.max_positions),
             shape.max_positions,
             str(self.path),
             states._comparison,
+            settings.get_prompt(prompt_name),
         )
 
     def _choose_settings(self, pooling: Pooling | None) -> VectorSettings:
@@ -349,7 +354,9 @@ class Model(LoadedModel):
         network = Unread(read) if isinstance(self.network, Unread) else read()
         return replace(self, network=network, task={"kind": "backbone", "classes": 0}, labels=())
 
-    def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Iterable[str], *, prompt_name: str | None = None
+    ) -> NDArray[np.float32]:
         """Compute sentence vectors (N, H): by default the mean of the last states of each text; see
         `vectors_by`.
 
@@ -357,7 +364,10 @@ class Model(LoadedModel):
             DataError: something is no text.
             ModelError: as `sentence_encoder`.
         """
-        return self.sentence_encoder.encode(texts)
+        encoder = self.sentence_encoder
+        if prompt_name is not None:
+            encoder = replace(encoder, prompt=encoder.settings.get_prompt(prompt_name))
+        return encoder.encode(texts)
 
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
         """Compute the logits (tokens, vocabulary) of each text with a pretrained model, [CLS] and

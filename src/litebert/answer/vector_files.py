@@ -71,6 +71,7 @@ def embed_file(
     pooling: Pooling | None = None,
     normalize: bool | None = None,
     size: int | None = None,
+    prompt_name: str | None = None,
     dtype: DType = "float32",
     source_form: FileFormat | None = None,
     text_column: str | None = None,
@@ -89,7 +90,8 @@ def embed_file(
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
     _check_output(out, dtype, keep)
-    encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
+    encoder = model.vectors_by(pooling, normalize, size, prompt_name)
+    task = Table(Number())
     columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
@@ -134,6 +136,7 @@ class _Encoding:
             "pooling": settings.pooling,
             "normalized": settings.normalized,
             "width": self.encoder.width,
+            **({"prompt": self.encoder.prompt} if self.encoder.prompt else {}),
         }
 
     def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:

@@ -88,7 +88,7 @@ class SentenceEncoder:
     settings: VectorSettings
     tokenizer: Tokenizer
     width: int
-    """D, the numbers of a vector: H, or what a map after the pooling gives."""
+    """D, the numbers of a vector: H, or what a map gives, or what is left of these."""
     length: int
     """Longest row in tokens, special ones included."""
     positions: int
@@ -97,6 +97,13 @@ class SentenceEncoder:
     """The name of the model in messages."""
     comparison: Comparison | None = None
     """Compares a runtime of fewer bits with float32 on the first rows."""
+    prompt: str = ""
+    """Stands before every text."""
+
+    def prepare(self, text: str) -> str:
+        """Return a text as the tokenizer reads it."""
+        text = self.prompt + text
+        return text.lower() if self.settings.lowers else text
 
     def encode_rows(
         self,
@@ -157,11 +164,11 @@ class SentenceEncoder:
             if not (chunk := list(islice(rows, CHUNK))):
                 return
             if turn in turns:
-                texts = [row.example for row in chunk]
+                texts = [self.prepare(row.example) for row in chunk]
                 yield chunk, *build_single_rows(self.tokenizer, texts, self.length)
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
-        vectors = np.zeros((len(rows), self.width), np.float32)
+        vectors: NDArray[np.float32] | None = None
         limits = self.runtime.capabilities
         groups = list(
             group_by_length([len(row.ids) for row in rows], limits.tokens, padding=limits.padding)
@@ -172,11 +179,16 @@ class SentenceEncoder:
         ]
         results = self.runtime.map_passes(self._compute_pass, passes)
         for indices, values in zip(groups, results, strict=True):
+            if vectors is None:
+                vectors = np.zeros((len(rows), values.shape[1]), np.float32)
             vectors[indices] = values
             bar.advance(len(indices))
+        if vectors is None:
+            return np.zeros((0, self.width), np.float32)
         if not np.isfinite(vectors).all():
             raise not_finite(self.name)
-        return scale_to_unit(vectors) if self.settings.normalized else vectors
+        vectors = scale_to_unit(vectors) if self.settings.normalized else vectors
+        return vectors[:, : self.settings.size]
 
     def _compute_pass(self, rows: PaddedRows) -> NDArray[np.float32]:
         """Compute the vectors of a pass, (R, D), not normalized, and report their precision."""

@@ -186,6 +186,8 @@ class EmbedArguments(Reading):
     """Scale vectors to unit length; by default as the model says, else not."""
     vector_size: int | None = None
     """Numbers to leave of each vector, the first ones; all by default."""
+    prompt_name: str | None = None
+    """Prompt of the model before each text, such as query; by default as the model says."""
     dtype: Literal["float32", "int8"] = "float32"
     """Type of the numbers. With int8, NAME.scale.npy holds the scale and offset of each
     dimension."""
@@ -215,6 +217,7 @@ def embed(words: list[str]) -> int:
         pooling=arguments.pooling,
         normalize=arguments.normalize,
         size=arguments.vector_size,
+        prompt_name=arguments.prompt_name,
         dtype=arguments.dtype,
         source_form=arguments.input_format,
         text_column=arguments.text_column,

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from litebert.commands.console import (
     Json,
@@ -88,6 +90,22 @@ class InspectTokenizerArguments(Text):
 
 
 @dataclass(kw_only=True)
+class ExtendTokenizerArguments:
+    """Add tokens by name to a tokenizer, which a text has where it spells them, such as [USR].
+
+    Move a model to the new tokenizer with litebert adapt MODEL --tokenizer.
+    """
+
+    tokenizer: Annotated[str, tyro.conf.Positional]
+    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer."""
+    tokens: tuple[str, ...]
+    """The new tokens, such as '[USR]' '[SYS]'."""
+    out: Path
+    """Folder to write. A tokenizer already there is replaced."""
+    json: Json = False
+
+
+@dataclass(kw_only=True)
 class AdaptArguments(TextOptions):
     """Give a model a larger vocabulary for a domain (--source), or another tokenizer (--tokenizer).
 
@@ -130,14 +148,16 @@ def adapt(words: list[str]) -> int:
 
 
 def tokenizer(words: list[str]) -> int:
-    """litebert tokenizer train|inspect"""
+    """litebert tokenizer train|extend|inspect"""
     actions: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "extend": _extend_by_name,
         "inspect": _inspect,
     }
     action = words[0] if words else ""
     if action in ("-h", "--help"):
         show("litebert tokenizer train        train a tokenizer on text")
+        show("litebert tokenizer extend       add tokens by name, such as [USR]")
         show(
             "litebert tokenizer inspect      show what a tokenizer does to a text, or what "
             "another would gain"
@@ -194,6 +214,24 @@ def _train(words: list[str]) -> int:
             "--out",
             "DATA",
         ),
+    )
+    return 0
+
+
+def _extend_by_name(words: list[str]) -> int:
+    arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
+    from litebert.tokenizer import Tokenizer
+    from litebert.tokenizer.tokenizer import add_named_tokens, check_folder
+
+    check_folder(arguments.out)
+    new = add_named_tokens(Tokenizer.load(arguments.tokenizer), arguments.tokens)
+    new.write(arguments.out)
+    if arguments.json:
+        print_json({"path": str(arguments.out), "kind": new.kind, "vocab_size": new.vocab_size})
+    ending(
+        f"{arguments.out}: a {new.kind} tokenizer of {new.vocab_size:,} tokens, "
+        f"{len(arguments.tokens)} of them new",
+        ("adapt", "MODEL", "--tokenizer", arguments.out, "--out", "BIGGER"),
     )
     return 0
 

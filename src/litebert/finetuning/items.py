@@ -83,12 +83,16 @@ def build_row(
 ) -> EncodedRow:
     """Build the row [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
 
-    Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE.
+    Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE, or from the
+    beginnings where the tokenizer says so.
     """
     separators = tokenizer.pair_separators
     if length is not None:
         room = length - (2 if second is None else 2 + separators)
         lengths = trim_lengths(len(first), len(second or ()), room)
+        if tokenizer.truncation_side == "left":
+            first = first[len(first) - lengths[0] :]
+            second = None if second is None else second[len(second) - lengths[1] :]
         first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
     start = [tokenizer.cls_id, *first, *[tokenizer.sep_id] * (1 if second is None else separators)]
     rest = [] if second is None else [*second, tokenizer.sep_id]
@@ -105,6 +109,8 @@ def build_single_rows(
     read = np.minimum(lengths, max(0, length - 2))
     if cut := int((read < lengths).sum()):
         place = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        if tokenizer.truncation_side == "left":
+            place = np.repeat(lengths, lengths) - 1 - place
         flat = flat[place < np.repeat(read, lengths)]
     ends = np.cumsum(read + 2)
     starts = ends - read - 2

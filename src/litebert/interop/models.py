@@ -48,7 +48,7 @@ from litebert.interop.loaded import (
 from litebert.interop.networks import build_network, fill
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
-from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
 from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
 from litebert.json_reader import read_json
 from litebert.model.pretrainer import Pretrainer
@@ -114,6 +114,13 @@ def _read_folder(
         return read_tensorflow(folder, index, head, tokenizer)
     if (folder / "config.json").is_file():
         return replace(read_hf(folder, head, tokenizer), card=read_card(folder))
+    if (inner := encoder_folder(folder)) != folder:
+        return replace(
+            read_hf(inner, head, tokenizer),
+            path=folder,
+            card=read_card(folder),
+            notes=tuple(modules_note(folder)),
+        )
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
         raise ModelError(
             f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}"

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,6 +38,24 @@ L = TypeVar("L", bound="LoadedModel")
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
+_KNOWN = (
+    {
+        "max_seq_length",
+        "do_lower_case",
+        "transformer_task",
+        "modality_config",
+        "module_output_name",
+    },
+    {
+        "__version__",
+        "model_type",
+        "prompts",
+        "default_prompt_name",
+        "similarity_fn_name",
+        "truncate_dim",
+    },
+)
+"""The settings of these files that are applied, or say what litebert does anyway."""
 _POOLING = "1_Pooling"
 DENSE = "2_Dense"
 """The folder of a map in a folder that litebert writes, whoever opens it."""
@@ -93,6 +112,33 @@ class VectorSettings(NamedTuple):
     """The map's folder in the folder of the model."""
     sizes: tuple[int, ...] = ()
     """The smaller sizes for which the vectors were trained, in their first numbers."""
+    size: int | None = None
+    """Numbers that are left of each vector at the very end (`truncate_dim`); None leaves all."""
+    lowers: bool = False
+    """True where texts are put into lower case before the tokenizer (`do_lower_case`)."""
+    prompts: Mapping[str, str] = MappingProxyType({})
+    """Texts that stand before a text, by name."""
+    default_prompt: str | None = None
+    """The name of the prompt where none is named."""
+
+    def count_numbers(self, hidden_size: int) -> int:
+        """Return the numbers of a vector of states of `hidden_size`."""
+        width = hidden_size if self.map is None else len(self.map.bias)
+        return width if self.size is None else min(width, self.size)
+
+    def get_prompt(self, name: str | None) -> str:
+        """Return the prompt with a name, by default the folder's own, or none.
+
+        Raises:
+            ConfigError: the model has no prompt of that name.
+        """
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            has = f"choose one of: {', '.join(self.prompts)}" if self.prompts else "it has none"
+            raise ConfigError(f"the model has no prompt {name!r}; {has}")
+        return self.prompts[name]
 
 
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
@@ -205,6 +251,43 @@ def settings_of(
     Args:
         replacement: the map, where it is another than that of the folder.
     """
+    settings = _read_settings(folder, task, replacement)
+    return None if settings is None else _with_options(folder, settings)
+
+
+def _with_options(folder: Path, settings: VectorSettings) -> VectorSettings:
+    """Add what sentence-transformers applies before and after the modules of a folder."""
+    file = folder / _SETTINGS[1]
+    options = _json(file)
+    prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
+    size = options.get("truncate_dim")
+    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
+        raise ModelError(f"{file} has prompts {prompts!r}; write a text for each name")
+    if default is not None and default not in prompts:
+        raise ModelError(
+            f"{file} has the default_prompt_name {default!r}, which prompts does not have; add it"
+        )
+    if size is not None and (type(size) is not int or size < 1):
+        raise ModelError(f"{file} has truncate_dim {size!r}; write a whole number above 0")
+    lowers = _json(encoder_folder(folder) / _LENGTHS).get("do_lower_case")
+    return settings._replace(
+        size=size, lowers=lowers is True, prompts=prompts, default_prompt=default
+    )
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Return where sentence-transformers has the encoder: before version 2 in `0_Transformer`."""
+    first = next(iter(_modules(folder)), None) if (folder / LIST).is_file() else None
+    path = first.get("path") if isinstance(first, dict) else None
+    if not isinstance(path, str) or not path or Path(path).name != path:
+        return folder
+    inner = folder / path
+    return inner if inner.is_dir() and not inner.is_symlink() else folder
+
+
+def _read_settings(
+    folder: Path, task: Mapping[str, Any], replacement: VectorMap | None
+) -> VectorSettings | None:
     if "vectors" in task:
         vectors = task["vectors"]
         pooling = str(vectors.get("pooling")) if isinstance(vectors, dict) else ""
@@ -235,11 +318,21 @@ def settings_of(
             f"each and in this order; {alone}"
         )
     path_of = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
-    length = _json(folder / _LENGTHS).get("max_seq_length")
+    inner, pooling_file = encoder_folder(folder), path_of.get("Pooling", _POOLING) + "/config.json"
+    length = _json(inner / _LENGTHS).get("max_seq_length")
+    if length is None:  # as of version 6
+        length = _json(inner / "tokenizer_config.json").get("model_max_length")
+    if _json(folder / pooling_file).get("include_prompt") is False and any(
+        (_json(folder / _SETTINGS[1]).get("prompts") or {}).values()
+    ):
+        raise ModelError(
+            f"{folder / pooling_file} leaves the prompt out of the pooling (include_prompt), which "
+            f"litebert does not compute; {alone}"
+        )
     return VectorSettings(
-        _pooling(folder / path_of.get("Pooling", _POOLING) / "config.json"),
+        _pooling(folder / pooling_file),
         "Normalize" in kinds,
-        length if isinstance(length, int) and length > 2 else None,
+        length if isinstance(length, int) and 2 < length < 1_000_000 else None,
         _choose_map(folder, path_of.get("Dense"), replacement),
         path_of.get("Dense", DENSE),
     )
@@ -269,7 +362,7 @@ def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int
         settings = settings_of(folder, task)
     except ModelError:  # which asking for vectors reports
         return hidden_size
-    return hidden_size if settings is None or settings.map is None else len(settings.map.bias)
+    return hidden_size if settings is None else settings.count_numbers(hidden_size)
 
 
 def read_dense(folder: Path, name: Any) -> VectorMap:
@@ -404,15 +497,18 @@ def _pooling(file: Path) -> Pooling:
 def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
     names = _present(folder)
-    return (
-        [
-            f"{folder} is a sentence-transformers model; litebert embed applies its "
-            "pooling and what follows it, and "
-            f"{_are_copied(names)} when the model is converted"
-        ]
-        if names
-        else []
-    )
+    if not names:
+        return []
+    notes = [
+        f"{folder} is a sentence-transformers model; litebert embed applies its "
+        "pooling and what follows it, and "
+        f"{_are_copied(names)} when the model is converted"
+    ]
+    for file, known in zip(_SETTINGS, _KNOWN, strict=True):
+        place = (encoder_folder(folder) if file == _LENGTHS else folder) / file
+        if unknown := sorted({*_json(place)} - known):
+            notes.append(f"{place} has {', '.join(unknown)}, which litebert does not read")
+    return notes
 
 
 def map_note(loaded: LoadedModel) -> list[str]:
@@ -455,9 +551,14 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
             write_dense(folder / DENSE, map_)
     names = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     names = [name for name in names if not (folder / name).exists()]
+    inner = encoder_folder(loaded.path)
     for name in names:
-        source = loaded.path / name
-        if source.is_dir():
+        source = (inner if name == _LENGTHS else loaded.path) / name
+        if name == LIST and inner != loaded.path:
+            first, *others = _modules(loaded.path)
+            text = json.dumps([{**first, "path": ""}, *others], indent=2) + "\n"
+            (folder / name).write_text(text, encoding="utf-8")
+        elif source.is_dir():
             shutil.copytree(source, folder / name)
         else:
             shutil.copyfile(source, folder / name)
@@ -507,6 +608,7 @@ def _present(folder: Path) -> list[str]:
     kind."""
     if not (folder / LIST).is_file():
         return []
+    inner = encoder_folder(folder)
     paths = [module.get("path") for module in _modules(folder) if isinstance(module, dict)]
     # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
     named = [
@@ -520,8 +622,8 @@ def _present(folder: Path) -> list[str]:
     ]
     return [
         LIST,
-        *(name for name in _SETTINGS if (folder / name).is_file()),
-        *dict.fromkeys(inside),
+        *(name for name in _SETTINGS if ((inner if name == _LENGTHS else folder) / name).is_file()),
+        *(name for name in dict.fromkeys(inside) if folder / name != inner),
     ]
 
 

@@ -311,7 +311,6 @@ class TokenizersEngine:
         self.pair_separators = separators or kind.pair_separators
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.tokens = sorted(vocabulary, key=vocabulary.__getitem__)
         if [vocabulary[token] for token in self.tokens] != list(range(len(self.tokens))):
@@ -330,22 +329,26 @@ class TokenizersEngine:
             }
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
-        self._splitter = self._hide_special_tokens() if kind.finds_special else self._tokenizer
+        self._splitter = self._hide_roles()
 
-    def _hide_special_tokens(self) -> tokenizers.Tokenizer:
-        """Return a copy that spells the special tokens as no text does."""
-        vocabulary = list(self._spec["model"]["vocab"])
-        for i in self.special_ids:
-            if i < len(vocabulary):
+    def _hide_roles(self) -> tokenizers.Tokenizer:
+        """Return a copy that reads "[MASK]" and the other roles in a text as text, and every other
+        added token, also a special one, as the token that it is.
+        """
+        roles, model = {*self.roles.values()}, self._spec["model"]
+        added = [{**token, "special": False} for token in self._spec["added_tokens"]]
+        spec = {**self._spec, "post_processor": None, "truncation": None, "padding": None}
+        if self.kind.finds_special:
+            vocabulary = list(model["vocab"])
+            for i in (i for i in roles if i < len(vocabulary)):
                 vocabulary[i] = (f"\0 {self.tokens[i]}", vocabulary[i][1])
-        others = [token for token in self._spec["added_tokens"] if not token.get("special")]
-        spec = {
-            **self._spec,
-            "model": {**self._spec["model"], "vocab": vocabulary},
-            "added_tokens": others,
-        }
-        spec["post_processor"] = spec["truncation"] = spec["padding"] = None
-        return tokenizers.Tokenizer.from_str(json.dumps(spec))
+            spec["model"] = {**model, "vocab": vocabulary}
+            spec["added_tokens"] = [token for token in added if token["id"] not in roles]
+            return tokenizers.Tokenizer.from_str(json.dumps(spec))
+        spec["added_tokens"] = [{**token, "special": token["id"] in roles} for token in added]
+        splitter = tokenizers.Tokenizer.from_str(json.dumps(spec))
+        splitter.encode_special_tokens = True
+        return splitter
 
     def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[str, str]]:
         # The library's pickling loses `encode_special_tokens`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,13 +107,16 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
     """
     inspection = Inspection()
     characters: Counter[str] = Counter()
+    unknown_parts: Counter[str] = Counter()
     with track(texts, "inspecting", unit="documents") as read:
         for text in read:
             lines = list(split_lines(text))
             ids, _ = tokenizer.encode_flat(lines)
             inspection.texts += 1
             inspection.tokens += len(ids)
-            inspection.unknown_tokens += int((ids == tokenizer.unk_id).sum())
+            if count := int((ids == tokenizer.unk_id).sum()):
+                inspection.unknown_tokens += count
+                unknown_parts.update(_find_unknown(tokenizer, lines))
             for line in lines:
                 inspection.words += len(line.split())
                 characters.update(line)
@@ -124,18 +127,29 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
         if char.isspace():
             continue
         becomes = tokenizer.normalize(char)
+        if not becomes and " " in tokenizer.normalize(f"a{char}a"):
+            becomes = " "  # it parts two words
         if becomes == char.lower() != char:
             inspection.lower_cased_characters += count
         elif becomes != char:
             changed.append(CharacterChange(char, becomes, count))
             inspection.changed_characters += count if becomes else 0
             inspection.dropped_characters += 0 if becomes else count
-        if becomes and tokenizer.unk_id in tokenizer.encode([char])[0]:
-            unknown.append(CharacterChange(char, becomes, count))
+    for char, count in unknown_parts.most_common():
+        unknown.append(CharacterChange(char, tokenizer.normalize(char), count))
     inspection.changed, inspection.unknown = tuple(changed[:_EXAMPLES]), tuple(unknown[:_EXAMPLES])
     if warns and (fault := describe_poor_coverage(inspection.unknown_rate)):
         log.warning(f"{fault}; train one on text like this with litebert tokenizer train")
     return inspection
+
+
+def _find_unknown(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the characters below unknown tokens that the tokenizer does not know by themselves."""
+    for line, (ids, spans) in zip(lines, tokenizer.encode_offsets(lines), strict=True):
+        for start, end in spans[ids == tokenizer.unk_id]:
+            for char in line[start:end]:
+                if tokenizer.unk_id in tokenizer.encode([char])[0]:
+                    yield char
 
 
 def _format_char(char: str) -> str:

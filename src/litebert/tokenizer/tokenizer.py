@@ -2,10 +2,11 @@
 models.
 
 Each kind is trained here or imported. "[MASK]" in a document is text, never the special token,
-because batches insert the special ids themselves. A saved folder also opens with
-`transformers.AutoTokenizer` and gives the same ids. But `transformers` does read "[MASK]" and other
-special tokens in a text as such. There is no rule for digits and commas: "1,999" is split as the
-model decides, as in `transformers` 5.
+because batches insert the special ids themselves. Tokens that were added for a text, such as [USR],
+are read in it. A saved folder also opens with `transformers.AutoTokenizer` and gives the same ids.
+But `transformers` does read "[MASK]" in a text as such, unless `split_special_tokens` is set.
+There is no rule for digits and commas: "1,999" is split as the model decides, as in `transformers`
+5.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +49,13 @@ class Tokenizer:
 
     Attributes: `kind` (unigram, wordpiece, bpe or wordlevel), `vocab_size`, the ids `pad_id`,
     `unk_id`, `cls_id`, `sep_id`, `mask_id`, `special_ids` (ascending; all that is no text), and
-    `pair_separators` between two segments: 2 in the layout `<s> A </s></s> B </s>`, else 1. A
-    tokenizer can be pickled to worker processes.
+    `pair_separators` between two segments: 2 in the layout `<s> A </s></s> B </s>`, else 1, and
+    `truncation_side`, the end at which long texts are cut. A tokenizer can be pickled to worker
+    processes.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, truncation_side: Literal["right", "left"] = "right") -> None:
+        self.engine, self.truncation_side = engine, truncation_side
         self.kind = engine.kind.name
         self.vocab_size = len(engine.tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
@@ -175,6 +177,7 @@ class Tokenizer:
             "model_input_names": ["input_ids", *["token_type_ids"] * has_types, "attention_mask"],
             "clean_up_tokenization_spaces": False,
             **self.engine.make_settings(),
+            **({"truncation_side": "left"} if self.truncation_side == "left" else {}),
             _ENGINE_KEY: type(self.engine).__name__,
         }
         for file, data in self.engine.make_files().items():
@@ -250,9 +253,16 @@ class Tokenizer:
         path = hub.locate(path, tokenizer_only=True, error=DataError)
         if path.is_dir():
             inner = path / "tokenizer"
-            return cls(
-                _load_folder(inner if (path / "recipe.json").is_file() and inner.is_dir() else path)
-            )
+            folder = inner if (path / "recipe.json").is_file() and inner.is_dir() else path
+            engine, config = _open_folder(folder)
+            _refuse_mixture(folder, engine, config)
+            side: Any = config.get("truncation_side", "right")
+            if side not in ("right", "left"):
+                raise DataError(
+                    f"{folder / 'tokenizer_config.json'} has truncation_side {side!r}; write right "
+                    "or left"
+                )
+            return cls(_add_tokens_of(folder, engine, config), side)
         if not path.is_file() or path.suffix not in _LOADERS:
             raise DataError(
                 f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or "
@@ -320,10 +330,79 @@ def check_folder(folder: str | Path) -> None:
         )
 
 
-def _load_folder(folder: Path) -> Engine:
-    engine, config = _open_folder(folder)
-    _refuse_mixture(folder, engine, config)
-    return engine
+def _add_tokens_of(folder: Path, engine: Engine, config: dict[str, Any]) -> Engine:
+    """Add the tokens that older programs keep beside a vocabulary, in `added_tokens.json` and in
+    `tokenizer_config.json`. A `tokenizer.json` has them itself.
+    """
+    if (folder / "tokenizer.json").is_file():
+        return engine
+    added: dict[int, dict[str, Any]] = {}
+    special = {config.get(f"{role}_token") for role in SPECIAL_NAMES}
+    map_file, key = folder / "special_tokens_map.json", "additional_special_tokens"
+    try:
+        settings = read_json(map_file, DataError) if map_file.is_file() else {}
+        for token in (*config.get(key, ()), *settings.get(key, ())):
+            special.add(token["content"] if isinstance(token, dict) else token)
+        if (file := folder / "added_tokens.json").is_file():
+            for token, i in read_json(file, DataError).items():
+                is_special = token in special
+                added[int(i)] = {
+                    "content": token,
+                    "special": is_special,
+                    "normalized": not is_special,
+                }
+        for i, token in config.get("added_tokens_decoder", {}).items():
+            added[int(i)] = {**token, "content": str(token["content"])}
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{folder} has added tokens that are no pairs of a token and its id ({error}); save "
+            "the tokenizer again"
+        ) from None
+    new = [
+        {**_NOT_SPECIAL, **added[i], "id": i}
+        for i in sorted(added)
+        if i not in engine.roles.values()
+        and not (i < len(engine.tokens) and i in engine.special_ids)
+    ]
+    return _with_added_tokens(engine, new, str(folder)) if new else engine
+
+
+_NOT_SPECIAL = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": False,
+}
+
+
+def _with_added_tokens(engine: Engine, tokens: list[dict[str, Any]], name: str) -> Engine:
+    spec = json.loads(json.dumps(engine.to_portable()))
+    new = {token["id"] for token in tokens}
+    others = [token for token in spec.get("added_tokens", []) if token["id"] not in new]
+    spec["added_tokens"] = sorted([*others, *tokens], key=lambda token: token["id"])
+    return TokenizersEngine(json.dumps(spec), name)
+
+
+def add_named_tokens(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
+    """Add tokens such as [USR], which a text then has where it spells them, behind all others.
+
+    Raises:
+        DataError: one is empty, has spaces at its ends, or is there already.
+    """
+    known = {*tokenizer.engine.tokens}
+    for token in tokens:
+        if not token or token != token.strip():
+            raise DataError(
+                f"the token {token!r} is empty or has spaces at its ends; name it without"
+            )
+        if token in known:
+            raise DataError(f"the tokenizer has the token {token!r} already; leave it out")
+        known.add(token)
+    first = tokenizer.vocab_size
+    added = [{**_NOT_SPECIAL, "content": token, "id": first + i} for i, token in enumerate(tokens)]
+    engine = _with_added_tokens(tokenizer.engine, added, "the tokenizer")
+    return Tokenizer(engine, tokenizer.truncation_side)
 
 
 def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
 from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
+from litebert.interop.hf.values import read_longest
 from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untrained, outputs_of
 from litebert.interop.networks import build_network, check_tensors, fill
@@ -118,7 +119,7 @@ def open_model(
         model = _build_task_model(files, head, config, state, pooling)
         usual, untrained = next(iter(outputs_of(head).values())), ()
         labels = _labels(settings, model.classes) if usual.classes is None else ()
-        longest = _longest(folder, config.max_positions)
+        longest = read_longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
     notes = (*contents.notes, *note_untrained(untrained, whole, folder), *modules_note(folder))
@@ -219,20 +220,6 @@ def _build_task_model(
     return build_network(files.config, TaskModel, *fitting, drawn=False)
 
 
-def _longest(folder: Path, positions: int) -> int:
-    """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room
-    for.
-    """
-    file = folder / "tokenizer_config.json"
-    longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
-    # Theirs say 1e30 where they do not know.
-    return (
-        int(min(longest, positions))
-        if isinstance(longest, (int, float)) and longest >= 1
-        else positions
-    )
-
-
 def _head(
     family: Family,
     settings: Mapping[str, Any],
@@ -299,7 +286,7 @@ def _whole_config(
     tensors: Mapping[str, Tensor],
 ) -> Config:
     """A config of a model whose training is not known."""
-    sequences = SequenceConfig(length=max(8, _longest(folder, encoder.max_positions)))
+    sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:

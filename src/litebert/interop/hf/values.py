@@ -1,11 +1,13 @@
-"""One value of a config.json, checked; the error names the file and the key."""
+"""One value of a settings file, checked; the error names the file and the key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from litebert.errors import ModelError
+from litebert.json_reader import read_json
 
 
 def whole(
@@ -28,3 +30,17 @@ def number(settings: Mapping[str, Any], key: str, source: str, default: float) -
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ModelError(f"{source} has {key}={value!r}; it must be a number")
     return float(value)
+
+
+def read_longest(folder: Path, positions: int) -> int:
+    """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room
+    for.
+    """
+    file = folder / "tokenizer_config.json"
+    longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
+    # Theirs say 1e30 where they do not know.
+    return (
+        int(min(longest, positions))
+        if isinstance(longest, (int, float)) and longest >= 1
+        else positions
+    )

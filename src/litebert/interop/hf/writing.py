@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
 from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
 from litebert.interop.hf.settings import choose_family, folds, padding_id, settings_of
+from litebert.interop.hf.values import read_longest
 from litebert.interop.hf.weights import pairs, to_foreign
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.sentence_modules import carry_modules, vector_settings
 from litebert.model.objectives import Objective
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -351,12 +353,23 @@ def _generator_state(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tens
 def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
     """The tokenizer's files, where there is one, with the length at which `truncation=True`
     cuts."""
-    if loaded.tokenizer is None:
+    tokenizer, shape = loaded.tokenizer, loaded.config.encoder
+    if tokenizer is None:
         return
-    shape, file = loaded.config.encoder, folder / "tokenizer_config.json"
-    loaded.tokenizer.save(folder, token_types=shape.segment_types >= 2)
-    longest = min(shape.max_positions, int(loaded.task.get("length", shape.max_positions)))
-    settings = {**json.loads(file.read_text(encoding="utf-8")), "model_max_length": longest}
+    tokenizer.save(folder, token_types=shape.segment_types >= 2)
+    length = loaded.task.get("length")
+    if length is None:
+        with suppress(ModelError):  # of modules that are carried along, and nothing here computes
+            vectors = vector_settings(loaded)
+            length = vectors and (vectors.length or loaded.config.sequences.length)
+    if length is None:
+        length = read_longest(loaded.path, shape.max_positions)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings["model_max_length"] = min(shape.max_positions, int(length))
+    # "[SEP]" in a text is text, but where a program has to find a "[MASK]" or added tokens in it.
+    if loaded.task and {*tokenizer.special_ids} == {*tokenizer.engine.roles.values()}:
+        settings["split_special_tokens"] = True
     _write_json(file, settings)
 
 
