@@ -307,7 +307,7 @@ class TestReading:
             ("a X O\n\nb O\n", ["dev.conll:3", 2, 1, 3]),
             ("a\nb\n", ["dev.conll:1"]),
             ("a O\n\nb B\n", ["dev.conll:3", "'B'", "O", "B-TYPE", "I-TYPE"]),
-            ("a O\nb S-per\n", ["dev.conll:2", "'S-per'"]),
+            ("a O\nb X-per\n", ["dev.conll:2", "'X-per'"]),
             ("a O\nb B-\n", ["dev.conll:2", "'B-'"]),
             ("a\tO\n\tB-per\n", ["dev.conll:2"]),
             ("\n \n-DOCSTART- O\n", ["dev.conll"]),

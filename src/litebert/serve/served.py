@@ -176,7 +176,7 @@ class Served:
         for number, entry in self._answer_examples(chosen, examples, items, rows):
             index = chosen[number]
             reading = {"tokens": sizes[number], "truncated": truncated[number]}
-            record: Any = describe_answer(task, inputs[index], entry) | reading
+            record: Any = describe_answer(task, entry) | reading
             if top is not None or listed:
                 record = _keep_likeliest(record, top, listed)
             rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])

@@ -1,7 +1,7 @@
-"""Tagging words: CoNLL columns, the word first and its tag last, a blank line between sentences.
+"""Tagging words: sentences with a tag for each word, in CoNLL columns and other forms (files.py).
 
-Tags of entities are IOB2 (O, B-TYPE, I-TYPE), to which IOB1 is converted; scores count entities. If
-no tag of the training file begins with B- or I-, as with parts of speech, scores count words.
+Tags of entities are IOB2 (O, B-TYPE, I-TYPE), to which others are converted; scores count entities.
+If no tag of the training file begins with B- or I-, as with parts of speech, scores count words.
 
 Each word is encoded alone, as if after a space, and its first token carries the tag. A long
 sentence becomes several sequences that overlap, so nothing is truncated. Each word is learned and
@@ -11,6 +11,7 @@ read twice.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,29 +38,54 @@ from litebert.tasks.splits import (
     SplitFiles,
     SplitOptions,
     find_split_files,
+    format_files,
     take_files,
     take_layout,
 )
 from litebert.tasks.tagging.files import (
     DOCUMENT,
     TAG,
+    Columns,
     Sentence,
+    cut_text,
     has_entities,
+    make_sentence,
     read_sentences,
     split_cells,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
-from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
+from litebert.text.records import (
+    Notes,
+    RowFile,
+    RowSource,
+    detect_format,
+    format_value,
+    read_records,
+)
 from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingOptions(SplitOptions):
+    """The options of tagging."""
+
+    word_column: str | None = None
+    """Column of the words: a name, or a number from 0; the first, or tokens, by default."""
+    tag_column: str | None = None
+    """Column of the tags: a name, or a number from 0; the last, or ner_tags, by default."""
 
 
 class TaggingFiles(SplitFiles[Sentence]):
-    """CoNLL files.
+    """Files of sentences with tags.
 
-    Without a dev split, a share `heldout` of the sentences of the training split replaces it.
+    Without a dev split, a share `heldout` of the documents of the training split replaces it, or of
+    its sentences where the files tell no documents.
     """
 
     task: TaggingTask
+    _columns: Columns = (None, None)
 
     @classmethod
     def of(
@@ -69,6 +95,7 @@ class TaggingFiles(SplitFiles[Sentence]):
         labels: Sequence[str] | None = None,
         heldout: float = 0.1,
         layout: Layout | None = None,
+        columns: Columns = (None, None),
         task_class: type[Task[Sentence]] | None = None,
     ) -> TaggingFiles:
         """Open files, whose training split gives the labels.
@@ -84,11 +111,18 @@ class TaggingFiles(SplitFiles[Sentence]):
         assert issubclass(make, TaggingTask)
         task = make.of_labels(labels or ())
         files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
+        files._columns = columns
         if labels is None:
-            paths = files._find_files("train")
-            plain = not has_entities(paths, files._layout.encoding)
+            paths, name = files._find_files("train"), format_files(files._find_files("train"))
+            files.task = replace(files.task, plain=True)  # which converts no tags
+            plain = not has_entities(list(files._read_files(paths, Notes(), True)), name)
             files.task = replace(files.task, plain=plain)
             output = Tags(files._survey(paths))
+            if output.labels == (OUTSIDE,):
+                log.warning(
+                    f"all tags of {name} are O, so there is no entity to learn; give the column of "
+                    "the tags (--tag-column), or other files"
+                )
             metric = "accuracy" if plain else output.scores[0]
             files.task = replace(files.task, output=output, metric=metric)
         return files
@@ -98,8 +132,24 @@ class TaggingFiles(SplitFiles[Sentence]):
         cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
     ) -> TaggingFiles:
         """Open a folder, or training files with `dev` and `test` as options."""
-        files = take_files(data, options)
-        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
+        files, columns = take_files(data, options), _take_columns(options)
+        layout = take_layout(options)
+        return cls.of(files, layout=layout, columns=columns, task_class=task_class, **options)
+
+    @classmethod
+    def open_labeled(cls, task: Task[Sentence], source: Source, **options: Any) -> TaggingFiles:
+        """Open labeled files to score a task on."""
+        columns = _take_columns(options)
+        files = super().open_labeled(task, source, **options)
+        assert isinstance(files, TaggingFiles)
+        files._columns = columns
+        return files
+
+    @classmethod
+    def list_folder(cls, folder: Path, task: str) -> list[Path]:
+        """Return the files of a folder, sorted; in a folder of brat those of annotations."""
+        files = super().list_folder(folder, task)
+        return [path for path in files if path.suffix == ".ann"] or files
 
     def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
         """Return the labels of the training files.
@@ -120,14 +170,28 @@ class TaggingFiles(SplitFiles[Sentence]):
     def _read_files(self, paths: Sequence[Path], notes: Notes, tagged: bool) -> Iterator[Sentence]:
         plain, encoding = self.task.plain, self._layout.encoding
         for path in paths:
-            yield from read_sentences(path, notes, tagged, plain=plain, encoding=encoding)
+            yield from read_sentences(
+                *(path, notes, tagged), plain=plain, encoding=encoding, columns=self._columns
+            )
 
     def read(self, split: str, notes: Notes | None = None) -> list[Sentence]:
         """Read the sentences of a split. Only `test` may lack tags: a file with one column."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         sentences = list(self._read_files(paths, notes, tagged=split != "test"))
-        sentences = self._select_split(split, sentences, lambda i: i, "sentences", notes)
+        if len(sentences) == 1 and self._holds_out and split != "test":
+            raise DataError(
+                f"{format_files(paths)} is one sentence of {len(sentences[0].words):,} words, so "
+                "none can be held out; put a blank line between sentences, or give a dev file"
+            )
+        has_documents = len({sentence.document for sentence in sentences}) > 1
+        sentences = self._select_split(
+            split,
+            sentences,
+            lambda i: (has_documents and sentences[i].document) or i,
+            "documents" if has_documents else "sentences",
+            notes,
+        )
         if split == "train" and self.task.plain:
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
@@ -156,12 +220,14 @@ class TaggingFiles(SplitFiles[Sentence]):
         """Read the sentences of a file, without tags.
 
         The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
-        list of words, or a text that is split at spaces.
+        list of words, or a text, whose words are found.
         """
         form = detect_format(source)
         if form == "conll":
-            for sentence in read_sentences(source, notes, tagged=False):
-                yield Row(_make_sentence(sentence.words), file=str(source))
+            columns = (text if text.isdecimal() else None, None)
+            source = source if isinstance(source, RowFile) else RowFile(str(source), form)
+            for sentence in read_sentences(source, notes, tagged=False, columns=columns):
+                yield Row(make_sentence(sentence.words), file=str(source))
             return
         for line, (words,), extras in read_records(source, (text,), notes, form=form):
             if words is None or isinstance(words, str):
@@ -171,15 +237,22 @@ class TaggingFiles(SplitFiles[Sentence]):
                         f"{source}:{line} is a word and its tag; give --input-format "
                         "conll, or plain sentences"
                     )
-                words = (words or "").split()
-            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                sentence = cut_text(words or "")
+            elif not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise DataError(
                     f"{source}:{line}: '{text}' is {format_value(words)}; give a text or a "
                     "list of words"
                 )
-            if not words:
+            else:
+                sentence = make_sentence(words)
+            if not sentence.words:
                 notes["texts are empty"] += 1
-            yield Row(_make_sentence(tuple(words)), extras, str(source), line)
+            yield Row(sentence, extras, str(source), line)
+
+
+def _take_columns(options: dict[str, Any]) -> Columns:
+    """Remove the columns from the options of `open_task`, and return them."""
+    return options.pop("word_column", None), options.pop("tag_column", None)
 
 
 @dataclass(frozen=True)
@@ -191,7 +264,7 @@ class TaggingTask(Task[Sentence]):
     inputs: ClassVar[str] = "give a text or a list of words"
     predicted_files: ClassVar[tuple[str, str]] = ("SENTENCES.conll", "ANSWERS.jsonl")
     files: ClassVar[type[TaskFiles[Any]]] = TaggingFiles
-    options: ClassVar[type[TaskOptions]] = SplitOptions
+    options: ClassVar[type[TaskOptions]] = TaggingOptions
 
     plain: bool = False
     """True if tags mark no entities, as those of parts of speech."""
@@ -217,8 +290,8 @@ class TaggingTask(Task[Sentence]):
         return self.output.labels[0] if self.plain else OUTSIDE
 
     def example(self, value: Any, name: str) -> Sentence:
-        """Return the example of a list of words, or of a text that is split at spaces."""
-        return _make_sentence(list_texts(value.split() if isinstance(value, str) else value))
+        """Return the example of a list of words, or of a text, whose words are found."""
+        return cut_text(value) if isinstance(value, str) else make_sentence(list_texts(value))
 
     def show_example(self, example: Sentence) -> ModelExample:
         """Show the words; their tags have no short form."""
@@ -308,8 +381,34 @@ class TaggingTask(Task[Sentence]):
         ]
 
     def record(self, example: Sentence, answer: Answer) -> dict[str, Any]:
-        """Return the words with their tags."""
-        return {"words": list(example.words), **super().record(example, answer)}
+        """Return the words with their tags, the characters of each word in the text, and the
+        entities. A list of words is read as a text with a space between two words.
+        """
+        record = {"words": list(example.words), **super().record(example, answer)}
+        text, offsets = example.text, list(example.offsets)
+        if text is None:
+            text = " ".join(example.words)
+            ends = np.cumsum([len(word) + 1 for word in example.words], dtype=np.int64) - 1
+            offsets = [
+                (end - len(word), end)
+                for word, end in zip(example.words, ends.tolist(), strict=True)
+            ]
+        record["offsets"] = [list(span) for span in offsets]
+        if self.plain:
+            return record
+        record["entities"] = []
+        for entity in sorted(find_entities(record["prediction"]), key=lambda entity: entity.start):
+            start, end = offsets[entity.start][0], offsets[entity.end - 1][1]
+            record["entities"].append(
+                {
+                    "type": entity.type,
+                    "start": start,
+                    "end": end,
+                    "text": text[start:end],
+                    "probability": min(record["probabilities"][entity.start : entity.end]),
+                }
+            )
+        return record
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute `precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
@@ -405,8 +504,3 @@ def _assign_windows(
     first = np.array(begins)[:, None]
     last = np.minimum(first + size, count) - 1
     return begins, np.minimum(word_starts - first, last - word_starts).argmax(0)
-
-
-def _make_sentence(words: tuple[str, ...]) -> Sentence:
-    """Make a sentence without tags, with each word on its own line."""
-    return Sentence(words, None, words, tuple(range(len(words))))
