@@ -34,7 +34,7 @@ HEAD = 1 << 16
 ALL = "all"
 """Keeps all columns, in place of their names."""
 
-_TAG = re.compile(r"O|[BI]-\S+")
+_TAG = re.compile(r"O|[BIELMSU]-\S+")
 _NAME = re.compile(r"[^\W\d][\w .\-/()#]{0,39}")
 
 

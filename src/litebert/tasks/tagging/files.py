@@ -1,33 +1,30 @@
-"""Read sentences with a tag for each word: CoNLL columns, rows of words and tags, and texts with
-spans.
+"""Read sentences with a tag for each word: CoNLL columns, rows of words and tags, texts with spans.
 
 A CoNLL file has a word on each line, its tag last, and a blank line between sentences. Rows are
-JSON, Parquet, or CSV with a word a row. A text with spans is a JSON object or a file of brat; its
-words are those of `find_words`.
+JSON, Parquet, or CSV with a word a row. A text with spans is a JSON object.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from litebert.errors import DataError
+from litebert.errors import DataError, nearest
 from litebert.json_reader import parse_json
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
-from litebert.text.lines import Meter, decode_blocks, find_suffix, read_blocks
+from litebert.text.lines import find_suffix
 from litebert.text.records import (
     BYTE_ORDER_MARK,
     MARK_NOTE,
+    FileFormat,
     Notes,
+    Record,
     RowFile,
     RowSource,
     clean,
-    describe_json_error,
     format_value,
     read_lines,
     read_records,
@@ -40,11 +37,16 @@ _ANY_TAG = re.compile(r"O|[BIELMSU]-.+")
 _BIO = {"E": "I", "L": "I", "M": "I", "S": "B", "U": "B"}
 """The prefixes of IOBES, BILOU and BMES, as BIO has them."""
 _COMMENT = re.compile(r"#\s*(\S+ = |newdoc\b|newpar\b|begin document|end document)")
-_DOCUMENT = re.compile(r"-DOCSTART-|#\s*newdoc\b|#\s*begin document")
-_WORD_COLUMNS = ("tokens", "words", "word", "token")
-_TAG_COLUMNS = ("ner_tags", "ner", "tags", "tag", "labels", "label", "pos_tags", "pos")
-_SPAN_COLUMNS = ("spans", "entities", "label", "labels")
-_JSON = (".json", ".jsonl", ".ndjson")
+_DOCUMENT = re.compile(r"-DOCSTART-|#\s*(newdoc\b|begin document)")
+_INDICES = (["0", "1"], ["1", "2"], ["1-2", "1"])
+"""How the words of a sentence begin where a column counts them."""
+_WORDS = ("tokens", "words", "word", "token")
+_TAGS = ("ner_tags", "ner", "tags", "tag", "labels", "label", "pos_tags", "pos")
+_SPANS = ("spans", "entities", "label", "labels")
+_FORMS = (
+    '{"tokens": ["Ana", "left"], "ner_tags": ["B-PER", "O"]}, or '
+    '{"text": "Ana left", "spans": [[0, 3, "PER"]]}'
+)
 
 
 class Sentence(NamedTuple):
@@ -61,36 +63,26 @@ class Sentence(NamedTuple):
     document: tuple[str, int] | None = None
     """Its document: the file, and the line where it begins; None where the file tells none."""
     text: str | None = None
-    """The raw text; None of a list of words."""
-    offsets: tuple[tuple[int, int], ...] = ()
-    """The characters of each word in the raw text."""
+    """The raw text whose words were found; None of words that were given."""
 
 
 Columns = tuple[str | None, str | None]
 """The columns of words and of tags by name, or by number from 0; None to find them."""
+_Read = Iterator[tuple[Sentence, Sequence[int]]]
+"""Sentences with their tags as the file has them, and the line or row of each word."""
 
 
-def make_sentence(
-    words: Sequence[str],
-    tags: Sequence[str] | None = None,
-    document: tuple[str, int] | None = None,
-) -> Sentence:
+def make_sentence(words: Sequence[str], tags: Sequence[str] | None = None) -> Sentence:
     """Make a sentence of words that no CoNLL file has, each on a line of its own."""
     rows = [words] if tags is None else [words, tags]
-    lines = [
-        "\t".join(" ".join(cell.splitlines()) for cell in row) for row in zip(*rows, strict=True)
-    ]
-    places = tuple(range(len(lines)))
-    return Sentence(
-        tuple(words), None if tags is None else tuple(tags), (*lines, ""), places, document
-    )
+    lines = ["\t".join(" ".join(cell.splitlines()) for cell in row) for row in zip(*rows)]  # noqa: B905
+    tags = None if tags is None else tuple(tags)
+    return Sentence(tuple(words), tags, (*lines, ""), tuple(range(len(lines))))
 
 
 def cut_text(text: str) -> Sentence:
     """Make a sentence of a raw text."""
-    offsets = tuple(find_words(text))
-    words = tuple(text[start:end] for start, end in offsets)
-    return make_sentence(words)._replace(text=text, offsets=offsets)
+    return make_sentence([text[a:b] for a, b in find_words(text)])._replace(text=text)
 
 
 def split_cells(line: str) -> list[str]:
@@ -119,17 +111,14 @@ def read_sentences(
         DataError: a line is malformed, or the file has no words; the message names the line.
     """
     suffix = "" if isinstance(path, RowFile) else find_suffix(path)
-    if suffix == ".spacy":
-        raise DataError(
-            f"{path} is in spaCy's binary form; write a JSON line for each text instead"
-        )
-    if suffix == ".ann":
-        sentences = _read_brat(Path(str(path)), notes, encoding)
-    elif suffix in (*_JSON, ".parquet"):
-        read = _read_parquet if suffix == ".parquet" else _read_json
-        sentences = _read_rows(str(path), read(str(path), notes, encoding, columns), columns, notes)
-    elif suffix == ".csv" and len(header := _read_header(path, encoding)) > 1:
-        sentences = _read_word_rows(path, header, columns, notes, encoding)
+    if suffix in (".ann", ".spacy"):
+        raise DataError(f"{path} is no form that is read; write a JSON line of each text: {_FORMS}")
+    if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
+        rows = _read_objects(path, suffix, columns, notes, encoding)
+        sentences = _read_rows(path, rows, columns, notes)
+    elif suffix == ".csv" and "," in (head := next(read_lines(path, notes, encoding), (1, ""))[1]):
+        rows = _read_csv(path, head, columns, notes, encoding)
+        sentences = _read_rows(path, rows, (None, None), notes)
     else:
         sentences = _read_conll(path, notes, plain, encoding, columns)
     begin_with_i = begin_with_b = 0  # entities
@@ -137,10 +126,7 @@ def read_sentences(
     for sentence, numbers in sentences:
         if sentence.tags is None:
             if tagged:
-                raise DataError(
-                    f"{path}:{numbers[0]} has no tag; write a tag for each word, in CoNLL columns "
-                    "after a tab or a space"
-                )
+                raise DataError(f"{path}:{numbers[0]} has no tag; write a tag after the word")
             yield sentence
             continue
         tag_before, tags = OUTSIDE, list[str]()
@@ -149,10 +135,8 @@ def read_sentences(
                 raise DataError(f"{path}:{number} has an empty tag; write a tag after the word")
             if not plain:
                 if not _ANY_TAG.fullmatch(tag):
-                    raise DataError(
-                        f"{path}:{number} has the tag {format_value(tag)}; write O, B-TYPE or "
-                        "I-TYPE"
-                    )
+                    remedy = "write O, B-TYPE or I-TYPE"
+                    raise DataError(f"{path}:{number} has the tag {format_value(tag)}; {remedy}")
                 if tag[0] in _BIO:
                     notes["tags of IOBES or BILOU were read as B- and I-"] += 1
                     tag = _BIO[tag[0]] + tag[1:]
@@ -172,7 +156,7 @@ def read_sentences(
         notes[mixed] += begin_with_i
 
 
-def has_entities(sentences: Sequence[Sentence], name: str) -> bool:
+def has_entities(sentences: Iterable[Sentence], name: str) -> bool:
     """Return True if a tag begins with B- or I-, or if all tags could mark entities.
 
     Raises:
@@ -184,17 +168,9 @@ def has_entities(sentences: Sequence[Sentence], name: str) -> bool:
         tags.update(sentence.tags or ())
     found = all(map(_ANY_TAG.fullmatch, tags)) or any(tag[:2] in ("B-", "I-") for tag in tags)
     if not found and words != {OUTSIDE} and all(map(_ANY_TAG.fullmatch, words)):
-        raise DataError(
-            f"the first column of {name} holds tags; name the columns, numbered from 0: "
-            "--word-column 1 --tag-column 0"
-        )
+        remedy = "name the columns, numbered from 0: --word-column 1 --tag-column 0"
+        raise DataError(f"the first column of {name} holds tags; {remedy}")
     return found
-
-
-# -------------------------------------------------------------------------------------------- CoNLL
-
-_Read = Iterator[tuple[Sentence, Sequence[int]]]
-"""Sentences with their tags as the file has them, and the line of each word."""
 
 
 def _read_conll(
@@ -214,24 +190,16 @@ def _read_conll(
         return
     first, line = with_words[-1]
     columns = len(split_cells(line))
-    word, tag = _number_columns(wanted, columns, f"{path}:{first}")
-    is_tagged = word != tag
+    names, place = [*map(str, range(columns))], f"{path}:{first}"
+    word = int(_find_column(names, wanted[0], "0", place) or 0)
+    tag = int(_find_column(names, wanted[1], names[-1:], place) or 0)
+    is_tagged, is_checked = word != tag, wanted[0] is not None or columns == 1
     lines: list[str] = []
     words: dict[int, tuple[int, str, str]] = {}  # number, word and tag by the index of its line
     document = document_of_sentence = None
-    is_checked = wanted[0] is not None or columns == 1
 
-    def finish() -> tuple[Sentence, list[int]]:
-        nonlocal is_checked
+    def finish() -> tuple[Sentence, Sequence[int]]:
         numbers, texts, tags = zip(*words.values(), strict=True)
-        if not is_checked and len(texts) > 1:
-            is_checked = True
-            if _is_index(texts):
-                raise DataError(
-                    f"the first column of {path} counts the words of each sentence; name the "
-                    "columns, numbered from 0, such as --word-column 1 --tag-column 2 (in predict "
-                    "--text-column 1)"
-                )
         known = tags if is_tagged else None
         return Sentence(texts, known, tuple(lines), tuple(words), document_of_sentence), numbers
 
@@ -240,20 +208,13 @@ def _read_conll(
             notes[MARK_NOTE] += line.count(BYTE_ORDER_MARK)
             line = line.replace(BYTE_ORDER_MARK, "")
         cells = split_cells(line)
-        is_comment = (
-            line.startswith("#")
-            and len(lines) - 1 not in words
-            and (
-                len(cells) != columns
-                or _COMMENT.match(line) is not None
-                or (is_tagged and not plain and not _ANY_TAG.fullmatch(cells[tag]))
-            )
-        )
+        is_comment = line.startswith("#") and len(lines) - 1 not in words
+        if is_comment and len(cells) == columns and not _COMMENT.match(line):
+            is_comment = is_tagged and not plain and not _ANY_TAG.fullmatch(cells[tag])
         if is_comment:
             notes["comment lines were skipped"] += 1
         if not cells or is_comment or cells[0] == DOCUMENT:
-            if _DOCUMENT.match(line):
-                document = (str(path), number)
+            document = (str(path), number) if _DOCUMENT.match(line) else document
             lines.append(line)
             continue
         if words and len(lines) - 1 not in words:  # the sentence ended: the last line was no word
@@ -269,139 +230,98 @@ def _read_conll(
         document_of_sentence = document_of_sentence if words else document
         words[len(lines)] = number, cells[word], cells[tag]
         lines.append(line)
+        if not is_checked and len(words) == 2:
+            is_checked = True
+            if [text for _, text, _ in words.values()] in _INDICES:
+                remedy = "--word-column 1 --tag-column 2 (in predict --text-column 1)"
+                raise DataError(
+                    f"the first column of {path} counts the words of a sentence; name the columns, "
+                    f"numbered from 0, such as {remedy}"
+                )
     if words:
         yield finish()
 
 
-def _number_columns(wanted: Columns, columns: int, location: str) -> tuple[int, int]:
-    """Return the columns of words and tags; they are the same where there are no tags."""
-    numbers = []
-    for name, default in zip(wanted, (0, columns - 1), strict=True):
-        if name is not None and not (name.isdecimal() and int(name) < columns):
-            raise DataError(
-                f"{location} has {columns} columns, numbered from 0, and none is '{name}'; give "
-                "--word-column and --tag-column a number of these"
-            )
-        numbers.append(default if name is None else int(name))
-    return numbers[0], numbers[1]
-
-
-def _is_index(cells: Sequence[str]) -> bool:
-    """Return True for 1, 2, 3, as CoNLL-U counts words: 2-3 stands before the words 2 and 3."""
-    if not all(map(re.compile(r"\d+([-.]\d+)?").fullmatch, cells)):
-        return False
-    numbers = [int(re.split("[-.]", cell)[0]) for cell in cells]
-    steps = {after - before for before, after in pairwise(numbers)}
-    return numbers[0] < 2 and 1 in steps and steps <= {0, 1}
-
-
-# --------------------------------------------------------------------------------------------- rows
-
-
-def _find_column(names: Sequence[str], wanted: str | None, likely: Sequence[str]) -> str | None:
+def _find_column(
+    names: Sequence[str], wanted: str | None, likely: Sequence[str], location: str
+) -> str | None:
     """Find a column by its name or number, or the first likely one; None if there is none."""
-    if wanted is not None:
-        is_number = wanted not in names and wanted.isdecimal() and int(wanted) < len(names)
-        return names[int(wanted)] if is_number else wanted if wanted in names else None
-    spelled = {name.lower(): name for name in names}
-    return next((spelled[name] for name in likely if name in spelled), None)
+    if wanted is None:
+        spelled = {name.lower(): name for name in names}
+        return next((spelled[name] for name in likely if name in spelled), None)
+    if wanted not in names and not (wanted.isdecimal() and int(wanted) < len(names)):
+        raise DataError(f"{location} has no column '{wanted}'; {nearest(wanted, names)}")
+    return wanted if wanted in names else names[int(wanted)]
 
 
-def _read_header(path: RowSource, encoding: str) -> list[str]:
-    """Return the cells of the first line of a file, as CSV."""
-    line = next(read_lines(path, Notes(), encoding), (1, ""))[1]
-    return [cell.strip() for cell in next(csv.reader([line]), [])]
-
-
-def _read_word_rows(
-    path: RowSource, names: Sequence[str], wanted: Columns, notes: Notes, encoding: str
-) -> _Read:
-    """Read CSV with a word a row, and a column that names the sentence of a row or begins it."""
-    word = _find_column(names, wanted[0], _WORD_COLUMNS)
-    tag = _find_column(names, wanted[1], _TAG_COLUMNS)
+def _read_csv(
+    path: RowSource, head: str, wanted: Columns, notes: Notes, encoding: str
+) -> Iterator[tuple[int, Any]]:
+    """Read CSV with a word a row, where a column names the sentence of each row or of the first."""
+    header, names = f"the first line of {path}", [name.strip(' "') for name in head.split(",")]
+    word = _find_column(names, wanted[0], _WORDS, header)
+    tag = _find_column(names, wanted[1], _TAGS, header)
     sentence = next((name for name in names if name.lower().startswith("sentence")), None)
-    if word is None or sentence is None:
-        missing = "words, such as Word" if word is None else "sentences, such as Sentence #"
-        raise DataError(f"the first line of {path} names no column of {missing}; add it")
-    rows: list[tuple[int, str, str]] = []
-    name_before = ""
-    columns = [word, sentence, *([] if tag is None else [tag])]
-    for number, cells, _ in read_records(path, columns, notes, form="csv", encoding=encoding):
-        text, name, *tags = cells
-        if name and name != name_before and rows:
-            yield _make_read(rows, tag is not None)
-            rows = []
-        name_before = name or name_before
-        if not text:
-            raise DataError(f"{path}:{number} has no word; write one, or leave out the row")
-        rows.append((number, text, "".join(tags)))
-    yield _make_read(rows, tag is not None)
+    if word is None or tag is None or sentence is None:
+        raise DataError(f"{header} lacks one of the columns Sentence #, Word and Tag; add it")
+    rows = read_records(path, (word, tag, sentence), notes, form="csv", encoding=encoding)
+    begun = ""
+
+    def name_sentence(row: Record) -> str:
+        nonlocal begun
+        begun = row.values[2] or begun
+        return begun
+
+    for _, group in groupby(rows, name_sentence):
+        words = list(group)
+        tokens, tags = ([row.values[i] for row in words] for i in (0, 1))
+        yield words[0].line, {"tokens": tokens, "ner_tags": tags}
 
 
-def _make_read(
-    rows: Sequence[tuple[int, str, str]], is_tagged: bool
-) -> tuple[Sentence, Sequence[int]]:
-    numbers, words, tags = zip(*rows, strict=True)
-    return make_sentence(words, tags if is_tagged else None), numbers
-
-
-def _read_json(
-    path: str, notes: Notes, encoding: str, columns: Columns
+def _read_objects(
+    path: RowSource, suffix: str, wanted: Columns, notes: Notes, encoding: str
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the objects of a JSON list, with their numbers, or of JSON Lines, with their lines."""
-    lines = [entry for entry in read_lines(path, notes, encoding) if entry[1].strip()]
-    number, text = lines[0] if lines else (1, "[]")
-    try:
+    """Read the rows of Parquet, of JSON Lines, or of a JSON file that is one list."""
+    if suffix == ".json":
         try:
-            value = parse_json(text)
-        except ValueError:  # one value on several lines?
-            if text.strip()[-1] == "}":
-                raise
-            lines, value = lines[:1], parse_json("\n".join(line for _, line in lines))
-        if isinstance(value, dict) and isinstance(value.get("data"), list):
-            value = value["data"]
-        if len(lines) <= 1 and isinstance(value, list):
-            yield from enumerate(value, 1)
+            value = parse_json("\n".join(line for _, line in read_lines(path, Notes(), encoding)))
+            value = value.get("data", value) if isinstance(value, dict) else value
+            yield from enumerate(value if isinstance(value, list) else [value], 1)
             return
-        yield number, value
-        for number, text in lines[1:]:
-            yield number, parse_json(text)
-    except (ValueError, RecursionError) as error:
-        fault = describe_json_error(error)
-        raise DataError(
-            f"{path}:{number} is not JSON ({fault}); write one whole object per line"
-        ) from error
-
-
-def _read_parquet(
-    path: str, notes: Notes, encoding: str, columns: Columns
-) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a Parquet file, with the names of tags that `datasets` numbered."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
-        schema = pa.schema([])
-    likely = {*_WORD_COLUMNS, *_TAG_COLUMNS, *_SPAN_COLUMNS, *columns, "text", "data"}
-    present = [name for name in schema.names if name.lower() in likely or name in likely]
-    tag = _find_column(present, columns[1], _TAG_COLUMNS)
-    try:
-        feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][tag]
-        while "names" not in feature:
-            feature = feature["feature"] if isinstance(feature, dict) else feature[0]
-        name_of = dict(enumerate(feature["names"]))
-    except (KeyError, TypeError, ValueError, IndexError):
-        name_of = {}
-    for number, cells, _ in read_records(path, present or ["tokens"], notes, form="parquet"):
-        row = dict(zip(present, cells, strict=True))
-        if tag is not None and isinstance(row[tag], list):
-            row[tag] = [name_of.get(cell, cell) for cell in row[tag]]
+        except ValueError:  # JSON Lines, or damaged
+            pass
+    known = (*wanted, *_WORDS, *_TAGS, *_SPANS, "text", "data", "annotations", "answer")
+    names = [name for name in dict.fromkeys(known) if name is not None]
+    form: FileFormat = "parquet" if suffix == ".parquet" else "jsonl"
+    named = _read_class_names(str(path)) if form == "parquet" else {}
+    rows = read_records(path, (), notes, optional=names, form=form, encoding=encoding)
+    for number, cells, _ in rows:
+        row = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None}
+        for name in named.keys() & row.keys():
+            if isinstance(row[name], list) and all(isinstance(cell, int) for cell in row[name]):
+                row[name] = [named[name].get(cell, cell) for cell in row[name]]
         yield number, row
 
 
-def _read_rows(path: str, rows: Iterator[tuple[int, Any]], columns: Columns, notes: Notes) -> _Read:
+def _read_class_names(path: str) -> dict[str, dict[int, str]]:
+    """Return the names of the numbers in each column of lists, as `datasets` keeps them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    named = {}
+    try:
+        features = json.loads(pq.read_schema(path).metadata[b"huggingface"])["info"]["features"]
+        for column, kind in features.items():
+            inner = kind[0] if isinstance(kind, list) else kind.get("feature", {})
+            named[column] = dict(enumerate(inner.get("names", ())))
+    except (pa.ArrowException, OSError, AttributeError, LookupError, TypeError, ValueError):
+        pass  # without such names; reading its rows will say what is wrong
+    return {column: names for column, names in named.items() if names}
+
+
+def _read_rows(
+    path: RowSource, rows: Iterable[tuple[int, Any]], columns: Columns, notes: Notes
+) -> _Read:
     """Read rows that hold a list of words, or a text with spans."""
     for number, row in rows:
         location = f"{path}:{number}"
@@ -412,125 +332,68 @@ def _read_rows(path: str, rows: Iterator[tuple[int, Any]], columns: Columns, not
         if row.get("answer") in ("reject", "ignore"):
             notes["rows whose answer is reject or ignore were skipped"] += 1
             continue
-        word = _find_column(list(row), columns[0], _WORD_COLUMNS)
-        words = row.get(word)
-        if isinstance(words, list) and all(isinstance(each, str) for each in words):
-            tag = _find_column(list(row), columns[1], _TAG_COLUMNS)
-            tags = None if tag is None else row[tag]
-            if tags is not None:
-                if not isinstance(tags, list) or len(tags) != len(words):
-                    count = len(tags) if isinstance(tags, list) else format_value(tags)
-                    raise DataError(
-                        f"{location} has {len(words)} words and '{tag}' {count}; write a tag for "
-                        "each word"
-                    )
-                for each in tags:
-                    if not isinstance(each, str):
-                        raise DataError(
-                            f"{location}: '{tag}' holds {format_value(each)}, which has no name; "
-                            "write the tags as text, or Parquet with the names of a ClassLabel"
-                        )
-            if words:
-                words, tags = clean(words, notes), clean(tags, notes)
-                yield make_sentence(words, tags), [number] * len(words)
-            else:
-                notes["rows without words were skipped"] += 1
-            continue
-        text, spans = _find_spans(row)
-        if not isinstance(text, str) or not isinstance(spans, list):
-            raise DataError(
-                f"{location} has no list of words and no text with spans; write {_FORMS}"
-            )
-        yield from _tag_spans(
-            text, [_parse_span(each, location) for each in spans], notes, location
-        )
+        words = row.get(_find_column(list(row), columns[0], _WORDS, location))
+        if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+            words, tags = _tag_spans(row, notes, location)
+        elif tag := _find_column(list(row), columns[1], _TAGS, location):
+            tags = row[tag]
+            if not isinstance(tags, list) or len(tags) != len(words):
+                fault = f"has {len(words)} words, and '{tag}' is {format_value(tags)}"
+                raise DataError(f"{location} {fault}; write a tag for each word")
+            if nameless := [each for each in tags if not isinstance(each, str)]:
+                raise DataError(
+                    f"{location}: '{tag}' holds {format_value(nameless[0])}, which has no name; "
+                    "write the tags as text, or Parquet with the names of a ClassLabel"
+                )
+        else:
+            tags = None
+        if words:
+            yield make_sentence(clean(words, notes), clean(tags, notes)), [number] * len(words)
+        else:
+            notes["rows without words were skipped"] += 1
 
 
-_FORMS = (
-    '{"tokens": ["Ana", "left"], "ner_tags": ["B-PER", "O"]}, or '
-    '{"text": "Ana left", "spans": [[0, 3, "PER"]]}'
-)
-
-
-def _find_spans(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the text and the spans of a row of doccano, Prodigy, spaCy or Label Studio."""
-    text, data = row.get("text"), row.get("data")
-    if isinstance(data, dict):
+def _tag_spans(row: Mapping[str, Any], notes: Notes, location: str) -> tuple[list[str], list[str]]:
+    """Cut the text of a row of doccano, Prodigy, spaCy or Label Studio into words, and tag them."""
+    data, text = row.get("data"), row.get("text")
+    name = next((name for name in _SPANS if isinstance(row.get(name), list)), "")
+    spans, text = row.get(name), data if text is None else text
+    if isinstance(data, dict):  # Label Studio
         text = data.get("text") or next((v for v in data.values() if isinstance(v, str)), None)
-        made = [each for each in row.get("annotations") or () if not each.get("was_cancelled")]
-        return text, [
-            each for each in made[0]["result"] if "labels" in each["value"]
-        ] if made else []
-    name = next((name for name in _SPAN_COLUMNS if isinstance(row.get(name), list)), None)
-    return data if text is None else text, row.get(name)
-
-
-def _parse_span(span: Any, location: str) -> tuple[int, int, str]:
-    """Return the first character of a span, the one after its last, and its label."""
-    parts = span
-    if isinstance(span, dict):
-        span = span.get("value", span)
-        keys = (("start", "start_offset"), ("end", "end_offset"), ("label", "labels", "type"))
-        parts = [next((span[key] for key in some if key in span), None) for some in keys]
-        parts[2] = parts[2][0] if isinstance(parts[2], list) and parts[2] else parts[2]
-    if (
-        isinstance(parts, list)
-        and len(parts) >= 3
-        and all(type(part) is int for part in parts[:2])
-        and isinstance(parts[2], str)
-        and parts[2]
-    ):
-        return parts[0], parts[1], parts[2]
-    raise DataError(f"{location} has the span {format_value(span)}; write {_FORMS}")
-
-
-def _tag_spans(
-    text: str, spans: Sequence[tuple[int, int, str]], notes: Notes, location: str
-) -> _Read:
-    """Cut a text, which is a document, into words with tags; each line is a sentence."""
-    offsets, text = find_words(text), clean(text, notes)
-    tags = [OUTSIDE] * len(offsets)
-    for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
-        if not 0 <= start < end <= len(text):
+        try:
+            made = [each for each in row["annotations"] if not each.get("was_cancelled")]
+            spans = [each["value"] for each in made[0]["result"]] if made else []
+            spans = [span for span in spans if "start" in span]
+        except (AttributeError, KeyError, TypeError):
+            spans = None
+    if not isinstance(text, str) or not isinstance(spans, list):
+        raise DataError(f"{location} has no list of words, and no text with spans; write {_FORMS}")
+    offsets, parts = find_words(text), list[tuple[int, int, str]]()
+    for span in spans:
+        names = (("start", "start_offset"), ("end", "end_offset"), ("label", "labels", "type"))
+        start, end, label = (
+            [next((span[name] for name in some if name in span), None) for some in names]
+            if isinstance(span, dict)
+            else [*(span if isinstance(span, list) else []), None, None, None][:3]
+        )
+        label = label[0] if isinstance(label, list) and label else label
+        if (
+            not (isinstance(start, int) and isinstance(end, int) and isinstance(label, str))
+            or not 0 <= start < end <= len(text)
+            or not label
+        ):
             raise DataError(
-                f"{location} has a span from {start} to {end} in a text of {len(text)} characters; "
-                "count characters from 0, up to the one after the span"
+                f"{location} has the span {format_value(span)} in a text of {len(text)} "
+                "characters; give the first, the one after the last, and a label"
             )
-        inside = [i for i, (b, e) in enumerate(offsets) if b < end and e > start]
+        parts.append((start, end, label))
+    tags = [OUTSIDE] * len(offsets)
+    for start, end, label in sorted(parts, key=lambda part: (part[0] - part[1], part)):
+        inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
         if not inside or any(tags[i] != OUTSIDE for i in inside):
-            notes["spans without words, or inside longer ones, were left out"] += 1
+            notes["spans without words, or within longer ones, were left out"] += 1
             continue
         if offsets[inside[0]][0] < start or offsets[inside[-1]][1] > end:
             notes["spans that begin or end inside a word were widened"] += 1
         tags[inside[0] : inside[-1] + 1] = [f"B-{label}", *[f"I-{label}"] * (len(inside) - 1)]
-    path, _, line = location.rpartition(":")
-    begin = 0
-    for i in range(1, len(offsets) + 1):
-        gap = text[offsets[i - 1][1] : offsets[i][0]] if i < len(offsets) else "\n"
-        if "\n" in gap and (i == len(offsets) or tags[i][0] != "I"):
-            words = [text[b:e] for b, e in offsets[begin:i]]
-            yield make_sentence(words, tags[begin:i], (path, int(line))), [int(line)] * (i - begin)
-            begin = i
-
-
-def _read_brat(path: Path, notes: Notes, encoding: str) -> _Read:
-    """Read a text beside its annotations."""
-    file = path.with_suffix(".txt")
-    text = "".join(decode_blocks(read_blocks(file, Meter()), str(file), encoding))
-    spans = []
-    for number, line in read_lines(path, notes, encoding):
-        cells = line.split("\t")
-        if not line.startswith("T") or len(cells) < 3:  # a relation, an event, a note
-            continue
-        label, *places = re.split("[ ;]", cells[1])
-        if not places or not all(place.isdecimal() for place in places):
-            raise DataError(f"{path}:{number} has the span {format_value(cells[1])}; write PER 0 3")
-        start, end = int(places[0]), int(places[-1])
-        if len(places) == 2 and text[start:end].split() != cells[2].split():
-            raise DataError(
-                f"{path}:{number} names {format_value(cells[2])}, but {file.name} has "
-                f"{format_value(text[start:end])} from {start} to {end}; give the text that was "
-                "annotated"
-            )
-        spans.append((start, end, label))
-    yield from _tag_spans(text, spans, notes, f"{path}:1")
+    return [text[a:b] for a, b in offsets], tags

@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,15 +55,9 @@ from litebert.tasks.tagging.files import (
     split_cells,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
-from litebert.text.records import (
-    Notes,
-    RowFile,
-    RowSource,
-    detect_format,
-    format_value,
-    read_records,
-)
+from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.words import find_words
 
 log = logging.getLogger("litebert")
 
@@ -95,7 +90,8 @@ class TaggingFiles(SplitFiles[Sentence]):
         labels: Sequence[str] | None = None,
         heldout: float = 0.1,
         layout: Layout | None = None,
-        columns: Columns = (None, None),
+        word_column: str | None = None,
+        tag_column: str | None = None,
         task_class: type[Task[Sentence]] | None = None,
     ) -> TaggingFiles:
         """Open files, whose training split gives the labels.
@@ -103,6 +99,7 @@ class TaggingFiles(SplitFiles[Sentence]):
         Args:
             data: a folder whose file names tell the split, or the files of each split.
             labels: the labels of a saved model, instead of those of the training split.
+            word_column, tag_column: columns by name or number; None to find them.
 
         Raises:
             DataError: a training file is missing or malformed; the message names the line.
@@ -111,18 +108,16 @@ class TaggingFiles(SplitFiles[Sentence]):
         assert issubclass(make, TaggingTask)
         task = make.of_labels(labels or ())
         files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
-        files._columns = columns
+        files._columns = (word_column, tag_column)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
             files.task = replace(files.task, plain=True)  # which converts no tags
-            plain = not has_entities(list(files._read_files(paths, Notes(), True)), name)
+            plain = not has_entities(files._read_files(paths, Notes(), True), name)
             files.task = replace(files.task, plain=plain)
             output = Tags(files._survey(paths))
             if output.labels == (OUTSIDE,):
-                log.warning(
-                    f"all tags of {name} are O, so there is no entity to learn; give the column of "
-                    "the tags (--tag-column), or other files"
-                )
+                remedy = "give the column of the tags (--tag-column), or other files"
+                log.warning(f"all tags of {name} are O, so there is nothing to learn; {remedy}")
             metric = "accuracy" if plain else output.scores[0]
             files.task = replace(files.task, output=output, metric=metric)
         return files
@@ -132,24 +127,17 @@ class TaggingFiles(SplitFiles[Sentence]):
         cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
     ) -> TaggingFiles:
         """Open a folder, or training files with `dev` and `test` as options."""
-        files, columns = take_files(data, options), _take_columns(options)
-        layout = take_layout(options)
-        return cls.of(files, layout=layout, columns=columns, task_class=task_class, **options)
+        files, layout = take_files(data, options), take_layout(options)
+        return cls.of(files, layout=layout, task_class=task_class, **options)
 
     @classmethod
     def open_labeled(cls, task: Task[Sentence], source: Source, **options: Any) -> TaggingFiles:
         """Open labeled files to score a task on."""
-        columns = _take_columns(options)
+        columns = options.pop("word_column", None), options.pop("tag_column", None)
         files = super().open_labeled(task, source, **options)
         assert isinstance(files, TaggingFiles)
         files._columns = columns
         return files
-
-    @classmethod
-    def list_folder(cls, folder: Path, task: str) -> list[Path]:
-        """Return the files of a folder, sorted; in a folder of brat those of annotations."""
-        files = super().list_folder(folder, task)
-        return [path for path in files if path.suffix == ".ann"] or files
 
     def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
         """Return the labels of the training files.
@@ -169,29 +157,28 @@ class TaggingFiles(SplitFiles[Sentence]):
 
     def _read_files(self, paths: Sequence[Path], notes: Notes, tagged: bool) -> Iterator[Sentence]:
         plain, encoding = self.task.plain, self._layout.encoding
+        read = partial(read_sentences, plain=plain, encoding=encoding, columns=self._columns)
         for path in paths:
-            yield from read_sentences(
-                *(path, notes, tagged), plain=plain, encoding=encoding, columns=self._columns
-            )
+            yield from read(path, notes, tagged)
 
     def read(self, split: str, notes: Notes | None = None) -> list[Sentence]:
         """Read the sentences of a split. Only `test` may lack tags: a file with one column."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         sentences = list(self._read_files(paths, notes, tagged=split != "test"))
-        if len(sentences) == 1 and self._holds_out and split != "test":
+        words = len(sentences[0].words)
+        if len(sentences) == 1 and split != "test" and (self._holds_out or words > 1000):
             raise DataError(
-                f"{format_files(paths)} is one sentence of {len(sentences[0].words):,} words, so "
-                "none can be held out; put a blank line between sentences, or give a dev file"
+                f"{format_files(paths)} is one sentence, of {words:,} words; put a blank line "
+                "between sentences, or give more of them"
             )
-        has_documents = len({sentence.document for sentence in sentences}) > 1
-        sentences = self._select_split(
-            split,
-            sentences,
-            lambda i: (has_documents and sentences[i].document) or i,
-            "documents" if has_documents else "sentences",
-            notes,
-        )
+        documents = {sentence.document for sentence in sentences} - {None}
+        unit = "documents" if len(documents) > 1 else "sentences"
+
+        def group(i: int) -> Any:
+            return (unit == "documents" and sentences[i].document) or i
+
+        sentences = self._select_split(split, sentences, group, unit, notes)
         if split == "train" and self.task.plain:
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
@@ -225,7 +212,6 @@ class TaggingFiles(SplitFiles[Sentence]):
         form = detect_format(source)
         if form == "conll":
             columns = (text if text.isdecimal() else None, None)
-            source = source if isinstance(source, RowFile) else RowFile(str(source), form)
             for sentence in read_sentences(source, notes, tagged=False, columns=columns):
                 yield Row(make_sentence(sentence.words), file=str(source))
             return
@@ -248,11 +234,6 @@ class TaggingFiles(SplitFiles[Sentence]):
             if not sentence.words:
                 notes["texts are empty"] += 1
             yield Row(sentence, extras, str(source), line)
-
-
-def _take_columns(options: dict[str, Any]) -> Columns:
-    """Remove the columns from the options of `open_task`, and return them."""
-    return options.pop("word_column", None), options.pop("tag_column", None)
 
 
 @dataclass(frozen=True)
@@ -385,29 +366,18 @@ class TaggingTask(Task[Sentence]):
         entities. A list of words is read as a text with a space between two words.
         """
         record = {"words": list(example.words), **super().record(example, answer)}
-        text, offsets = example.text, list(example.offsets)
-        if text is None:
-            text = " ".join(example.words)
-            ends = np.cumsum([len(word) + 1 for word in example.words], dtype=np.int64) - 1
-            offsets = [
-                (end - len(word), end)
-                for word, end in zip(example.words, ends.tolist(), strict=True)
-            ]
-        record["offsets"] = [list(span) for span in offsets]
-        if self.plain:
-            return record
-        record["entities"] = []
-        for entity in sorted(find_entities(record["prediction"]), key=lambda entity: entity.start):
-            start, end = offsets[entity.start][0], offsets[entity.end - 1][1]
-            record["entities"].append(
-                {
-                    "type": entity.type,
-                    "start": start,
-                    "end": end,
-                    "text": text[start:end],
-                    "probability": min(record["probabilities"][entity.start : entity.end]),
-                }
-            )
+        text = " ".join(example.words) if example.text is None else example.text
+        ends = np.cumsum([len(word) + 1 for word in example.words], dtype=np.int64) - 1
+        spans = [(e - len(w), e) for w, e in zip(example.words, ends.tolist(), strict=True)]
+        offsets = spans if example.text is None else find_words(text)
+        record["offsets"] = [*map(list, offsets)]
+        if not self.plain:
+            tags, record["entities"] = record["prediction"], list[dict[str, Any]]()
+            for type_, first, end in sorted(find_entities(tags), key=lambda entity: entity.start):
+                place = {"start": offsets[first][0], "end": offsets[end - 1][1]}
+                probability = min(record["probabilities"][first:end])
+                entity = {"type": type_, **place, "text": text[place["start"] : place["end"]]}
+                record["entities"].append({**entity, "probability": probability})
         return record
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
