@@ -385,9 +385,18 @@ class TestFilesOfOtherPrograms:
         for name in ("2", "Word"):
             with refused(DataError, path, f"'{name}'", 0, 1):
                 read_train(path, text, word_column=name)
-        files = open_task("tagging", path, word_column="1", tag_column="0")
-        scored = TaggingFiles.open_labeled(files.task, path, word_column="1", tag_column="0")
+        task = open_task("tagging", path, word_column="1", tag_column="0").task
+        settings = {"kind": "tokens", "classes": 5, "labels": list(task.output.labels)}
+        saved = task.from_settings({**task.settings(), **settings})
+        scored = TaggingFiles.open_labeled(saved, path)
         assert [sentence.words for sentence in scored.read("dev")] == [("in", "Rome"), ("Bo",)]
+        (tmp_path / "b.conll").write_text("in O\n")
+        usual = {"text_column": "0", "label_column": "1"}
+        scored = TaggingFiles.open_labeled(saved, tmp_path / "b.conll", **usual)
+        assert [sentence.words for sentence in scored.read("dev")] == [("in",)]
+        (tmp_path / "words.conll").write_text("in\nRome\n")
+        (row,) = TaggingFiles.stream(tmp_path / "words.conll", Notes(), text="1")
+        assert row.example.words == ("in", "Rome")
 
     @pytest.mark.parametrize(
         "text",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
@@ -148,29 +149,31 @@ def read_sentences(
         yield sentence._replace(tags=tuple(tags) if plain else as_iob2(tags))
     if sentence is None:
         raise DataError(f"{path} holds no words; write a word on each line, with its tag after it")
-    if begin_with_i and not begin_with_b:
-        iob1 = "entities begin with I- (IOB1) and were read as beginning with B- (IOB2)"
-        notes[iob1] += begin_with_i
-    elif begin_with_i:
-        mixed = "entities begin with I- against IOB2 and were read as beginning with B-"
-        notes[mixed] += begin_with_i
+    if begin_with_i:
+        scheme = "against IOB2" if begin_with_b else "(IOB1)"
+        notes[f"entities begin with I- {scheme} and were read as beginning with B- (IOB2)"] += (
+            begin_with_i
+        )
 
 
-def has_entities(sentences: Iterable[Sentence], name: str) -> bool:
-    """Return True if a tag begins with B- or I-, or if all tags could mark entities.
+def survey(sentences: Iterable[Sentence], name: str) -> tuple[bool, tuple[str, ...]]:
+    """Return True if no tag marks an entity, and the labels of sentences: O, then B- and I- of each
+    type, sorted; or else the tags, the commonest first.
 
     Raises:
         DataError: the words look like tags, and the tags do not.
     """
-    words, tags = set[str](), set[str]()
+    words, tags = set[str](), Counter[str]()
     for sentence in sentences:
         words.update(sentence.words)
         tags.update(sentence.tags or ())
-    found = all(map(_ANY_TAG.fullmatch, tags)) or any(tag[:2] in ("B-", "I-") for tag in tags)
-    if not found and words != {OUTSIDE} and all(map(_ANY_TAG.fullmatch, words)):
+    if all(map(_ANY_TAG.fullmatch, tags)) or any(tag[:2] in ("B-", "I-") for tag in tags):
+        types = {tag[2:] for tag in tags if tag != OUTSIDE}
+        return False, (OUTSIDE, *sorted(f"{first}-{each}" for first in "BI" for each in types))
+    if words != {OUTSIDE} and all(map(_ANY_TAG.fullmatch, words)):
         remedy = "name the columns, numbered from 0: --word-column 1 --tag-column 0"
         raise DataError(f"the first column of {name} holds tags; {remedy}")
-    return found
+    return True, tuple(sorted(tags, key=lambda tag: (-tags[tag], tag)))
 
 
 def _read_conll(
@@ -191,6 +194,7 @@ def _read_conll(
     first, line = with_words[-1]
     columns = len(split_cells(line))
     names, place = [*map(str, range(columns))], f"{path}:{first}"
+    wanted = wanted if columns > 1 else (None, None)
     word = int(_find_column(names, wanted[0], "0", place) or 0)
     tag = int(_find_column(names, wanted[1], names[-1:], place) or 0)
     is_tagged, is_checked = word != tag, wanted[0] is not None or columns == 1
@@ -233,10 +237,10 @@ def _read_conll(
         if not is_checked and len(words) == 2:
             is_checked = True
             if [text for _, text, _ in words.values()] in _INDICES:
-                remedy = "--word-column 1 --tag-column 2 (in predict --text-column 1)"
+                remedy = "--word-column 1 --tag-column 2 (--text-column 1 of a trained model)"
                 raise DataError(
                     f"the first column of {path} counts the words of a sentence; name the columns, "
-                    f"numbered from 0, such as {remedy}"
+                    f"numbered from 0: {remedy}"
                 )
     if words:
         yield finish()

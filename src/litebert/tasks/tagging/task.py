@@ -49,10 +49,10 @@ from litebert.tasks.tagging.files import (
     Columns,
     Sentence,
     cut_text,
-    has_entities,
     make_sentence,
     read_sentences,
     split_cells,
+    survey,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
 from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
@@ -80,7 +80,6 @@ class TaggingFiles(SplitFiles[Sentence]):
     """
 
     task: TaggingTask
-    _columns: Columns = (None, None)
 
     @classmethod
     def of(
@@ -106,20 +105,18 @@ class TaggingFiles(SplitFiles[Sentence]):
         """
         make = task_class or TaggingTask
         assert issubclass(make, TaggingTask)
-        task = make.of_labels(labels or ())
+        task = replace(make.of_labels(labels or ()), columns=(word_column, tag_column))
         files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
-        files._columns = (word_column, tag_column)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
             files.task = replace(files.task, plain=True)  # which converts no tags
-            plain = not has_entities(files._read_files(paths, Notes(), True), name)
-            files.task = replace(files.task, plain=plain)
-            output = Tags(files._survey(paths))
+            plain, found = survey(files._read_files(paths, Notes(), True), name)
+            output = Tags(found)
             if output.labels == (OUTSIDE,):
                 remedy = "give the column of the tags (--tag-column), or other files"
                 log.warning(f"all tags of {name} are O, so there is nothing to learn; {remedy}")
             metric = "accuracy" if plain else output.scores[0]
-            files.task = replace(files.task, output=output, metric=metric)
+            files.task = replace(files.task, output=output, metric=metric, plain=plain)
         return files
 
     @classmethod
@@ -131,33 +128,20 @@ class TaggingFiles(SplitFiles[Sentence]):
         return cls.of(files, layout=layout, task_class=task_class, **options)
 
     @classmethod
-    def open_labeled(cls, task: Task[Sentence], source: Source, **options: Any) -> TaggingFiles:
-        """Open labeled files to score a task on."""
-        columns = options.pop("word_column", None), options.pop("tag_column", None)
-        files = super().open_labeled(task, source, **options)
-        assert isinstance(files, TaggingFiles)
-        files._columns = columns
-        return files
-
-    def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
-        """Return the labels of the training files.
-
-        They are O, then B- and I- of each type, sorted. Without entities, they are the tags of the
-        files, the commonest first.
+    def open_labeled(
+        cls, task: Task[Sentence], source: Source, **options: Any
+    ) -> SplitFiles[Sentence]:
+        """Open labeled files to score a task on. `text_column` and `label_column` name the columns;
+        by default those of the training files.
         """
-        counts = Counter(
-            tag
-            for sentence in self._read_files(paths, Notes(), True)
-            for tag in sentence.tags or ()
-        )
-        if self.task.plain:
-            return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
-        types = {tag[2:] for tag in counts if tag != OUTSIDE}
-        return (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
+        assert isinstance(task, TaggingTask)
+        word, tag = task.columns
+        columns = options.pop("text_column", word), options.pop("label_column", tag)
+        return super().open_labeled(replace(task, columns=columns), source, **options)
 
     def _read_files(self, paths: Sequence[Path], notes: Notes, tagged: bool) -> Iterator[Sentence]:
         plain, encoding = self.task.plain, self._layout.encoding
-        read = partial(read_sentences, plain=plain, encoding=encoding, columns=self._columns)
+        read = partial(read_sentences, plain=plain, encoding=encoding, columns=self.task.columns)
         for path in paths:
             yield from read(path, notes, tagged)
 
@@ -249,6 +233,7 @@ class TaggingTask(Task[Sentence]):
 
     plain: bool = False
     """True if tags mark no entities, as those of parts of speech."""
+    columns: Columns = (None, None)
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
@@ -262,8 +247,15 @@ class TaggingTask(Task[Sentence]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
-        """Return the task with the model's tags."""
-        return cls.of_labels(restore_output(settings).labels)
+        """Return the task with the model's tags and the columns of the training files."""
+        columns = settings.get("columns") or {}
+        task = cls.of_labels(restore_output(settings).labels)
+        return replace(task, columns=(columns.get("text"), columns.get("label")))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns, if they were named."""
+        columns = {n: c for n, c in zip(("text", "label"), self.columns, strict=True) if c}
+        return {"columns": columns} if columns else {}
 
     @property
     def outside(self) -> str:
