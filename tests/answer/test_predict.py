@@ -167,7 +167,7 @@ def test_sentences_to_tag_come_as_columns_lists_or_texts(
         "bare.conll": "ba\nde\n\nfi\n",
         "lists.jsonl": '{"text": ["ba", "de"]}\n{"text": ["fi"]}\n',
         "texts.csv": "text\nba de\nfi\n",
-        "texts.txt": "ba  de\nfi\n",
+        "texts.txt": "ba de\nfi\n",
     }
     expected = model.predict([["ba", "de"], ["fi"]])
     for name, text in files.items():

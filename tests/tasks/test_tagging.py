@@ -4,12 +4,15 @@ lines out.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Answer
+from litebert.tasks.registry import open_task
 from litebert.tasks.tagging.files import Sentence
 from litebert.tasks.tagging.scores import (
     Entity,
@@ -25,6 +29,8 @@ from litebert.tasks.tagging.scores import (
     find_entities,
     score_entities,
 )
+from litebert.tasks.tagging.task import TaggingFiles
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
 from toys.tasks import TaggingTask
@@ -307,7 +313,7 @@ class TestReading:
             ("a X O\n\nb O\n", ["dev.conll:3", 2, 1, 3]),
             ("a\nb\n", ["dev.conll:1"]),
             ("a O\n\nb B\n", ["dev.conll:3", "'B'", "O", "B-TYPE", "I-TYPE"]),
-            ("a O\nb S-per\n", ["dev.conll:2", "'S-per'"]),
+            ("a O\nb X-per\n", ["dev.conll:2", "'X-per'"]),
             ("a O\nb B-\n", ["dev.conll:2", "'B-'"]),
             ("a\tO\n\tB-per\n", ["dev.conll:2"]),
             ("\n \n-DOCSTART- O\n", ["dev.conll"]),
@@ -330,6 +336,265 @@ class TestReading:
         assert examples[0].words == ("a b", " ")
         (note,) = task.notes
         names(note, "NUL", 2)
+
+
+INDEXED = "1\tAna\tB-PER\tO\n2\tleft\tO\tO\n\n1\tBo\tB-PER\tO\n2\tran\tO\tO\n"
+SPANS = [("Ana (Bo) left.", [[0, 3, "PER"], [5, 7, "PER"]]), ("in New York", [[3, 11, "LOC"]])]
+CUT = [
+    (("Ana", "(", "Bo", ")", "left", "."), ("B-PER", "O", "B-PER", "O", "O", "O")),
+    (("in", "New", "York"), ("O", "B-LOC", "I-LOC")),
+]
+
+
+def read_train(path: Path, content: str | list[Any], **options: Any) -> tuple[Any, list[str]]:
+    """Write a file, lists as JSON Lines, and return its words and tags, and the notes."""
+    if isinstance(content, list):
+        content = "".join(json.dumps(row) + "\n" for row in content)
+    path.write_text(content, encoding="utf-8")
+    files, notes = open_task("tagging", path, dev=path, **options), Notes()
+    return [(s.words, s.tags) for s in files.read("train", notes)], notes.notes()
+
+
+class TestFilesOfOtherPrograms:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            INDEXED,
+            INDEXED.replace("1\t", "0\t").replace("2\t", "1\t"),
+            "# text = x\n" + INDEXED.replace("1\tAna", "1-2\tAna Bo\tO\tO\n1\tAna"),
+            INDEXED.replace("\tO\n", "\n").replace("\t", " "),
+        ],
+    )
+    def test_a_column_that_counts_is_no_word(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "a.conll"
+        with refused(DataError, path, "--word-column 1"):
+            read_train(path, text)
+        read, _ = read_train(path, text, word_column="1", tag_column="2")
+        assert read[-1] == (("Bo", "ran"), ("B-PER", "O"))
+        with refused(DataError, path, "--text-column 1"):
+            list(TaggingFiles.stream(path, Notes()))
+        rows = list(TaggingFiles.stream(path, Notes(), text="1"))
+        assert rows[-1].example.words == ("Bo", "ran")
+
+    def test_columns_in_another_order(self, tmp_path: Path) -> None:
+        path, text = tmp_path / "a.conll", "O in\nB-LOC Rome\n\nB-PER Bo\n"
+        with refused(DataError, path, "--word-column 1", "--tag-column 0"):
+            read_train(path, text)
+        read, _ = read_train(path, text, word_column="1", tag_column="0")
+        assert read == [(("in", "Rome"), ("O", "B-LOC")), (("Bo",), ("B-PER",))]
+        for name in ("2", "Word"):
+            with refused(DataError, path, f"'{name}'", 0, 1):
+                read_train(path, text, word_column=name)
+        task = open_task("tagging", path, word_column="1", tag_column="0").task
+        settings = {"kind": "tokens", "classes": 5, "labels": list(task.output.labels)}
+        saved = task.from_settings({**task.settings(), **settings})
+        scored = TaggingFiles.open_labeled(saved, path)
+        assert [sentence.words for sentence in scored.read("dev")] == [("in", "Rome"), ("Bo",)]
+        (tmp_path / "b.conll").write_text("in O\n")
+        usual = {"text_column": "0", "label_column": "1"}
+        scored = TaggingFiles.open_labeled(saved, tmp_path / "b.conll", **usual)
+        assert [sentence.words for sentence in scored.read("dev")] == [("in",)]
+        (tmp_path / "words.conll").write_text("in\nRome\n")
+        (row,) = TaggingFiles.stream(tmp_path / "words.conll", Notes(), text="1")
+        assert row.example.words == ("in", "Rome")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Ana B-PER\nSilva E-PER\nsaw O\nOslo S-LOC\n",
+            "Ana B-PER\nSilva L-PER\nsaw O\nOslo U-LOC\n",
+        ],
+    )
+    def test_iobes_and_bilou(self, tmp_path: Path, text: str) -> None:
+        read, (note,) = read_train(tmp_path / "a.conll", text)
+        assert read == [(("Ana", "Silva", "saw", "Oslo"), ("B-PER", "I-PER", "O", "B-LOC"))]
+        names(note, "IOBES", 2)
+        alone, _ = read_train(tmp_path / "b.conll", "Bo S-PER\nran O\n\nOslo S-LOC\n")
+        assert alone == [(("Bo", "ran"), ("B-PER", "O")), (("Oslo",), ("B-LOC",))]
+
+    def test_comments_are_no_words_and_hashtags_are(self, tmp_path: Path) -> None:
+        text = (
+            "# newdoc\n# sent_id = 1\n# text = #Rome 1\n#Rome\tB-LOC\n#\tO\n\n"
+            "#begin document (x); part 000\n#\tO\nBo\tB-PER\n\n#end document\n"
+        )
+        read, (note,) = read_train(tmp_path / "a.conll", text)
+        assert read == [(("#Rome", "#"), ("B-LOC", "O")), (("#", "Bo"), ("O", "B-PER"))]
+        names(note, "comment", 5)
+        pos, _ = read_train(tmp_path / "b.conll", "# text = a b\n# newpar\na DET\n# SYM\n")
+        assert pos == [(("a", "#"), ("DET", "SYM"))]
+        untagged = list(TaggingFiles.stream(tmp_path / "a.conll", Notes()))
+        assert [row.example.words for row in untagged] == [("#Rome", "#"), ("#", "Bo")]
+
+    def test_predictions_keep_the_comments(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "# id = 1\nann B-per\n\n# id = 2\nit O\n")
+        answers = [Answer(("B-per",), np.ones(1)), Answer(("O",), np.ones(1))]
+        task.write(task.read("dev"), answers, tmp_path / "out")
+        written = "# id = 1\nann B-per B-per\n\n# id = 2\nit O O\n"
+        assert (tmp_path / "out").read_text() == written
+
+    def test_nothing_but_o_is_said(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        read_train(tmp_path / "a.conll", "a O\n\nb O\n")
+        (record,) = caplog.records
+        names(record.getMessage(), tmp_path / "a.conll", "O", "--tag-column")
+        assert record.levelname == "WARNING"
+
+    def test_no_blank_lines(self, tmp_path: Path) -> None:
+        (tmp_path / "a.conll").write_text("a O\nb B-x\n" * 600)
+        for options in ({}, {"dev": tmp_path / "a.conll"}):
+            files = open_task("tagging", tmp_path / "a.conll", **options)
+            with refused(DataError, tmp_path / "a.conll", "1,200", "blank line"):
+                files.read("train")
+
+    @pytest.mark.parametrize("mark", ["-DOCSTART- O", "# newdoc", "#begin document (a)"])
+    def test_a_document_is_on_one_side(self, tmp_path: Path, mark: str) -> None:
+        documents = [
+            "".join(f"w{document} B-x\nv O\n\n" for _ in range(5)) for document in range(10)
+        ]
+        (tmp_path / "a.conll").write_text("".join(f"{mark}\n\n{text}" for text in documents))
+        files, notes = open_task("tagging", tmp_path / "a.conll", heldout=0.3), Notes()
+        train, dev = ({s.words[0] for s in files.read(part, notes)} for part in ("train", "dev"))
+        assert (len(train), len(dev), train & dev) == (7, 3, set())
+
+    def test_rows_of_words_and_tags(self, tmp_path: Path) -> None:
+        expected = [(("Ana", "left"), ("B-PER", "O")), (("New York",), ("B-LOC",))]
+        rows: list[Any] = [{"tokens": [*words], "ner_tags": [*tags]} for words, tags in expected]
+        assert read_train(tmp_path / "a.jsonl", rows)[0] == expected
+        assert read_train(tmp_path / "b.json", json.dumps(rows, indent=1))[0] == expected
+        assert read_train(tmp_path / "c.json", json.dumps({"data": rows}))[0] == expected
+        assert read_train(tmp_path / "d.json", rows)[0] == expected
+        renamed = [{"x": row["tokens"], "tags": ["O"], "y": row["ner_tags"]} for row in rows]
+        options = {"word_column": "x", "tag_column": "y"}
+        assert read_train(tmp_path / "e.jsonl", renamed, **options)[0] == expected
+        words = "Sentence #,Word,POS,Tag\nSentence: 1,Ana,N,B-PER\n,left,V,O\n"
+        kaggle = words + 'Sentence: 2,"New York",N,B-LOC\n'
+        assert read_train(tmp_path / "f.csv", kaggle)[0] == expected
+        pos = read_train(tmp_path / "g.csv", kaggle, tag_column="POS")[0]
+        assert pos == [(("Ana", "left"), ("N", "V")), (("New York",), ("N",))]
+        with refused(DataError, tmp_path / "h.csv", "Sentence #"):
+            read_train(tmp_path / "h.csv", "Word,Tag\nAna,O\n")
+
+    def test_parquet_with_names_of_tags(self, tmp_path: Path) -> None:
+        classes = ["O", "B-PER", "I-PER"]
+        columns = {"tokens": [["Ana", "left"], ["Bo"]], "ner_tags": [[1, 0], [1]]}
+        table, label = pa.table(columns), {"names": classes, "_type": "ClassLabel"}
+        path = tmp_path / "a.parquet"
+        for feature in ({"feature": label, "_type": "Sequence"}, {"feature": label}, [label]):
+            about = {"info": {"features": {"tokens": {}, "ner_tags": feature}}}
+            metadata = {"huggingface": json.dumps(about)}
+            pq.write_table(table.replace_schema_metadata(metadata), path)
+            read = open_task("tagging", path, dev=path).read("train")
+            assert [s.tags for s in read] == [("B-PER", "O"), ("B-PER",)]
+        for damaged in ("{", "[]", '{"info": {"features": {"ner_tags": 5}}}'):
+            pq.write_table(table.replace_schema_metadata({"huggingface": damaged}), path)
+            with refused(DataError, f"{path}:1", "ner_tags", 1, "ClassLabel"):
+                open_task("tagging", path)
+
+    @pytest.mark.parametrize(
+        ("name", "rows"),
+        [
+            ("doccano.jsonl", [{"text": t, "label": s} for t, s in SPANS]),
+            (
+                "relations.jsonl",
+                [
+                    {
+                        "text": t,
+                        "entities": [
+                            {"start_offset": a, "end_offset": b, "label": n} for a, b, n in s
+                        ],
+                    }
+                    for t, s in SPANS
+                ],
+            ),
+            (
+                "prodigy.jsonl",
+                [
+                    {
+                        "text": t,
+                        "tokens": [{"text": t, "start": 0}],
+                        "spans": [{"start": a, "end": b, "label": n} for a, b, n in s],
+                        "answer": "accept",
+                    }
+                    for t, s in SPANS
+                ]
+                + [{"text": "no", "spans": [], "answer": "reject"}],
+            ),
+            ("spacy.json", [[[t, {"entities": s}] for t, s in SPANS]]),
+            (
+                "studio.json",
+                [
+                    [
+                        {
+                            "data": {"text": t},
+                            "annotations": [
+                                {
+                                    "result": [
+                                        {"value": {"start": a, "end": b, "labels": [n]}}
+                                        for a, b, n in s
+                                    ]
+                                }
+                            ],
+                        }
+                        for t, s in SPANS
+                    ]
+                ],
+            ),
+            (
+                "studio-min.json",
+                [
+                    [
+                        {
+                            "text": t,
+                            "label": [{"start": a, "end": b, "labels": [n]} for a, b, n in s],
+                        }
+                        for t, s in SPANS
+                    ]
+                ],
+            ),
+        ],
+    )
+    def test_spans(self, tmp_path: Path, name: str, rows: list[Any]) -> None:
+        assert read_train(tmp_path / name, rows)[0] == CUT
+
+    def test_spans_that_fit_no_words(self, tmp_path: Path) -> None:
+        text, path = "Ana Silva left", tmp_path / "a.jsonl"
+        spans = [[0, 3, "A"], [0, 7, "PER"], [3, 4, "B"]]
+        read, notes = read_train(path, [{"text": text, "spans": spans}])
+        assert read == [(("Ana", "Silva", "left"), ("B-PER", "I-PER", "O"))]
+        names(notes[0], "widened", 1)
+        names(notes[1], "left out", 2)
+        for span in ([0, 30, "A"], [3, 3, "A"], [0, "3", "A"], [0, 3], [0, 3, ""], 7, {"start": 0}):
+            with refused(DataError, f"{path}:2", 14):
+                read_train(path, [{"text": text, "spans": []}, {"text": text, "spans": [span]}])
+
+    @pytest.mark.parametrize(
+        ("name", "content", "places"),
+        [
+            ("a.jsonl", [{"tokens": ["a"], "ner_tags": [3]}], ["a.jsonl:1", "ner_tags", 3]),
+            ("a.jsonl", [{"tokens": ["a"], "ner_tags": ["O", "O"]}], ["a.jsonl:1", "ner_tags", 1]),
+            ("a.jsonl", [{"tokens": ["a"], "ner_tags": "O"}], ["a.jsonl:1", "'O'"]),
+            ("a.jsonl", [{"tokens": ["a"], "ner_tags": ["X-"]}], []),
+            ("a.jsonl", [{"tokens": ["a"]}], ["a.jsonl:1"]),
+            ("a.jsonl", [{"other": 1}], ["a.jsonl:1", '"tokens"', '"text"']),
+            ("a.jsonl", '{"tokens": ["a"', ["a.jsonl:1"]),
+            ("a.json", '[{"tokens": ["a"', ["a.json:1"]),
+            ("a.json", "[1]", ["a.json:1"]),
+            ("a.json", "", ["a.json"]),
+            ("a.json", '[{"data": {"text": "a"}, "annotations": [5]}]', ["a.json:1"]),
+            ("a.csv", "", ["a.csv"]),
+            ("a.parquet", "x", ["a.parquet"]),
+            ("a.ann", "T1\tPER 0 3\tAna\n", ["a.ann", '"spans"']),
+            ("a.spacy", "x", ["a.spacy", '"spans"']),
+            ("a.tsv", "#FORMAT=WebAnno TSV 3.2\n\n1-1\t0-3\tAna\tPER\n", ["a.tsv", "CoNLL 2002"]),
+        ],
+    )
+    def test_what_cannot_be_read(
+        self, tmp_path: Path, name: str, content: Any, places: list[Any]
+    ) -> None:
+        if not places:  # tags that are no scheme's are plain
+            assert read_train(tmp_path / name, content)[0] == [(("a",), ("X-",))]
+            return
+        with refused(DataError, *places):
+            read_train(tmp_path / name, content)
 
 
 class TestRows:

@@ -34,7 +34,7 @@ HEAD = 1 << 16
 ALL = "all"
 """Keeps all columns, in place of their names."""
 
-_TAG = re.compile(r"O|[BI]-\S+")
+_TAG = re.compile(r"O|[BIELMSU]-\S+")
 _NAME = re.compile(r"[^\W\d][\w .\-/()#]{0,39}")
 
 
@@ -90,7 +90,8 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
     column_options = {"--text-column": columns.text, "--pair-column": columns.pair}
     if form in ("text", "conll", "official"):
         for option, value in column_options.items():
-            if value is not None:
+            is_number = form == "conll" and option == "--text-column" and str(value).isdecimal()
+            if value is not None and not is_number:
                 raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
     if not columns.header and form not in ("csv", "tsv"):
         raise ConfigError(f"{path} has no header line to lack; leave out --no-header")
@@ -209,7 +210,8 @@ def _choose_columns(
     Raises:
         ConfigError: a second column for a model of single texts, or none for one of pairs.
     """
-    first = columns.text or _choose_column(names, training_columns.get("text"), "text")
+    words = ("tokens", "words") if task.output.head == "tokens" else ()
+    first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
     second = columns.pair or (
         _choose_column(names, training_columns.get("pair")) if task.pair else None
     )

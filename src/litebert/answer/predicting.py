@@ -77,7 +77,7 @@ class Predictor:
 
         Args:
             inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs
-                of texts. Tagging: lists of words, or texts that are split at spaces. Questions:
+                of texts. Tagging: lists of words, or texts. Questions:
                 (question, context). Multiple choice: (context, question, [choices]). A tuple or a
                 list each; never dictionaries.
 

@@ -25,7 +25,6 @@ from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.interop.sentence_modules import vector_width
-from litebert.serve.details import describe_answer
 from litebert.serve.limits import choices_of
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
@@ -176,7 +175,11 @@ class Served:
         for number, entry in self._answer_examples(chosen, examples, items, rows):
             index = chosen[number]
             reading = {"tokens": sizes[number], "truncated": truncated[number]}
-            record: Any = describe_answer(task, inputs[index], entry) | reading
+            record: Any = task.record(entry.example, entry.answer) | entry.used | reading
+            if task.output.head == "span":  # the characters of the answer in its context
+                answer, found = record["prediction"], entry.answer.candidates
+                start = found[0].begin if answer and found else None
+                record |= {"start": start, "end": None if start is None else start + len(answer)}
             if top is not None or listed:
                 record = _keep_likeliest(record, top, listed)
             rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])

@@ -44,7 +44,7 @@ def write_records(
     """Write records of answers in order, each as it comes, and return their number.
 
     CSV begins with a line of names. Each label's probability has a column `p_LABEL`. The members
-    of any other list share a cell, with `separator` between them.
+    of any other list share a cell, with `separator` between them, or as JSON if they have parts.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0
@@ -53,7 +53,7 @@ def write_records(
             file.write(json_text(record, indent=None))
         else:
             cells = {
-                name: separator.join(map(str, value)) if isinstance(value, list) else value
+                name: _join(value, separator) if isinstance(value, list) else value
                 for name, value in flatten_record(record).items()
             }
             if count == 0:
@@ -61,6 +61,12 @@ def write_records(
             rows.writerow(cells.values())
         count += 1
     return count
+
+
+def _join(members: list[Any], separator: str) -> str:
+    if any(isinstance(member, (list, tuple, dict)) for member in members):
+        return json_text(members, indent=None).strip()
+    return separator.join(map(str, members))
 
 
 def flatten_record(record: Mapping[str, Any]) -> dict[str, Any]:

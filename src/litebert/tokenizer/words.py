@@ -1,5 +1,5 @@
-"""The tokens that begin a word, read from the tokens alone. So whole words can be masked in text
-that is only ids.
+"""The words of a text; and the tokens that begin a word, read from the tokens alone, so that whole
+words can be masked in text that is only ids.
 
 A table over the vocabulary has a price. A token without a mark cannot know what precedes it, so
 letters right after punctuation ("(objects") count as part of its word.
@@ -7,9 +7,11 @@ letters right after punctuation ("(objects") count as part of its word.
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -54,6 +56,31 @@ def is_continuation(text: str) -> bool:
     return unicodedata.category(text[0])[0] in "LMN" and not unicodedata.name(
         text[0], ""
     ).startswith(_UNSPACED)
+
+
+def find_words(text: str) -> list[tuple[int, int]]:
+    """Return the first and last character of each word, as BERT's splitter finds them: between
+    spaces, each punctuation character apart. Of scripts without spaces, each letter is a word.
+    """
+    return [match.span() for match in _WORDS.finditer("".join(map(_classify, text)))]
+
+
+_WORDS = re.compile("p|u(?:[mc]*m)?|[wm](?:[wmc]*[wm])?")
+
+
+@cache
+def _classify(char: str) -> str:
+    """Tell a space, a control, a punctuation character, a mark on a letter, a letter of a script
+    without spaces, and what else a word is made of.
+    """
+    category = unicodedata.category(char)
+    if char.isspace() or category[0] in "ZC":
+        return "s" if char.isspace() or category[0] == "Z" else "c"
+    if category[0] == "P" or (char.isascii() and not char.isalnum()):  # ASCII signs: $, + and more
+        return "p"
+    if category[0] == "M":
+        return "m"
+    return "w" if category[0] != "L" or is_continuation(char) else "u"
 
 
 def find_starts_by_mark(tokens: Sequence[str]) -> np.ndarray | None:

@@ -1,25 +1,53 @@
-"""Read sentences in CoNLL columns: a word on each line, its tag last, a blank line between them."""
+"""Read sentences with a tag for each word: CoNLL columns, rows of words and tags, texts with spans.
+
+A CoNLL file has a word on each line, its tag last, and a blank line between sentences. Rows are
+JSON, Parquet, or CSV with a word a row. A text with spans is a JSON object.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
-from litebert.errors import DataError
+from litebert.errors import DataError, nearest
+from litebert.json_reader import parse_json
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
+from litebert.text.lines import find_suffix
 from litebert.text.records import (
     BYTE_ORDER_MARK,
     MARK_NOTE,
+    FileFormat,
     Notes,
+    Record,
+    RowFile,
     RowSource,
+    clean,
     format_value,
     read_lines,
+    read_records,
 )
+from litebert.tokenizer.words import find_words
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BI]-.+")
+_ANY_TAG = re.compile(r"O|[BIELMSU]-.+")
+_BIO = {"E": "I", "L": "I", "M": "I", "S": "B", "U": "B"}
+"""The prefixes of IOBES, BILOU and BMES, as BIO has them."""
+_COMMENT = re.compile(r"#\s*(\S+ = |newdoc\b|newpar\b|begin document|end document)")
+_DOCUMENT = re.compile(r"-DOCSTART-|#\s*(newdoc\b|begin document)")
+_INDICES = (["0", "1"], ["1", "2"], ["1-2", "1"])
+"""How the words of a sentence begin where a column counts them."""
+_WORDS = ("tokens", "words", "word", "token")
+_TAGS = ("ner_tags", "ner", "tags", "tag", "labels", "label", "pos_tags", "pos")
+_SPANS = ("spans", "entities", "label", "labels")
+_FORMS = (
+    '{"tokens": ["Ana", "left"], "ner_tags": ["B-PER", "O"]}, or '
+    '{"text": "Ana left", "spans": [[0, 3, "PER"]]}'
+)
 
 
 class Sentence(NamedTuple):
@@ -33,6 +61,29 @@ class Sentence(NamedTuple):
     has those before it too."""
     word_lines: tuple[int, ...]
     """The index in `lines` of each word's line."""
+    document: tuple[str, int] | None = None
+    """Its document: the file, and the line where it begins; None where the file tells none."""
+    text: str | None = None
+    """The raw text whose words were found; None of words that were given."""
+
+
+Columns = tuple[str | None, str | None]
+"""The columns of words and of tags by name, or by number from 0; None to find them."""
+_Read = Iterator[tuple[Sentence, Sequence[int]]]
+"""Sentences with their tags as the file has them, and the line or row of each word."""
+
+
+def make_sentence(words: Sequence[str], tags: Sequence[str] | None = None) -> Sentence:
+    """Make a sentence of words that no CoNLL file has, each on a line of its own."""
+    rows = [words] if tags is None else [words, tags]
+    lines = ["\t".join(" ".join(cell.splitlines()) for cell in row) for row in zip(*rows)]  # noqa: B905
+    tags = None if tags is None else tuple(tags)
+    return Sentence(tuple(words), tags, (*lines, ""), tuple(range(len(lines))))
+
+
+def cut_text(text: str) -> Sentence:
+    """Make a sentence of a raw text."""
+    return make_sentence([text[a:b] for a, b in find_words(text)])._replace(text=text)
 
 
 def split_cells(line: str) -> list[str]:
@@ -42,98 +93,311 @@ def split_cells(line: str) -> list[str]:
 
 
 def read_sentences(
-    path: RowSource, notes: Notes, tagged: bool, *, plain: bool = False, encoding: str = "utf-8"
+    path: RowSource,
+    notes: Notes,
+    tagged: bool,
+    *,
+    plain: bool = False,
+    encoding: str = "utf-8",
+    columns: Columns = (None, None),
 ) -> Iterator[Sentence]:
-    """Read the sentences of a CoNLL file, with IOB2 tags.
+    """Read the sentences of a file, with IOB2 tags.
 
     Args:
+        path: a path, whose suffix tells the form; or a `RowFile` of CoNLL columns.
         tagged: True if every word must have a tag.
         plain: True if tags mark no entities, as those of parts of speech.
 
     Raises:
         DataError: a line is malformed, or the file has no words; the message names the line.
     """
-    sentence_lines: list[str] = []
-    words: dict[int, list[str]] = {}  # the cells of each word by the index of its line
-    columns = first = 0
+    suffix = "" if isinstance(path, RowFile) else find_suffix(path)
+    if suffix in (".ann", ".spacy"):
+        raise DataError(f"{path} is no form that is read; write a JSON line of each text: {_FORMS}")
+    if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
+        rows = _read_objects(path, suffix, columns, notes, encoding)
+        sentences = _read_rows(path, rows, columns, notes)
+    elif suffix == ".csv" and "," in (head := next(read_lines(path, notes, encoding), (1, ""))[1]):
+        rows = _read_csv(path, head, columns, notes, encoding)
+        sentences = _read_rows(path, rows, (None, None), notes)
+    else:
+        sentences = _read_conll(path, notes, plain, encoding, columns)
     begin_with_i = begin_with_b = 0  # entities
-    tag_before = OUTSIDE
-    for number, line in read_lines(path, notes, encoding):
+    sentence = None
+    for sentence, numbers in sentences:
+        if sentence.tags is None:
+            if tagged:
+                raise DataError(f"{path}:{numbers[0]} has no tag; write a tag after the word")
+            yield sentence
+            continue
+        tag_before, tags = OUTSIDE, list[str]()
+        for tag, number in zip(sentence.tags, numbers, strict=True):
+            if not tag:
+                raise DataError(f"{path}:{number} has an empty tag; write a tag after the word")
+            if not plain:
+                if not _ANY_TAG.fullmatch(tag):
+                    remedy = "write O, B-TYPE or I-TYPE"
+                    raise DataError(f"{path}:{number} has the tag {format_value(tag)}; {remedy}")
+                if tag[0] in _BIO:
+                    notes["tags of IOBES or BILOU were read as B- and I-"] += 1
+                    tag = _BIO[tag[0]] + tag[1:]
+                if tag != OUTSIDE and tag[2:] != tag_before[2:]:
+                    begin_with_i += tag[0] == "I"
+                    begin_with_b += tag[0] == "B"
+                tag_before = tag
+            tags.append(tag)
+        yield sentence._replace(tags=tuple(tags) if plain else as_iob2(tags))
+    if sentence is None:
+        raise DataError(f"{path} holds no words; write a word on each line, with its tag after it")
+    if begin_with_i:
+        scheme = "against IOB2" if begin_with_b else "(IOB1)"
+        notes[f"entities begin with I- {scheme} and were read as beginning with B- (IOB2)"] += (
+            begin_with_i
+        )
+
+
+def survey(sentences: Iterable[Sentence], name: str) -> tuple[bool, tuple[str, ...]]:
+    """Return True if no tag marks an entity, and the labels of sentences: O, then B- and I- of each
+    type, sorted; or else the tags, the commonest first.
+
+    Raises:
+        DataError: the words look like tags, and the tags do not.
+    """
+    words, tags = set[str](), Counter[str]()
+    for sentence in sentences:
+        words.update(sentence.words)
+        tags.update(sentence.tags or ())
+    if all(map(_ANY_TAG.fullmatch, tags)) or any(tag[:2] in ("B-", "I-") for tag in tags):
+        types = {tag[2:] for tag in tags if tag != OUTSIDE}
+        return False, (OUTSIDE, *sorted(f"{first}-{each}" for first in "BI" for each in types))
+    if words != {OUTSIDE} and all(map(_ANY_TAG.fullmatch, words)):
+        remedy = "name the columns, numbered from 0: --word-column 1 --tag-column 0"
+        raise DataError(f"the first column of {name} holds tags; {remedy}")
+    return True, tuple(sorted(tags, key=lambda tag: (-tags[tag], tag)))
+
+
+def _read_conll(
+    path: RowSource, notes: Notes, plain: bool, encoding: str, wanted: Columns
+) -> _Read:
+    numbered_lines = read_lines(path, notes, encoding)
+    head: list[tuple[int, str]] = []
+    for number, line in numbered_lines:
+        head.append((number, line))
+        if line.startswith("#FORMAT=WebAnno"):
+            raise DataError(f"{path} is WebAnno TSV, with several layers; export it as CoNLL 2002")
+        if split_cells(line) and not line.startswith(("#", DOCUMENT)):
+            break
+    # A line that no comment can be tells the number of columns, but a file may hold hashtags alone.
+    with_words = [entry for entry in head if split_cells(entry[1].replace(DOCUMENT, "", 1))]
+    if not with_words:
+        return
+    first, line = with_words[-1]
+    columns = len(split_cells(line))
+    names, place = [*map(str, range(columns))], f"{path}:{first}"
+    wanted = wanted if columns > 1 else (None, None)
+    word = int(_find_column(names, wanted[0], "0", place) or 0)
+    tag = int(_find_column(names, wanted[1], names[-1:], place) or 0)
+    is_tagged, is_checked = word != tag, wanted[0] is not None or columns == 1
+    lines: list[str] = []
+    words: dict[int, tuple[int, str, str]] = {}  # number, word and tag by the index of its line
+    document = document_of_sentence = None
+
+    def finish() -> tuple[Sentence, Sequence[int]]:
+        numbers, texts, tags = zip(*words.values(), strict=True)
+        known = tags if is_tagged else None
+        return Sentence(texts, known, tuple(lines), tuple(words), document_of_sentence), numbers
+
+    for number, line in chain(head, numbered_lines):
         if BYTE_ORDER_MARK in line:
             notes[MARK_NOTE] += line.count(BYTE_ORDER_MARK)
             line = line.replace(BYTE_ORDER_MARK, "")
         cells = split_cells(line)
-        if not cells or cells[0] == DOCUMENT:
-            sentence_lines.append(line)
+        is_comment = line.startswith("#") and len(lines) - 1 not in words
+        if is_comment and len(cells) == columns and not _COMMENT.match(line):
+            is_comment = is_tagged and not plain and not _ANY_TAG.fullmatch(cells[tag])
+        if is_comment:
+            notes["comment lines were skipped"] += 1
+        if not cells or is_comment or cells[0] == DOCUMENT:
+            document = (str(path), number) if _DOCUMENT.match(line) else document
+            lines.append(line)
             continue
-        # The sentence ended if the last line was no word.
-        if words and len(sentence_lines) - 1 not in words:
-            yield _make_sentence(sentence_lines, words, columns, plain)
-            sentence_lines, words, tag_before = [], {}, OUTSIDE
-        if not first:
-            columns, first = len(cells), number
-        _check(cells, columns, first, tagged, plain, f"{path}:{number}")
-        if columns > 1 and not plain:
-            tag = cells[-1]
-            if tag != OUTSIDE and tag[2:] != tag_before[2:]:
-                begin_with_i += tag[0] == "I"
-                begin_with_b += tag[0] == "B"
-            tag_before = tag
-        words[len(sentence_lines)] = cells
-        sentence_lines.append(line)
-    if not first:
-        raise DataError(f"{path} holds no words; write a word on each line, with its tag after it")
-    yield _make_sentence(sentence_lines, words, columns, plain)
-    if begin_with_i and not begin_with_b:
-        iob1 = "entities begin with I- (IOB1) and were read as beginning with B- (IOB2)"
-        notes[iob1] += begin_with_i
-    elif begin_with_i:
-        mixed = "entities begin with I- against IOB2 and were read as beginning with B-"
-        notes[mixed] += begin_with_i
+        if words and len(lines) - 1 not in words:  # the sentence ended: the last line was no word
+            yield finish()
+            lines, words = [], {}
+        if len(cells) != columns:
+            raise DataError(
+                f"{path}:{number} has {len(cells)} columns where line {first} has {columns}; write "
+                "a word, then its tag last, between tabs or spaces"
+            )
+        if not cells[word]:
+            raise DataError(f"{path}:{number} has a tag and no word; write the word before it")
+        document_of_sentence = document_of_sentence if words else document
+        words[len(lines)] = number, cells[word], cells[tag]
+        lines.append(line)
+        if not is_checked and len(words) == 2:
+            is_checked = True
+            if [text for _, text, _ in words.values()] in _INDICES:
+                remedy = "--word-column 1 --tag-column 2 (--text-column 1 of a trained model)"
+                raise DataError(
+                    f"the first column of {path} counts the words of a sentence; name the columns, "
+                    f"numbered from 0: {remedy}"
+                )
+    if words:
+        yield finish()
 
 
-def _make_sentence(
-    sentence_lines: Sequence[str], words: Mapping[int, Sequence[str]], columns: int, plain: bool
-) -> Sentence:
-    """Make a sentence from its lines, and the cells of its words by the index of their line."""
-    tags = tuple(cells[-1] for cells in words.values()) if columns > 1 else None
-    if tags is not None and not plain:
-        tags = as_iob2(tags)
-    texts = tuple(cells[0] for cells in words.values())
-    return Sentence(texts, tags, tuple(sentence_lines), tuple(words))
+def _find_column(
+    names: Sequence[str], wanted: str | None, likely: Sequence[str], location: str
+) -> str | None:
+    """Find a column by its name or number, or the first likely one; None if there is none."""
+    if wanted is None:
+        spelled = {name.lower(): name for name in names}
+        return next((spelled[name] for name in likely if name in spelled), None)
+    if wanted not in names and not (wanted.isdecimal() and int(wanted) < len(names)):
+        raise DataError(f"{location} has no column '{wanted}'; {nearest(wanted, names)}")
+    return wanted if wanted in names else names[int(wanted)]
 
 
-def has_entities(paths: Sequence[Path], encoding: str = "utf-8") -> bool:
-    """Return True if a tag begins with B- or I-, or if all tags are O."""
-    tags = {
-        tag
-        for path in paths
-        for sentence in read_sentences(path, Notes(), True, plain=True, encoding=encoding)
-        for tag in sentence.tags or ()
-    }
-    return tags <= {OUTSIDE} or any(tag.startswith(("B-", "I-")) for tag in tags)
+def _read_csv(
+    path: RowSource, head: str, wanted: Columns, notes: Notes, encoding: str
+) -> Iterator[tuple[int, Any]]:
+    """Read CSV with a word a row, where a column names the sentence of each row or of the first."""
+    header, names = f"the first line of {path}", [name.strip(' "') for name in head.split(",")]
+    word = _find_column(names, wanted[0], _WORDS, header)
+    tag = _find_column(names, wanted[1], _TAGS, header)
+    sentence = next((name for name in names if name.lower().startswith("sentence")), None)
+    if word is None or tag is None or sentence is None:
+        raise DataError(f"{header} lacks one of the columns Sentence #, Word and Tag; add it")
+    rows = read_records(path, (word, tag, sentence), notes, form="csv", encoding=encoding)
+    begun = ""
+
+    def name_sentence(row: Record) -> str:
+        nonlocal begun
+        begun = row.values[2] or begun
+        return begun
+
+    for _, group in groupby(rows, name_sentence):
+        words = list(group)
+        tokens, tags = ([row.values[i] for row in words] for i in (0, 1))
+        yield words[0].line, {"tokens": tokens, "ner_tags": tags}
 
 
-def _check(
-    cells: list[str], columns: int, first: int, tagged: bool, plain: bool, location: str
-) -> None:
-    """Refuse the cells of a malformed line.
+def _read_objects(
+    path: RowSource, suffix: str, wanted: Columns, notes: Notes, encoding: str
+) -> Iterator[tuple[int, Any]]:
+    """Read the rows of Parquet, of JSON Lines, or of a JSON file that is one list."""
+    if suffix == ".json":
+        try:
+            value = parse_json("\n".join(line for _, line in read_lines(path, Notes(), encoding)))
+            value = value.get("data", value) if isinstance(value, dict) else value
+            yield from enumerate(value if isinstance(value, list) else [value], 1)
+            return
+        except ValueError:  # JSON Lines, or damaged
+            pass
+    known = (*wanted, *_WORDS, *_TAGS, *_SPANS, "text", "data", "annotations", "answer")
+    names = [name for name in dict.fromkeys(known) if name is not None]
+    form: FileFormat = "parquet" if suffix == ".parquet" else "jsonl"
+    named = _read_class_names(str(path)) if form == "parquet" else {}
+    rows = read_records(path, (), notes, optional=names, form=form, encoding=encoding)
+    for number, cells, _ in rows:
+        row = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None}
+        for name in named.keys() & row.keys():
+            if isinstance(row[name], list) and all(isinstance(cell, int) for cell in row[name]):
+                row[name] = [named[name].get(cell, cell) for cell in row[name]]
+        yield number, row
 
-    Args:
-        columns: the number of columns of line `first`, which all lines must have.
-    """
-    if len(cells) != columns:
-        raise DataError(
-            f"{location} has {len(cells)} columns where line {first} has {columns}; write a "
-            "word, then its tag last, between tabs or spaces"
+
+def _read_class_names(path: str) -> dict[str, dict[int, str]]:
+    """Return the names of the numbers in each column of lists, as `datasets` keeps them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    named = {}
+    try:
+        features = json.loads(pq.read_schema(path).metadata[b"huggingface"])["info"]["features"]
+        for column, kind in features.items():
+            inner = kind[0] if isinstance(kind, list) else kind.get("feature", {})
+            named[column] = dict(enumerate(inner.get("names", ())))
+    except (pa.ArrowException, OSError, AttributeError, LookupError, TypeError, ValueError):
+        pass  # without such names; reading its rows will say what is wrong
+    return {column: names for column, names in named.items() if names}
+
+
+def _read_rows(
+    path: RowSource, rows: Iterable[tuple[int, Any]], columns: Columns, notes: Notes
+) -> _Read:
+    """Read rows that hold a list of words, or a text with spans."""
+    for number, row in rows:
+        location = f"{path}:{number}"
+        if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):  # spaCy
+            row = {"text": row[0], **row[1]}
+        if not isinstance(row, dict):
+            raise DataError(f"{location} is not a JSON object; write {_FORMS}")
+        if row.get("answer") in ("reject", "ignore"):
+            notes["rows whose answer is reject or ignore were skipped"] += 1
+            continue
+        words = row.get(_find_column(list(row), columns[0], _WORDS, location))
+        if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+            words, tags = _tag_spans(row, notes, location)
+        elif tag := _find_column(list(row), columns[1], _TAGS, location):
+            tags = row[tag]
+            if not isinstance(tags, list) or len(tags) != len(words):
+                fault = f"has {len(words)} words, and '{tag}' is {format_value(tags)}"
+                raise DataError(f"{location} {fault}; write a tag for each word")
+            if nameless := [each for each in tags if not isinstance(each, str)]:
+                raise DataError(
+                    f"{location}: '{tag}' holds {format_value(nameless[0])}, which has no name; "
+                    "write the tags as text, or Parquet with the names of a ClassLabel"
+                )
+        else:
+            tags = None
+        if words:
+            yield make_sentence(clean(words, notes), clean(tags, notes)), [number] * len(words)
+        else:
+            notes["rows without words were skipped"] += 1
+
+
+def _tag_spans(row: Mapping[str, Any], notes: Notes, location: str) -> tuple[list[str], list[str]]:
+    """Cut the text of a row of doccano, Prodigy, spaCy or Label Studio into words, and tag them."""
+    data, text = row.get("data"), row.get("text")
+    name = next((name for name in _SPANS if isinstance(row.get(name), list)), "")
+    spans, text = row.get(name), data if text is None else text
+    if isinstance(data, dict):  # Label Studio
+        text = data.get("text") or next((v for v in data.values() if isinstance(v, str)), None)
+        try:
+            made = [each for each in row["annotations"] if not each.get("was_cancelled")]
+            spans = [each["value"] for each in made[0]["result"]] if made else []
+            spans = [span for span in spans if "start" in span]
+        except (AttributeError, KeyError, TypeError):
+            spans = None
+    if not isinstance(text, str) or not isinstance(spans, list):
+        raise DataError(f"{location} has no list of words, and no text with spans; write {_FORMS}")
+    offsets, parts = find_words(text), list[tuple[int, int, str]]()
+    for span in spans:
+        names = (("start", "start_offset"), ("end", "end_offset"), ("label", "labels", "type"))
+        start, end, label = (
+            [next((span[name] for name in some if name in span), None) for some in names]
+            if isinstance(span, dict)
+            else [*(span if isinstance(span, list) else []), None, None, None][:3]
         )
-    if columns == 1 and tagged:
-        raise DataError(f"{location} has no tag; write a word, then a tab or a space, then its tag")
-    if not cells[0]:
-        raise DataError(f"{location} has a tag and no word; write the word before it")
-    if columns > 1 and not plain and not TAG.fullmatch(cells[-1]):
-        raise DataError(
-            f"{location} has the tag {format_value(cells[-1])}; write O, B-TYPE or I-TYPE"
-        )
-    if columns > 1 and not cells[-1]:
-        raise DataError(f"{location} has an empty tag; write a tag after the word")
+        label = label[0] if isinstance(label, list) and label else label
+        if (
+            not (isinstance(start, int) and isinstance(end, int) and isinstance(label, str))
+            or not 0 <= start < end <= len(text)
+            or not label
+        ):
+            raise DataError(
+                f"{location} has the span {format_value(span)} in a text of {len(text)} "
+                "characters; give the first, the one after the last, and a label"
+            )
+        parts.append((start, end, label))
+    tags = [OUTSIDE] * len(offsets)
+    for start, end, label in sorted(parts, key=lambda part: (part[0] - part[1], part)):
+        inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
+        if not inside or any(tags[i] != OUTSIDE for i in inside):
+            notes["spans without words, or within longer ones, were left out"] += 1
+            continue
+        if offsets[inside[0]][0] < start or offsets[inside[-1]][1] > end:
+            notes["spans that begin or end inside a word were widened"] += 1
+        tags[inside[0] : inside[-1] + 1] = [f"B-{label}", *[f"I-{label}"] * (len(inside) - 1)]
+    return [text[a:b] for a, b in offsets], tags

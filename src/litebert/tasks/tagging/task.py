@@ -1,7 +1,7 @@
-"""Tagging words: CoNLL columns, the word first and its tag last, a blank line between sentences.
+"""Tagging words: sentences with a tag for each word, in CoNLL columns and other forms (files.py).
 
-Tags of entities are IOB2 (O, B-TYPE, I-TYPE), to which IOB1 is converted; scores count entities. If
-no tag of the training file begins with B- or I-, as with parts of speech, scores count words.
+Tags of entities are IOB2 (O, B-TYPE, I-TYPE), to which others are converted; scores count entities.
+If no tag of the training file begins with B- or I-, as with parts of speech, scores count words.
 
 Each word is encoded alone, as if after a space, and its first token carries the tag. A long
 sentence becomes several sequences that overlap, so nothing is truncated. Each word is learned and
@@ -11,9 +11,11 @@ read twice.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,26 +39,44 @@ from litebert.tasks.splits import (
     SplitFiles,
     SplitOptions,
     find_split_files,
+    format_files,
     take_files,
     take_layout,
 )
 from litebert.tasks.tagging.files import (
     DOCUMENT,
     TAG,
+    Columns,
     Sentence,
-    has_entities,
+    cut_text,
+    make_sentence,
     read_sentences,
     split_cells,
+    survey,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
 from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.words import find_words
+
+log = logging.getLogger("litebert")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingOptions(SplitOptions):
+    """The options of tagging."""
+
+    word_column: str | None = None
+    """Column of the words: a name, or a number from 0; the first, or tokens, by default."""
+    tag_column: str | None = None
+    """Column of the tags: a name, or a number from 0; the last, or ner_tags, by default."""
 
 
 class TaggingFiles(SplitFiles[Sentence]):
-    """CoNLL files.
+    """Files of sentences with tags.
 
-    Without a dev split, a share `heldout` of the sentences of the training split replaces it.
+    Without a dev split, a share `heldout` of the documents of the training split replaces it, or of
+    its sentences where the files tell no documents.
     """
 
     task: TaggingTask
@@ -69,6 +89,8 @@ class TaggingFiles(SplitFiles[Sentence]):
         labels: Sequence[str] | None = None,
         heldout: float = 0.1,
         layout: Layout | None = None,
+        word_column: str | None = None,
+        tag_column: str | None = None,
         task_class: type[Task[Sentence]] | None = None,
     ) -> TaggingFiles:
         """Open files, whose training split gives the labels.
@@ -76,21 +98,25 @@ class TaggingFiles(SplitFiles[Sentence]):
         Args:
             data: a folder whose file names tell the split, or the files of each split.
             labels: the labels of a saved model, instead of those of the training split.
+            word_column, tag_column: columns by name or number; None to find them.
 
         Raises:
             DataError: a training file is missing or malformed; the message names the line.
         """
         make = task_class or TaggingTask
         assert issubclass(make, TaggingTask)
-        task = make.of_labels(labels or ())
+        task = replace(make.of_labels(labels or ()), columns=(word_column, tag_column))
         files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
         if labels is None:
-            paths = files._find_files("train")
-            plain = not has_entities(paths, files._layout.encoding)
-            files.task = replace(files.task, plain=plain)
-            output = Tags(files._survey(paths))
+            paths, name = files._find_files("train"), format_files(files._find_files("train"))
+            files.task = replace(files.task, plain=True)  # which converts no tags
+            plain, found = survey(files._read_files(paths, Notes(), True), name)
+            output = Tags(found)
+            if output.labels == (OUTSIDE,):
+                remedy = "give the column of the tags (--tag-column), or other files"
+                log.warning(f"all tags of {name} are O, so there is nothing to learn; {remedy}")
             metric = "accuracy" if plain else output.scores[0]
-            files.task = replace(files.task, output=output, metric=metric)
+            files.task = replace(files.task, output=output, metric=metric, plain=plain)
         return files
 
     @classmethod
@@ -98,36 +124,45 @@ class TaggingFiles(SplitFiles[Sentence]):
         cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
     ) -> TaggingFiles:
         """Open a folder, or training files with `dev` and `test` as options."""
-        files = take_files(data, options)
-        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
+        files, layout = take_files(data, options), take_layout(options)
+        return cls.of(files, layout=layout, task_class=task_class, **options)
 
-    def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
-        """Return the labels of the training files.
-
-        They are O, then B- and I- of each type, sorted. Without entities, they are the tags of the
-        files, the commonest first.
+    @classmethod
+    def open_labeled(
+        cls, task: Task[Sentence], source: Source, **options: Any
+    ) -> SplitFiles[Sentence]:
+        """Open labeled files to score a task on. `text_column` and `label_column` name the columns;
+        by default those of the training files.
         """
-        counts = Counter(
-            tag
-            for sentence in self._read_files(paths, Notes(), True)
-            for tag in sentence.tags or ()
-        )
-        if self.task.plain:
-            return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
-        types = {tag[2:] for tag in counts if tag != OUTSIDE}
-        return (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
+        assert isinstance(task, TaggingTask)
+        word, tag = task.columns
+        columns = options.pop("text_column", word), options.pop("label_column", tag)
+        return super().open_labeled(replace(task, columns=columns), source, **options)
 
     def _read_files(self, paths: Sequence[Path], notes: Notes, tagged: bool) -> Iterator[Sentence]:
         plain, encoding = self.task.plain, self._layout.encoding
+        read = partial(read_sentences, plain=plain, encoding=encoding, columns=self.task.columns)
         for path in paths:
-            yield from read_sentences(path, notes, tagged, plain=plain, encoding=encoding)
+            yield from read(path, notes, tagged)
 
     def read(self, split: str, notes: Notes | None = None) -> list[Sentence]:
         """Read the sentences of a split. Only `test` may lack tags: a file with one column."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         sentences = list(self._read_files(paths, notes, tagged=split != "test"))
-        sentences = self._select_split(split, sentences, lambda i: i, "sentences", notes)
+        words = len(sentences[0].words)
+        if len(sentences) == 1 and split != "test" and (self._holds_out or words > 1000):
+            raise DataError(
+                f"{format_files(paths)} is one sentence, of {words:,} words; put a blank line "
+                "between sentences, or give more of them"
+            )
+        documents = {sentence.document for sentence in sentences} - {None}
+        unit = "documents" if len(documents) > 1 else "sentences"
+
+        def group(i: int) -> Any:
+            return (unit == "documents" and sentences[i].document) or i
+
+        sentences = self._select_split(split, sentences, group, unit, notes)
         if split == "train" and self.task.plain:
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
@@ -156,12 +191,13 @@ class TaggingFiles(SplitFiles[Sentence]):
         """Read the sentences of a file, without tags.
 
         The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
-        list of words, or a text that is split at spaces.
+        list of words, or a text, whose words are found.
         """
         form = detect_format(source)
         if form == "conll":
-            for sentence in read_sentences(source, notes, tagged=False):
-                yield Row(_make_sentence(sentence.words), file=str(source))
+            columns = (text if text.isdecimal() else None, None)
+            for sentence in read_sentences(source, notes, tagged=False, columns=columns):
+                yield Row(make_sentence(sentence.words), file=str(source))
             return
         for line, (words,), extras in read_records(source, (text,), notes, form=form):
             if words is None or isinstance(words, str):
@@ -171,15 +207,17 @@ class TaggingFiles(SplitFiles[Sentence]):
                         f"{source}:{line} is a word and its tag; give --input-format "
                         "conll, or plain sentences"
                     )
-                words = (words or "").split()
-            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                sentence = cut_text(words or "")
+            elif not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise DataError(
                     f"{source}:{line}: '{text}' is {format_value(words)}; give a text or a "
                     "list of words"
                 )
-            if not words:
+            else:
+                sentence = make_sentence(words)
+            if not sentence.words:
                 notes["texts are empty"] += 1
-            yield Row(_make_sentence(tuple(words)), extras, str(source), line)
+            yield Row(sentence, extras, str(source), line)
 
 
 @dataclass(frozen=True)
@@ -191,10 +229,11 @@ class TaggingTask(Task[Sentence]):
     inputs: ClassVar[str] = "give a text or a list of words"
     predicted_files: ClassVar[tuple[str, str]] = ("SENTENCES.conll", "ANSWERS.jsonl")
     files: ClassVar[type[TaskFiles[Any]]] = TaggingFiles
-    options: ClassVar[type[TaskOptions]] = SplitOptions
+    options: ClassVar[type[TaskOptions]] = TaggingOptions
 
     plain: bool = False
     """True if tags mark no entities, as those of parts of speech."""
+    columns: Columns = (None, None)
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
@@ -208,8 +247,15 @@ class TaggingTask(Task[Sentence]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
-        """Return the task with the model's tags."""
-        return cls.of_labels(restore_output(settings).labels)
+        """Return the task with the model's tags and the columns of the training files."""
+        columns = settings.get("columns") or {}
+        task = cls.of_labels(restore_output(settings).labels)
+        return replace(task, columns=(columns.get("text"), columns.get("label")))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns, if they were named."""
+        columns = {n: c for n, c in zip(("text", "label"), self.columns, strict=True) if c}
+        return {"columns": columns} if columns else {}
 
     @property
     def outside(self) -> str:
@@ -217,8 +263,8 @@ class TaggingTask(Task[Sentence]):
         return self.output.labels[0] if self.plain else OUTSIDE
 
     def example(self, value: Any, name: str) -> Sentence:
-        """Return the example of a list of words, or of a text that is split at spaces."""
-        return _make_sentence(list_texts(value.split() if isinstance(value, str) else value))
+        """Return the example of a list of words, or of a text, whose words are found."""
+        return cut_text(value) if isinstance(value, str) else make_sentence(list_texts(value))
 
     def show_example(self, example: Sentence) -> ModelExample:
         """Show the words; their tags have no short form."""
@@ -308,8 +354,23 @@ class TaggingTask(Task[Sentence]):
         ]
 
     def record(self, example: Sentence, answer: Answer) -> dict[str, Any]:
-        """Return the words with their tags."""
-        return {"words": list(example.words), **super().record(example, answer)}
+        """Return the words with their tags, the characters of each word in the text, and the
+        entities. A list of words is read as a text with a space between two words.
+        """
+        record = {"words": list(example.words), **super().record(example, answer)}
+        text = " ".join(example.words) if example.text is None else example.text
+        ends = np.cumsum([len(word) + 1 for word in example.words], dtype=np.int64) - 1
+        spans = [(e - len(w), e) for w, e in zip(example.words, ends.tolist(), strict=True)]
+        offsets = spans if example.text is None else find_words(text)
+        record["offsets"] = [*map(list, offsets)]
+        if not self.plain:
+            tags, record["entities"] = record["prediction"], list[dict[str, Any]]()
+            for type_, first, end in sorted(find_entities(tags), key=lambda entity: entity.start):
+                place = {"start": offsets[first][0], "end": offsets[end - 1][1]}
+                probability = min(record["probabilities"][first:end])
+                entity = {"type": type_, **place, "text": text[place["start"] : place["end"]]}
+                record["entities"].append({**entity, "probability": probability})
+        return record
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute `precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
@@ -405,8 +466,3 @@ def _assign_windows(
     first = np.array(begins)[:, None]
     last = np.minimum(first + size, count) - 1
     return begins, np.minimum(word_starts - first, last - word_starts).argmax(0)
-
-
-def _make_sentence(words: tuple[str, ...]) -> Sentence:
-    """Make a sentence without tags, with each word on its own line."""
-    return Sentence(words, None, words, tuple(range(len(words))))
