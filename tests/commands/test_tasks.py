@@ -143,7 +143,7 @@ def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) 
 def test_the_baseline_alone_checks_what_is_given(folder: Path, run: Run) -> None:
     options = ("--text-column", "said", "--label-column", "kind", "--baseline-only")
     words = ("--task", "table", "--data", str(folder / "train.csv"), *options)
-    for option in ("--search 20m", "--no-baseline", "--out demo", "--mislabeled 3"):
+    for option in ("--no-baseline", "--out demo", "--mislabeled 3"):
         name = option.split()[0]
         faults = ("--baseline-only trains nothing", f"{name} has no effect; leave it out")
         one_sentence(run("finetune", *words, *option.split()), *faults)

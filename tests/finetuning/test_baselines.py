@@ -289,24 +289,21 @@ def test_advice_and_progress_suit_the_run(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("search", [None, "2 trials"])
 def test_its_score_comes_before_hours_of_training(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str], search: str | None
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    """Before the short runs or the search, and once."""
+    """Before the short runs, and once."""
     finetune(
         recipe_file(tmp_path),
         table,
         tmp_path / "run",
         config(epochs=12, choose=("rate",)),
         tokenizer=tiny_tokenizer,
-        search=search,
     )
     first = "the baseline scores accuracy"
-    waited = "learning rate" if search is None else "search"
     places = [i for i, line in enumerate(log_messages) if line.startswith(first)]
     assert len(places) == 1
-    later = [i for i, line in enumerate(log_messages) if waited in line]
+    later = [i for i, line in enumerate(log_messages) if "learning rate" in line]
     assert later
     assert places[0] < min(later)
 

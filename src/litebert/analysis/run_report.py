@@ -19,7 +19,6 @@ from litebert.analysis.report import (
     run_sections,
     write,
 )
-from litebert.analysis.search_page import make_search_sections
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.json_reader import read_json
@@ -197,7 +196,6 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
     reliability = make_reliability_sections(folder)
     charts = [section for section in reliability if not isinstance(section, Table)]
     tables += [section for section in reliability if isinstance(section, Table)]
-    tables += [section for section in make_search_sections(folder) if isinstance(section, Table)]
     curves = [*run_sections(rows, dev_rows=counts), *charts]
     return lead, arrange_sections(headlines, curves, tables)
 

@@ -79,9 +79,6 @@ class FinetuneArguments:
     """Print the scores of the baseline and end; this needs no MODEL and takes no --out."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
-    search: str | None = None
-    """Search rate, epochs, batch, length and decay with Optuna on training folds, for 20m or "30
-    trials"; given options stay."""
     tracker: tuple[str, ...] = ()
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
@@ -150,8 +147,6 @@ def finetune(words: list[str]) -> int:
             remarks=remarks,
             baseline=arguments.baseline,
             mislabeled=arguments.mislabeled,
-            search=arguments.search,
-            fixed=_list_fixed(rest),
             trackers=arguments.tracker,
         )
         for run in runs if ranks.main else ():
@@ -207,7 +202,7 @@ def _check_baseline_only(arguments: FinetuneArguments, words: Sequence[str]) -> 
     """
     _check_values(arguments)
     options = set(map(_name_option, words))
-    for option in ("--no-baseline", "--search", "--out", "--mislabeled"):
+    for option in ("--no-baseline", "--out", "--mislabeled"):
         if option in options:
             raise ConfigError(
                 f"--baseline-only trains nothing, so {option} has no effect; leave it out"
@@ -402,7 +397,6 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
 
 
 _GIVES: dict[str, str] = {
-    "--layer-decay": "layer_decay",
     "--length": "length",
     "--train.batch": "batch",
     "--epochs": "epochs",
@@ -412,12 +406,7 @@ _GIVES: dict[str, str] = {
     "--steps": "epochs",
     "--train.optimizer.learning-rate": "rate",
 }
-"""The choice that each option makes, so that litebert no longer makes it, or searches for it."""
-
-
-def _list_fixed(words: list[str]) -> set[str]:
-    """List what a search leaves as the options say."""
-    return {_GIVES[name] for word in words if (name := _name_option(word)) in _GIVES}
+"""The choice that each option makes, so that litebert no longer makes it."""
 
 
 def _name_option(word: str) -> str:

@@ -79,9 +79,7 @@ def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) 
 
 
 class RunBaseline:
-    """The baseline of a run: computed once, for all seeds and before a search, and kept in their
-    folders.
-    """
+    """The baseline of a run: computed once, for all seeds, and kept in their folders."""
 
     def __init__(self, config: FinetuneConfig | None = None) -> None:
         self._config = config
