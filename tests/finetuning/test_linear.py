@@ -402,9 +402,9 @@ def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
     monkeypatch.setattr("litebert.finetuning.start.MOST_ROWS", 40)
     counts: list[tuple[int, int]] = []
 
-    def fit(output: Any, states: Any, targets: Any, held: Any) -> Any:
+    def fit(output: Any, states: Any, targets: Any, held: Any, groups: Any) -> Any:
         counts.append((len(targets), int(held.sum())))
-        return linear.fit_head(output, states, targets, held)
+        return linear.fit_head(output, states, targets, held, groups)
 
     monkeypatch.setattr("litebert.finetuning.start.fit_head", fit)
     finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -103,6 +104,14 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     assert float(loss.total) == pytest.approx(expected, rel=1e-5)
     assert int(loss.count) == 5
     assert task.output.supervision == "positives"
+    weights = torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0])
+    alone = task.output.loss(states, dataclasses.replace(batch, weights=weights))
+    assert float(alone.total) < float(loss.total) * 2
+    parts = [
+        task.output.loss(states, dataclasses.replace(batch, weights=one)) for one in torch.eye(5)
+    ]
+    assert sum(float(part.total) for part in parts) == pytest.approx(expected, rel=1e-5)
+    assert float(alone.total) == pytest.approx(2 * float(parts[2].total), rel=1e-5)
 
 
 def test_the_loss_of_scores_counts_pairs_in_wrong_order(
@@ -120,6 +129,18 @@ def test_the_loss_of_scores_counts_pairs_in_wrong_order(
         if truth[i] < truth[j]
     )
     assert float(task.output.loss(states, batch).total) == pytest.approx(
+        6 * np.log(1 + wrong), rel=1e-4
+    )
+    # A pair of rows weighs the product of their weights.
+    weights = [1.0, 0.5, 2.0, 0.25, 1.0, 1.0]
+    wrong = sum(
+        weights[i] * weights[j] * np.exp((cosines[i] - cosines[j]) / 0.05)
+        for i in range(6)
+        for j in range(6)
+        if truth[i] < truth[j]
+    )
+    weighed = dataclasses.replace(batch, weights=torch.tensor(weights))
+    assert float(task.output.loss(states, weighed).total) == pytest.approx(
         6 * np.log(1 + wrong), rel=1e-4
     )
 

@@ -125,3 +125,5 @@ def _read_tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes
             if isinstance(item.target, np.ndarray)
             else repr(item.target).encode()
         )
+        if item.weight != 1:
+            yield repr(item.weight).encode()

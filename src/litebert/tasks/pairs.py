@@ -51,6 +51,7 @@ from litebert.tasks.texts import (
     Example,
     TextFiles,
     TextTask,
+    hash_texts,
     make_example,
     require_columns,
 )
@@ -117,6 +118,8 @@ class PairFiles(TextFiles):
         whiten: bool | None = None,
         heldout: float = 0.1,
         seed: int = 0,
+        group_column: str | None = None,
+        weight_column: str | None = None,
         layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
     ) -> PairFiles:
@@ -136,7 +139,8 @@ class PairFiles(TextFiles):
                 numbers; none by default.
             whiten: True to whiten the vectors when training has ended; by default only if the model
                 learns from single texts, and with no such sizes.
-            heldout, seed, layout: as in `TableFiles.of`.
+            heldout, seed, group_column, weight_column, layout: as in `TableFiles.of`. Of pairs that
+                belong together, those with the same first text are never divided.
             task_class: the class of the task, `Pairs` by default.
 
         Raises:
@@ -149,6 +153,7 @@ class PairFiles(TextFiles):
         )
         sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = group_column, weight_column
         supervision = _tell_supervision(pair_column, label_column)
         if train is not None and dev is not None:
             supervision = files._survey()
@@ -212,7 +217,15 @@ class PairFiles(TextFiles):
         ]
         if split == "train":
             self._check_train(examples)
-        examples = self._select_split(split, examples, lambda i: i, "rows", notes)
+        by_score = self.task.label is not None
+        keys = [
+            hash_texts(*sorted((example.text, example.pair or "")))
+            if by_score
+            # Further answers to a question that was learned from would be known.
+            else hash_texts(example.text)
+            for example in examples
+        ]
+        examples = self._select_rows(split, examples, keys, notes)
         if split == "train":
             output = self.task.output
             what = _SUPERVISION_NAMES[output.supervision]
@@ -450,12 +463,13 @@ class Pairs(TextTask):
         items = []
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             if self.output.taught and example.pair is None:
-                items.append(Item(i, (first,), None))
+                items.append(Item(i, (first,), None, group=example.group))
                 continue
             second = seconds[i]
             # Keys tell equal texts in a batch, which must not count as wrong pairs.
             target = example.label if by_score else np.array([_hash_row(first), _hash_row(second)])
-            items.append(Item(i, (first, second), target))
+            both = (first, second)
+            items.append(Item(i, both, target, group=example.group, weight=example.weight))
         return items
 
     # -------------------------------------------------------------------------------------- answers

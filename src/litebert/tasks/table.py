@@ -32,11 +32,13 @@ from litebert.tasks.splits import (
 )
 from litebert.tasks.texts import (
     COLUMN_OPTIONS,
+    LARGEST,
     ColumnOptions,
     Example,
     Label,
     TextFiles,
     TextTask,
+    hash_texts,
     make_example,
     require_columns,
 )
@@ -48,8 +50,6 @@ Target = Literal["auto", "class", "labels", "number"]
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """More different whole numbers than this are perhaps amounts rather than classes."""
-LARGEST = 1e30
-"""Numbers of a larger amount are refused, because sums of them would overflow in float32."""
 _UNKNOWN = -1
 """The class of a test row whose label the model has not learned."""
 
@@ -106,6 +106,8 @@ class TableFiles(TextFiles):
         heldout: float = 0.1,
         seed: int = 0,
         metric: str | None = None,
+        group_column: str | None = None,
+        weight_column: str | None = None,
         layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
     ) -> TableFiles:
@@ -126,6 +128,9 @@ class TableFiles(TextFiles):
             metric: the score that chooses checkpoints. The default is the first of accuracy,
                 macro_f1, matthews (class); micro_f1, macro_f1, exact (labels); r2, pearson,
                 spearman (number).
+            group_column: rows with the same value there are never divided between train and dev;
+                rows with the same texts never are.
+            weight_column: the weight of each training row in the loss.
             layout: how the files are written.
             task_class: the class of the task, `Table` by default.
 
@@ -147,6 +152,7 @@ class TableFiles(TextFiles):
         )
         sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = group_column, weight_column
         output = files._decide_output(target, labels)
         chosen = _choose_metric(output, metric)
         files.task = replace(files.task, output=output, score_names=output.scores, metric=chosen)
@@ -261,7 +267,8 @@ class TableFiles(TextFiles):
         classes = None
         if self.task.output.exclusive and not test:
             classes = [example.label for example in examples]
-        examples = self._select_split(split, examples, lambda i: i, "rows", notes, classes)
+        keys = [hash_texts(example.text, example.pair) for example in examples]
+        examples = self._select_rows(split, examples, keys, notes, classes)
         # If the model knows no label of the file, the file is of another task and is not scored.
         if test and all(example.label in (None, _UNKNOWN) for example in examples):
             examples = [example._replace(label=None) for example in examples]
@@ -271,11 +278,8 @@ class TableFiles(TextFiles):
 
     def read_column(self, split: str, column: str) -> list[str]:
         """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
-        paths = self._find_files(split)
-        if folder := next((path for path in paths if path.is_dir()), None):
-            raise ConfigError(f"{folder} is a folder of texts, which have no column '{column}'")
-        rows = self._read_rows(paths, [], column, Notes())
-        return ["" if row.values[0] is None else str(row.values[0]) for row, _ in rows]
+        cells = self._read_cells(self._find_files(split), column)
+        return ["" if cell is None else str(cell) for cell, _ in cells]
 
     def _note_missing_labels(self, examples: Sequence[Example], notes: Notes) -> None:
         output = self.task.output

@@ -22,7 +22,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
 from litebert.tasks.splits import HeldoutOptions, Source, select_split
-from litebert.tasks.texts import Example, TextTask, stream_texts
+from litebert.tasks.texts import Example, TextTask, hash_texts, stream_texts
 from litebert.text.records import Notes, RowSource
 
 NEGATIVES = 4
@@ -157,7 +157,7 @@ class RerankFiles(TaskFiles[Example]):
             chosen = select_split(
                 split,
                 names,
-                names,
+                [hash_texts(text) for text in collection.queries.values()],
                 share=self._heldout,
                 seed=self._seed,
                 groups_name=f"queries of {self._splits['train']}",
