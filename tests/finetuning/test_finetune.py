@@ -4,6 +4,7 @@ says so.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -15,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from litebert.analysis.compare_tasks import compare_tasks
+from litebert.answer.evaluation import evaluate
 from litebert.answer.model import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
@@ -247,6 +251,66 @@ def test_a_model_that_cannot_be_opened_deletes_nothing(
     with refused(ModelError, "typo"):
         finetune("typo", table, tmp_path / "run", config(epochs=1), overwrite=True)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_that_the_model_does_not_know_score_as_in_scikit_learn(
+    tiny_tokenizer: Path, tmp_path: Path, several: bool
+) -> None:
+    """Each is a class of its own, in --test and in `evaluate`."""
+    more = {"separator": "+"} if several else {}
+    train = write_table(tmp_path / "train.csv", 150)
+    strange = ["kitchen", "parking", "parking", "pets+yes" if several else "pets"]
+    with open(write_table(tmp_path / "test.csv", 40, 1), "a", encoding="utf-8") as file:
+        file.writelines(f"bado kumi {i},{label}\n" for i, label in enumerate(strange))
+    files = open_task("table", train, test=tmp_path / "test.csv", **more)
+    done = run(files, tmp_path / "run", tiny_tokenizer, config(epochs=3, restart=False))
+    with open(tmp_path / "test.csv", encoding="utf-8") as file:
+        labels = [row["label"] for row in csv.DictReader(file)]
+    with open(tmp_path / "run" / "predictions" / "test.csv", encoding="utf-8") as file:
+        answers = [row["prediction"] for row in csv.DictReader(file)]
+    if several:
+        binarizer = MultiLabelBinarizer().fit([label.split("+") for label in labels])
+        right, given = (
+            binarizer.transform([[name for name in cell.split("+") if name] for cell in cells])
+            for cells in (labels, answers)
+        )
+        wanted = {
+            f"{average}_f1": f1_score(right, given, average=average, zero_division=0)
+            for average in ("micro", "macro")
+        } | {"exact": accuracy_score(right, given)}
+    else:
+        wanted = {
+            "accuracy": accuracy_score(labels, answers),
+            "macro_f1": f1_score(labels, answers, average="macro"),
+            "matthews": matthews_corrcoef(labels, answers),
+        }
+    measured = evaluate(tmp_path / "run", data=tmp_path / "test.csv", mistakes=50)
+    for name, value in wanted.items():
+        assert done.scores[f"test_{name}"] == pytest.approx(value)
+        assert measured.scores[name] == pytest.approx(value)
+    assert len(measured.mistakes) >= 4
+    assert set(measured.classes) == {"no", "yes"}
+    (tmp_path / "other.csv").write_text("text,label\na,x\nb,y\n", encoding="utf-8")
+    with refused(DataError, tmp_path / "other.csv", "'x'"):
+        evaluate(tmp_path / "run", data=tmp_path / "other.csv")
+
+
+def test_numbers_in_the_predictions_are_those_that_are_scored(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    rows = [
+        (f"{'very ' * (k := int(draw.integers(7)))}good {i}", 1e7 + k + 0.5) for i in range(160)
+    ]
+    path = tmp_path / "big.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{y}\n" for text, y in rows), encoding="utf-8")
+    done = run(open_task("table", path), tmp_path / "run", tiny_tokenizer, config(epochs=6))
+    with open(tmp_path / "run" / "predictions" / "dev.csv", encoding="utf-8") as file:
+        answers = list(csv.DictReader(file))
+    right = [rows[int(row["line"]) - 2][1] for row in answers]
+    written = [float(row["prediction"]) for row in answers]
+    assert r2_score(right, written) == pytest.approx(done.scores["r2"], abs=1e-6)
 
 
 def test_a_run_that_collapses_starts_once_more(

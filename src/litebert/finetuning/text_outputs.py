@@ -273,7 +273,8 @@ class SeveralLabels(OneClass):
         """Return the highest probability with which a label is there or absent, and should not
         be.
         """
-        wrong = (answer.probabilities > 0.5) != np.array(target, bool)
+        known = target[: len(self.labels)]  # scored files may have others
+        wrong = (answer.probabilities > 0.5) != np.array(known, bool)
         if not wrong.any():
             return None
         return float(np.abs(answer.probabilities[wrong] - 0.5).max() + 0.5)

@@ -492,8 +492,8 @@ class Pairs(TextTask):
         self, examples: Sequence[Example], answers: Sequence[Any]
     ) -> dict[str, float]:
         if self.label is None:
-            seconds = [example.pair or "" for example in examples]
-            return rank_seconds([answer.vectors for answer in answers], seconds)
+            firsts, seconds = zip(*((one.text, one.pair or "") for one in examples), strict=True)
+            return rank_seconds([answer.vectors for answer in answers], firsts, seconds)
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )

@@ -50,8 +50,6 @@ Target = Literal["auto", "class", "labels", "number"]
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """More different whole numbers than this are perhaps amounts rather than classes."""
-_UNKNOWN = -1
-"""The class of a test row whose label the model has not learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +246,7 @@ class TableFiles(TextFiles):
         paths, test = self._find_files(split), split == "test"
         if split == "train":
             notes.update(self._survey_notes)
-        parser = _LabelParser(self.task, notes)
+        parser = _LabelParser(self.task, notes, is_scored_only=test or "train" not in self._paths)
         several = len(paths) > 1 or paths[0].is_dir()
         parse = parser.parse_test if test else parser.parse
         texts = self.task.texts
@@ -270,7 +268,17 @@ class TableFiles(TextFiles):
         keys = [hash_texts(example.text, example.pair) for example in examples]
         examples = self._select_rows(split, examples, keys, notes, classes)
         # If the model knows no label of the file, the file is of another task and is not scored.
-        if test and all(example.label in (None, _UNKNOWN) for example in examples):
+        if parser.unknown and not parser.knows_any:
+            first = format_value(next(iter(parser.unknown)))
+            if not test:
+                raise DataError(
+                    f"{format_files(paths)} has no label that the model knows (the first is "
+                    f"{first}); give files of its task, or another --label-column"
+                )
+            notes.pop(parser.UNKNOWN)
+            notes[f"labels are unknown to the model (the first is {first}): nothing is scored"] = (
+                len(examples)
+            )
             examples = [example._replace(label=None) for example in examples]
         if split == "train":
             self._note_missing_labels(examples, notes)
@@ -449,8 +457,13 @@ class Table(TextTask):
 class _LabelParser:
     """Parses the labels of cells as targets of a task's output."""
 
-    def __init__(self, task: Table, notes: Notes) -> None:
+    UNKNOWN = "labels are unknown to the model and count as missed"
+
+    def __init__(self, task: Table, notes: Notes, is_scored_only: bool) -> None:
         self._output, self._column, self._notes = task.output, task.label, notes
+        self._is_scored_only, self.knows_any = is_scored_only, False
+        self.unknown: dict[str, int] = {}
+        """The numbers of labels that the model does not know, where they are scored only."""
         self._separator = task.separator
         self._numbers = {name: number for number, name in enumerate(task.output.labels)}
 
@@ -489,8 +502,12 @@ class _LabelParser:
         if len(filled) < len(labels):
             blanks = len(labels) - len(filled)
             self._notes["blanks in lists of labels were skipped"] += blanks
+        # Labels that the model does not know follow those that it knows.
+        known = len(self._output.labels)
         numbers = {self._parse_class(label, location) for label in filled}
-        return tuple(int(number in numbers) for number in range(len(self._output.labels)))
+        numbers = {number if number >= 0 else known - 1 - number for number in numbers}
+        width = max(known, max(numbers, default=0) + 1)
+        return tuple(int(number in numbers) for number in range(width))
 
     def parse_test(self, value: Any, location: str) -> Label | None:
         """Return the label of a test row; None if it has no label that can be scored."""
@@ -499,17 +516,20 @@ class _LabelParser:
         try:
             return self.parse(value, location)
         except DataError:
-            is_class = bool(self._output.labels) and not isinstance(self._output, SeveralLabels)
-            self._notes[
-                "labels are unknown to the model and "
-                f"{'count as missed' if is_class else 'are not scored'}"
-            ] += 1
-            return _UNKNOWN if is_class else None
+            self._notes["labels are of another kind and are not scored"] += 1
+            return None
 
     def _parse_class(self, value: Any, location: str) -> int:
-        """Return the number of the class that a cell names."""
+        """Return the number of the class that a cell names. Each that the model does not know has
+        one below 0, as scores of scikit-learn count it, in files that are scored only.
+        """
         name = _format_label(value, location, self._column)
-        if name not in self._numbers:
+        if name in self._numbers:
+            self.knows_any = True
+        elif self._is_scored_only:
+            self._notes[self.UNKNOWN] += 1
+            return self.unknown.setdefault(name, -1 - len(self.unknown))
+        else:
             raise DataError(
                 f"{location} has the label {format_value(name)}, which the training files do not "
                 "have; correct it, or add training rows of it"

@@ -130,9 +130,11 @@ class TextTask(Task[Example]):
         if label is None:
             return None
         if isinstance(label, tuple):
-            applying = [name for name, applies in zip(names, label, strict=True) if applies]
+            applying = [name for name, applies in zip(names, label, strict=False) if applies]
             return ", ".join(applying) or "none"
-        return names[int(label)] if names else f"{label:g}"
+        if names:
+            return names[int(label)] if label >= 0 else "unknown to the model"
+        return f"{label:g}"
 
     def encode(
         self,
@@ -193,7 +195,7 @@ class TextTask(Task[Example]):
         """Write JSON Lines or CSV, by the suffix.
 
         CSV has the columns `prediction` and, for each label, `p_LABEL`. Rows that were held out, or
-        that are from several files, have `file` and `line` too. Numbers have seven digits.
+        that are from several files, have `file` and `line` too.
         """
         with atomic_text(path) as file:
             write_records(
@@ -213,7 +215,7 @@ class TextTask(Task[Example]):
             record["line"] = int(line)
         record |= self.record(example, answer)
         if isinstance(answer.value, float):
-            record["prediction"] = float(f"{answer.value:.7g}")
+            record["prediction"] = shorten_number(answer.value)
         return record
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
@@ -235,8 +237,21 @@ class TextTask(Task[Example]):
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )
+        labels: list[Any] = [example.label for example in examples]
         predictions = [self.output.as_target(answer.value) for answer in answers]
-        return np.array([example.label for example in examples]), np.array(predictions)
+        if isinstance(labels[0], tuple):  # which is longer where the model does not know a label
+            width = max(map(len, labels))
+            labels, predictions = (
+                [(*row, *[0] * (width - len(row))) for row in rows]
+                for rows in (labels, predictions)
+            )
+        return np.array(labels), np.array(predictions)
+
+
+def shorten_number(number: float) -> float:
+    """Return the number of the fewest digits that is the same in float32, if this is a float32."""
+    single = np.float32(number)
+    return float(str(single)) if float(single) == number else number
 
 
 def hash_texts(*texts: str | None) -> int:
