@@ -359,7 +359,8 @@ def _show_finetuned(
         several = {name: tuple(figures.values()) for name, figures in summary.items()}
         columns = ("dev", "median", "mean", "standard deviation", "lowest", "highest")
         console.table(*_with_baseline(columns, several, baseline_scores))
-        console.say(describe_noise(metric, [score[metric] for score in scores]))
+        full, values = 100.0 if task.percent else 1.0, [score[metric] for score in scores]
+        console.say(describe_noise(metric, values, runs[0].dev_rows, full))
     if baseline is not None:
         console.say(f"baseline: {baseline.note}")
 

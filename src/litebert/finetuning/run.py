@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import logging
 import math
-import statistics
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -338,8 +337,9 @@ def _warn_of_collapse(
 
 
 def _advise(request: FinetuneRequest, runs: Sequence[Finetuned]) -> None:
-    """Warn if the baseline scores better than the median of the runs."""
-    metric = name_metric(request.files.task)
-    median = statistics.median(run.scores.get(metric, math.nan) for run in runs)
-    if sentence := advise(metric, median, runs[0].baseline, request.model):
+    """Warn if the runs do not score better than the baseline."""
+    metric, full = name_metric(request.files.task), 100.0 if request.files.task.percent else 1.0
+    scores = [run.scores.get(metric, math.nan) for run in runs]
+    baseline, rows = runs[0].baseline, runs[0].dev_rows
+    if sentence := advise(metric, scores, baseline, rows, full, request.model):
         log.warning(sentence)
