@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,19 +162,23 @@ def _score_baseline(words: list[str]) -> int:
     words = _move_model(words)
     model = ["baseline"] if words[0].startswith("-") else []
     arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
-    _check_baseline_only(arguments, words)
+    _check_values(arguments)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
-        from litebert.recipes.finetuning import finetune_preset
         from litebert.tasks.registry import open_task
 
     config = FinetuneConfig()
-    if rest:
+    if rest:  # an unknown option is told before one without effect
         config = console.parse(FinetuneConfig, rest, "finetune", default=config)
+    read = {"--task", "--data", "--baseline-only", "--json", "--class-weights"}
+    read |= {f"--{no}{name.replace('_', '-')}" for name in options for no in ("", "no-")}
+    for option in map(_name_option, words):
+        require(
+            not option.startswith("--") or option in read,
+            f"--baseline-only trains nothing, so {option} has no effect; leave it out",
+        )
     files = open_task(arguments.task, join_source(arguments.data), **options)
-    if arguments.preset is not None:  # it decides nothing here, but a typo is told
-        finetune_preset(arguments.preset, files.task.point)
     files.task.output.require_weights(config)
     baseline = score_baseline(files, config)
     if arguments.json:
@@ -192,21 +197,6 @@ def _move_model(words: list[str]) -> list[str]:
     if behind == len(words) or words[behind].startswith("-"):
         return words
     return [words[behind], *words[:behind], *words[behind + 1 :]]
-
-
-def _check_baseline_only(arguments: FinetuneArguments, words: Sequence[str]) -> None:
-    """Refuse the values that a fine-tuning refuses, and the options that only a training has.
-
-    Raises:
-        ConfigError: says what to type.
-    """
-    _check_values(arguments)
-    options = set(map(_name_option, words))
-    for option in ("--no-baseline", "--out", "--mislabeled"):
-        if option in options:
-            raise ConfigError(
-                f"--baseline-only trains nothing, so {option} has no effect; leave it out"
-            )
 
 
 def _end_finetuning(
@@ -267,8 +257,6 @@ def _check_values(arguments: FinetuneArguments) -> None:
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    if arguments.mislabeled < 0:
-        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
 
 
 def _parse_finetune(
@@ -293,6 +281,13 @@ def _parse_finetune(
             default=FinetuneConfig(),
             description="Fields of the recipe; the defaults shown are those of small.",
         )
+    for place, word in enumerate(words):
+        values = list(takewhile(lambda value: not value.startswith("-"), words[place + 1 :]))
+        labels = values[:-1:2] if _name_option(word) == "--class-weights" else []
+        for label in labels:
+            require(
+                labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
+            )
     option_names = {word.partition("=")[0] for word in words}
     arguments, options, rest = parse_with_task(cls, words, "finetune")
     return arguments, collect_options(options, option_names), rest

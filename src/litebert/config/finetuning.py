@@ -115,9 +115,10 @@ class FinetuneConfig:
         named = {} if isinstance(self.class_weights, str) else self.class_weights
         for name, value, right, what in (
             *(
-                (f"class_weights of {label}", weight, 0 < weight < math.inf, "a number above 0")
+                (f"class_weights of {label}", weight, 0 < weight <= 1e6, "above 0 and at most 1e6")
                 for label, weight in named.items()
             ),
+            ("class_weights", "empty", self.class_weights != {}, "balanced, or weights by name"),
             ("length", self.length, self.length >= 8, "at least 8"),
             ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),

@@ -211,7 +211,7 @@ def _run_seeds(
     folders = _check_folders(request, ranks)
     require_trackers(request.trackers)
     if request.mislabeled:
-        require_mislabeled(request.files.task)
+        require_mislabeled(request.files.task, request.mislabeled)
     warnings = list(remarks)
     prepared = _open_task(request, folders, warnings)
     prepared.remark_on_steps()
