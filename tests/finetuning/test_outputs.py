@@ -110,6 +110,7 @@ def test_balanced_labels_weigh_the_rows_that_have_them() -> None:
     everywhere = SeveralLabels(("a", "b")).weigh(
         FinetuneConfig(class_weights="balanced"), [(1, 0), (1, 1), (1, 0)]
     )
+    assert isinstance(everywhere, OneClass)
     assert everywhere.weights == (1.0, 2.0)  # a label on every row has no rows to weigh against
     targets = [(1, 0), (0, 0), (0, 1), (0, 1), (0, 1)]
     weighed = SeveralLabels(("a", "b")).weigh(FinetuneConfig(class_weights="balanced"), targets)

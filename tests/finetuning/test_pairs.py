@@ -104,8 +104,8 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     assert float(loss.total) == pytest.approx(expected, rel=1e-5)
     assert int(loss.count) == 5
     assert task.output.supervision == "positives"
-    weights = torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0])
-    alone = task.output.loss(states, dataclasses.replace(batch, weights=weights))
+    one_row = torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0])
+    alone = task.output.loss(states, dataclasses.replace(batch, weights=one_row))
     assert float(alone.total) < float(loss.total) * 2
     parts = [
         task.output.loss(states, dataclasses.replace(batch, weights=one)) for one in torch.eye(5)

@@ -512,7 +512,11 @@ def test_a_group_is_never_divided(tmp_path: Path, task: str) -> None:
     rows: list[dict[str, Any]] = []
     for i in range(90):
         customer: Any = (i * 7) % 9 if i < 81 else "  "
-        row = {"text": f"t{i} by {customer}", "other": f"o{i}", "label": "ab"[i % 2]}
+        row: dict[str, Any] = {
+            "text": f"t{i} by {customer}",
+            "other": f"o{i}",
+            "label": "ab"[i % 2],
+        }
         if task == "choices":
             row |= {"context": row["text"], "choices": ["x", "y"], "label": i % 2}
         rows.append(row | {"customer": customer})
@@ -544,8 +548,8 @@ def test_equal_texts_are_on_one_side(tmp_path: Path) -> None:
         assert {example.label for example in files.read("dev")} == {0, 1}
     # Of pairs that belong together, a question keeps its answers.
     pairs = [{"text": f"q{i // 3}", "a": f"a{i}", "label": i % 2} for i in range(60)]
-    files = open_task("pairs", jsonl(tmp_path / "p.jsonl", *pairs), pair_column="a")
-    assert not find_overlap(files, lambda example: example.text)
+    paired = open_task("pairs", jsonl(tmp_path / "p.jsonl", *pairs), pair_column="a")
+    assert not find_overlap(paired, lambda example: example.text)
     # One text that most rows have never becomes the development part.
     often = [{"text": "same" if i < 80 else f"t{i}", "label": "ab"[i % 2]} for i in range(100)]
     files = Table(jsonl(tmp_path / "o.jsonl", *often))

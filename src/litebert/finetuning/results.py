@@ -62,8 +62,7 @@ class Finetuned:
     @property
     def dev_rows(self) -> int:
         """Rows of the first development part; 0 where the run does not say."""
-        file = self.folder / "finetune.json"
-        return int(read_json(file, RunError).get("dev_rows", 0)) if file.is_file() else 0
+        return int(read_json(self.folder / "finetune.json", RunError).get("dev_rows", 0))
 
     @property
     def exits(self) -> dict[str, Any]:

@@ -53,9 +53,10 @@ from litebert.tasks.texts import (
     TextTask,
     hash_texts,
     make_example,
+    parse_finite,
     require_columns,
 )
-from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_records
+from litebert.text.records import SUFFIXES, Notes, Record, read_records
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class PairFiles(TextFiles):
             location = f"{path}:{line}"
             score = None
             if self.task.label is not None and (label is not None or needed >= 3):
-                score = _parse_score(label, location, self.task.label)
+                score = parse_finite(label, location, self.task.label)
             example = make_example(texts[: 1 + paired], columns, location, notes)
             name = f"{path.name}:{line}" if several else str(line)
             yield example._replace(label=score, name=name)
@@ -564,20 +565,6 @@ def _tell_supervision(pair: Any, label: Any) -> Supervision:
     if pair is None:
         return "texts"
     return "positives" if label is None else "scores"
-
-
-def _parse_score(value: Any, location: str, column: str | None) -> float:
-    """Return the finite number of a cell, which says how alike two texts are."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(
-            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
-            "leave the row out"
-        )
-    return number
 
 
 def _halve(example: Example) -> Example | None:

@@ -250,7 +250,8 @@ class TextTask(Task[Example]):
 
 def shorten_number(number: float) -> float:
     """Return the number of the fewest digits that is the same in float32, if this is a float32."""
-    single = np.float32(number)
+    with np.errstate(over="ignore"):
+        single = np.float32(number)
     return float(str(single)) if float(single) == number else number
 
 
@@ -259,16 +260,20 @@ def hash_texts(*texts: str | None) -> int:
     return hash(tuple(" ".join((text or "").casefold().split()) for text in texts))
 
 
-def _parse_weight(value: Any, location: str, column: str) -> float:
-    """Return the weight of a row, from 0 to `LARGEST`."""
+def parse_finite(value: Any, location: str, column: str | None) -> float:
+    """Return the finite number of a cell.
+
+    Raises:
+        DataError: it holds none.
+    """
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not 0 <= number <= LARGEST:
+    if not math.isfinite(number):
         raise DataError(
-            f"{location}: '{column}' is {format_value(value)}, not a weight; write a number of 0 "
-            "or more"
+            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
+            "leave the row out"
         )
     return number
 
@@ -350,7 +355,14 @@ class TextFiles(SplitFiles[Example]):
         weights = [1.0] * len(examples)
         if self.weight_column is not None:
             cells = self._read_cells(self._find_files(split), self.weight_column)
-            weights = [_parse_weight(*cell, self.weight_column) for cell in cells]
+            weights = []
+            for cell, location in cells:
+                weights.append(parse_finite(cell, location, self.weight_column))
+                if not 0 <= weights[-1] <= LARGEST:
+                    raise DataError(
+                        f"{location}: '{self.weight_column}' is {format_value(cell)}; give weights "
+                        f"from 0 to {LARGEST:g}"
+                    )
         kept = [i for i, weight in enumerate(weights) if weight]
         if not kept:
             raise DataError(
