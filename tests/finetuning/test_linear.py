@@ -339,6 +339,17 @@ def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
     half, _ = linear.fit_head(OUTPUTS["classes"](("a", "b")), plenty, noise.tolist(), held)
     assert (half.judged, half.few) == (60, False)
     assert half.helps == (half.loss < half.prior)
+    # So are many, of which none could be held out; equal rows are in one fold.
+    groups = np.repeat(np.arange(150), 2)
+    twice, labels = rng.normal(size=(150, 100)).astype(np.float32)[groups], noise[groups].tolist()
+    apart, divided = (
+        linear.fit_head(
+            OUTPUTS["classes"](("a", "b")), twice, labels, np.zeros(300, bool), numbers
+        )[1]
+        for numbers in (groups, None)
+    )
+    assert (apart.judged, apart.few) == (300, True)
+    assert divided.loss < 0.6 < apart.loss, "labels that are noise are learned by heart"
 
 
 def test_numbers_of_a_linear_map_get_their_scale_back() -> None:

@@ -70,11 +70,13 @@ class EncodedPart:
 
 def number_groups(items: Sequence[Item]) -> NDArray[np.int64]:
     """Number what no split divides, the group or else the example of each item, from 0 in order of
-    first mention, (N,).
+    first mention, (N,). Where all are of one group, it is the example.
     """
+    is_one = len({item.group for item in items}) == 1
     numbers: dict[tuple[bool, int], int] = {}
     keys = (
-        (item.group is None, item.example if item.group is None else item.group) for item in items
+        (True, item.example) if item.group is None or is_one else (False, item.group)
+        for item in items
     )
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 

@@ -115,7 +115,9 @@ def fit_head(
     """
     groups = np.arange(len(targets)) if groups is None else groups
     learned = [target for target, apart in zip(targets, held, strict=True) if not apart]
-    few = bool(held.sum() < FEW_HELD) and len(targets) < FEW_HELD * FOLDS
+    few = bool(held.sum() < FEW_HELD) and (
+        len(targets) < FEW_HELD * FOLDS or not held.any()  # as where groups are large
+    )
     count = len(targets) if few else int(held.sum())
     folds = _draw_folds(groups) if few else held[None]
     losses = [_compute_held_loss(output, states, targets, folds, c) for c in STRENGTHS]

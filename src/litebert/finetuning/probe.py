@@ -136,6 +136,9 @@ def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[I
         if count + sizes[group] <= most:
             held.add(group)
             count += sizes[group]
+    smallest = int(np.argmin(sizes))
+    if not held and 2 * sizes[smallest] <= len(items):
+        held.add(smallest)
     sides: tuple[list[Item], list[Item]] = ([], [])
     for item, group in zip(items, groups.tolist(), strict=True):
         sides[group in held].append(item)

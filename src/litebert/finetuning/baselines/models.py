@@ -111,7 +111,7 @@ def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
     return sorted(chosen)
 
 
-def _split_folds(
+def split_folds(
     groups: NDArray[np.int64], most: int = TRIED
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Split rows into those to learn from and those to try on. Each row is tried once; of more than
@@ -185,7 +185,7 @@ class LinearClasses(Baseline):
         weights, odds = np.ones(truth.shape), np.zeros(truth.shape)
         groups = number_groups(chosen)
         strength = self._choose_strength(matrix, truth, weights, groups)
-        for learn, tried in _split_folds(groups, len(truth)):
+        for learn, tried in split_folds(groups, len(truth)):
             models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
             odds[tried] = _compute_log_odds(models, matrix[tried])
         return places, self._arrange(odds)
@@ -203,7 +203,7 @@ class LinearClasses(Baseline):
         losses = np.zeros(len(_STRENGTHS))
         work = len(_STRENGTHS) * truth.shape[1] * matrix.nnz / len(truth)  # of a row
         most = min(TRIED, max(2 * _FOLDS, int(COMPARED / max(1, work))))
-        for learn, tried in _split_folds(groups, most):
+        for learn, tried in split_folds(groups, most):
             for i, strength in enumerate(_STRENGTHS):
                 models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
                 losses[i] += self._compute_loss(
@@ -329,7 +329,7 @@ class LinearNumber(Baseline):
         self._range = (numbers.min(), numbers.max())
         weights = np.array([item.weight for item in items])
         errors = np.zeros(len(_PENALTIES))
-        for learn, tried in _split_folds(number_groups(items)):
+        for learn, tried in split_folds(number_groups(items)):
             for i, penalty in enumerate(_PENALTIES):
                 model = _fit_ridge(matrix[learn], numbers[learn], penalty, weights[learn])
                 wrong = np.square(model.predict(matrix[tried]) - numbers[tried])
