@@ -338,6 +338,26 @@ def test_weights_and_metrics_that_cannot_be_are_refused(
         TextClassifier(**settings | parameters).fit(*rows)
 
 
+def test_rows_of_weight_zero_teach_nothing(
+    settings: dict[str, Any], rows: tuple[list[str], list[str]]
+) -> None:
+    """In a list, an array and a column, and the rows with an opposite label are as if not there."""
+    texts, labels = rows
+    wrong = ["yes" if label == "no" else "no" for label in labels]
+    weights = [1.0] * len(texts) + [0] * len(texts)
+    fits = [
+        TextClassifier(**settings | {"epochs": 6}).fit(
+            [*texts, *(f"{text} so" for text in texts)], labels + wrong, sample_weight=column
+        )
+        for column in (weights, np.array(weights), pyarrow.array(weights))
+    ]
+    assert len({str(fitted.folder_) for fitted in fits}) == 1  # equal weights are one fit
+    assert fits[0].score(texts, labels) > 0.9
+    for bad in ([1.0], ["x"] * len(texts), [-1.0] * len(texts), [np.nan] * len(texts)):
+        with refused(DataError, "sample_weight", str(len(texts))):
+            TextClassifier(**settings).fit(texts, labels, sample_weight=bad)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("max_length", 32.0), ("batch_size", "16"), ("epochs", "3")]
 )

@@ -123,8 +123,6 @@ def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> 
         assert not connections("predict", "run", *table, "answers.csv")
         assert not connections("convert", "run", "--out", "converted", "--to", "hf")
         assert not connections("export", "run", "--out", "exported")
-        search = ("--search", "2 trials", "--no-baseline", "--out", "searched")
-        assert not connections("finetune", model, *tuned, *search)
         for tracker in ("tensorboard", "mlflow", "trackio"):
             tracked = ("--tracker", tracker, "--no-baseline", "--out", tracker)
             assert not connections("finetune", model, *tuned, *tracked)

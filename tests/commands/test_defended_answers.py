@@ -18,9 +18,13 @@ import pytest
 from litebert.answer.model import load
 from litebert.cli import main
 from litebert.demo import unpack
+from litebert.errors import ConfigError
+from litebert.finetuning.run import finetune
 from litebert.interop.files import read_tensors
 from litebert.serve.served import Served
+from litebert.tasks.registry import open_task
 from toys.finetuning import recipe_file
+from toys.refusals import refused
 from toys.serving import SOURCE, serving
 
 pytestmark = pytest.mark.thorough
@@ -322,10 +326,42 @@ def test_planted_wrong_labels_come_first(tiny_tokenizer: Path, tmp_path: Path, r
     assert margins == sorted(margins)
     assert "Training labels that are likely wrong" in (tmp_path / "run/report.html").read_text()
 
+    # A finished run lists as many as the command asks for now.
+    for count in (3, 12):
+        words[words.index("--mislabeled") + 1] = str(count)
+        status, _, err = run(*words)
+        assert status == 0, err
+        with open(tmp_path / "run" / "mislabeled.csv", newline="", encoding="utf-8") as file:
+            assert list(csv.DictReader(file)) == rows[:count]
     words[words.index("--mislabeled") + 1] = "-1"
     status, out, err = run(*words)
     assert (status, out) == (2, "")
     assert "mislabeled is -1" in err
+    for number in (-1, 2.5):
+        with refused(ConfigError, "mislabeled", number):
+            finetune(
+                recipe_file(tmp_path),
+                open_task("table", tmp_path / "train.csv"),
+                tmp_path / "python",
+                tokenizer=tiny_tokenizer,
+                mislabeled=number,  # type: ignore[arg-type]
+            )
+
+
+@pytest.mark.parametrize("text", ["", "w{}"])
+def test_texts_that_cannot_be_counted_get_a_sentence(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run, text: str
+) -> None:
+    """Without words, and with words of which none stands twice."""
+    rows = "".join(f"{text.format(i)},c{i % 2}\n" for i in range(120))
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(f"text,label\n{rows}", encoding="utf-8")
+    words = words_for(tmp_path, tiny_tokenizer, tmp_path / "run", "--mislabeled", 5, "--steps", 1)
+    del words[words.index("--epochs") : words.index("--epochs") + 2]
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "Traceback" not in err
+    assert "give texts with words" in err.splitlines()[-1]
 
 
 def held_out_lines(folder: Path) -> set[int]:

@@ -143,12 +143,21 @@ def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) 
 def test_the_baseline_alone_checks_what_is_given(folder: Path, run: Run) -> None:
     options = ("--text-column", "said", "--label-column", "kind", "--baseline-only")
     words = ("--task", "table", "--data", str(folder / "train.csv"), *options)
-    for option in ("--search 20m", "--no-baseline", "--out demo", "--mislabeled 3"):
-        name = option.split()[0]
+    for option in (
+        *("--no-baseline", "--out demo", "--mislabeled 3", "--tracker wandb", "--epochs=3"),
+        *("--lr 1e-4", "--teacher m", "--unlabeled u", "--overwrite", "--early-exits", "--fp32"),
+        *("--from-scratch", "--tokenizer t", "--preset small", "--seeds 2", "--focal_gamma 2"),
+    ):
+        name = option.split()[0].split("=")[0].replace("_", "-")
         faults = ("--baseline-only trains nothing", f"{name} has no effect; leave it out")
         one_sentence(run("finetune", *words, *option.split()), *faults)
     one_sentence(run("finetune", *words, "--seeds", "0"), "seeds is 0")
-    one_sentence(run("finetune", *words, "--preset", "smal"), "did you mean 'small'?")
+    for weights, places in (
+        (("no", "2", "yes", "1", "no", "3"), ("'no'", "--class-weights")),
+        ((), ("class_weights", "balanced")),
+        (("no", "1e308"), ("class_weights of no", "1e6")),
+    ):
+        one_sentence(run("finetune", *words, "--class-weights", *weights), *places)
     one_sentence(run("finetune", "--task", "table", "--data", "", *options), "data is empty")
     # MODEL may stand on either side of the option.
     plain, *others = (

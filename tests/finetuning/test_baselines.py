@@ -289,24 +289,21 @@ def test_advice_and_progress_suit_the_run(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("search", [None, "2 trials"])
 def test_its_score_comes_before_hours_of_training(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str], search: str | None
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    """Before the short runs or the search, and once."""
+    """Before the short runs, and once."""
     finetune(
         recipe_file(tmp_path),
         table,
         tmp_path / "run",
         config(epochs=12, choose=("rate",)),
         tokenizer=tiny_tokenizer,
-        search=search,
     )
     first = "the baseline scores accuracy"
-    waited = "learning rate" if search is None else "search"
     places = [i for i, line in enumerate(log_messages) if line.startswith(first)]
     assert len(places) == 1
-    later = [i for i, line in enumerate(log_messages) if waited in line]
+    later = [i for i, line in enumerate(log_messages) if "learning rate" in line]
     assert later
     assert places[0] < min(later)
 
@@ -443,11 +440,12 @@ def test_a_changed_file_is_named_and_advice_needs_a_better_baseline(tmp_path: Pa
     fields = {"name": "counts", "scores": {"accuracy": 0.75}, "rows": 10, "training_rows": 20}
     file.write_text(json.dumps({"accuracy": 0.5, "baseline": fields}))
     baseline = read_baseline(file)
-    assert (
-        advise("accuracy", 0.8, baseline)
-        is advise("accuracy", 0.75, baseline)
-        is advise("f1", 0.1, baseline)
-        is None
-    )
-    assert advise("accuracy", 0.5, None) is None
-    names(advise("accuracy", 0.5, baseline) or "", "0.75", "0.5", "10", "20", "counts")
+    assert advise("accuracy", [0.8], baseline, 4000) is advise("f1", [0.1], baseline, 4000) is None
+    assert advise("accuracy", [0.5], None, 4000) is None
+    worse = advise("accuracy", [0.5], baseline, 4000) or ""
+    names(worse, "0.75", "0.5", "10", "20", "counts")
+    assert "--teacher" in worse
+    for score in (0.7, 0.75, 0.8):
+        level = advise("accuracy", [score], baseline, 40) or ""
+        names(level, "level", "0.75", "40")
+        assert "better" not in level

@@ -14,8 +14,9 @@ import pytest
 
 from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
+from litebert.finetuning.baselines.models import split_folds
 from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import Item
+from litebert.finetuning.items import Item, number_groups
 from litebert.finetuning.probe import split_held_out
 from litebert.finetuning.rates import RATES, choose_rate, list_rates
 from litebert.finetuning.run import finetune, finetune_seeds
@@ -295,3 +296,21 @@ def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() ->
 def test_a_long_run_tries_no_rate_with_which_only_a_short_run_is_ahead() -> None:
     assert list_rates(RATES, 4999) == list(RATES)
     assert list_rates(RATES, 5000) == [3e-5, 1e-4, 3e-4, 1e-3]
+
+
+def test_a_group_is_never_divided_between_what_is_learned_and_what_is_tried() -> None:
+    """Neither in the short runs nor in the folds; large groups too are held out."""
+    for sizes in ([40] * 3, [200, 200], [1] * 50 + [150], [7] * 30, [90]):
+        groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+        items = [Item(i, (), None, group=group) for i, group in enumerate(groups)]
+        learned, held = split_held_out(items, 0)
+        assert len(learned) + len(held) == len(items)
+        assert 0 < len(held) <= len(items) / 2
+        numbers = number_groups(items)
+        folds = [*split_folds(numbers)]
+        assert sum(len(tried) for _, tried in folds) == len(items)
+        if len(sizes) == 1:  # which no split could leave whole
+            continue
+        assert not {item.group for item in learned} & {item.group for item in held}
+        for learn, tried in folds:
+            assert not {*numbers[learn].tolist()} & {*numbers[tried].tolist()}

@@ -4,6 +4,7 @@ says so.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -15,12 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from litebert.analysis.compare_tasks import compare_tasks
+from litebert.answer.evaluation import evaluate
 from litebert.answer.model import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, DataError, RunError
+from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.initial import build_task_model, load_initial
@@ -31,6 +35,7 @@ from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
 from litebert.model.task_model import TaskModel
 from litebert.tasks import table as table_module
+from litebert.tasks.registry import open_task
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics
@@ -181,6 +186,131 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
             assert (tmp_path / f"cut-{number}" / name).read_bytes() == (
                 tmp_path / "whole" / name
             ).read_bytes(), name
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("1.5", "-1.5")])
+def test_rows_weigh_in_the_loss_and_in_the_baseline(
+    tiny_tokenizer: Path, tmp_path: Path, labels: tuple[str, str]
+) -> None:
+    """As many rows with the opposite label hardly count, or do not count at all."""
+    right = write_table(tmp_path / "a.csv", 150, labels=labels).read_text().splitlines()[1:]
+    wrong = write_table(tmp_path / "b.csv", 150, 7, labels).read_text().splitlines()[1:]
+    swapped = dict(zip(labels, labels[::-1], strict=True))
+    rows = ["text,label,sure", *(f"{row},50" for row in right)]
+    for number, row in enumerate(wrong):
+        text, label = row.rsplit(",", 1)
+        rows.append(f"{text},{swapped[label]},{number % 2}")
+    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    dev = write_table(tmp_path / "dev.csv", 80, 1, labels)
+    files = open_task("table", tmp_path / "train.csv", dev=dev, weight_column="sure")
+    done = run(files, tmp_path / "run", tiny_tokenizer, config(epochs=12))
+    metric = files.task.metric
+    assert done.scores[metric] > 0.7
+    assert done.baseline is not None
+    assert done.baseline.scores[metric] > 0.7
+    assert done.baseline.rows == 225
+    other = open_task("table", tmp_path / "train.csv", dev=dev)
+    with refused(RunError, tmp_path / "run"):
+        run(other, tmp_path / "run", tiny_tokenizer, config(epochs=12))
+
+
+def test_a_run_stops_where_its_score_no_longer_rises(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
+) -> None:
+    settings = config(epochs=30, patience=2)
+    settings = replace(settings, train=replace(settings.train, evaluate_every="7 steps"))
+    done = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    assert done.outcome.finished
+    rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    scores = [row["accuracy"] for row in rows if row["kind"] == "heldout"]
+    best = scores.index(max(scores))
+    assert len(scores) == best + 3  # two evaluations after the best
+    assert done.outcome.step == 7 * len(scores) < done.steps
+    assert done.scores["accuracy"] == max(scores)
+    assert any("no longer rises" in message for message in log_messages)
+
+    def stop(loop: Loop[Any]) -> None:
+        if loop.step == done.outcome.step - 1:
+            raise KeyboardInterrupt
+
+    # Killed before its end, it ends at the same step; and the same command finds it finished.
+    with pytest.raises(KeyboardInterrupt):
+        run(table, tmp_path / "killed", tiny_tokenizer, settings, on_step=stop)
+    for _ in range(2):
+        again = run(table, tmp_path / "killed", tiny_tokenizer, settings)
+        assert (again.outcome.step, again.scores) == (done.outcome.step, done.scores)
+    weights = [(tmp_path / name / "best.safetensors").read_bytes() for name in ("run", "killed")]
+    assert weights[0] == weights[1]
+
+
+def test_a_model_that_cannot_be_opened_deletes_nothing(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1))
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with refused(ModelError, "typo"):
+        finetune("typo", table, tmp_path / "run", config(epochs=1), overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_that_the_model_does_not_know_score_as_in_scikit_learn(
+    tiny_tokenizer: Path, tmp_path: Path, several: bool
+) -> None:
+    """Each is a class of its own, in --test and in `evaluate`."""
+    more = {"separator": "+"} if several else {}
+    train = write_table(tmp_path / "train.csv", 150)
+    strange = ["kitchen", "parking", "parking", "pets+yes" if several else "pets"]
+    with open(write_table(tmp_path / "test.csv", 40, 1), "a", encoding="utf-8") as file:
+        file.writelines(f"bado kumi {i},{label}\n" for i, label in enumerate(strange))
+    files = open_task("table", train, test=tmp_path / "test.csv", **more)
+    done = run(files, tmp_path / "run", tiny_tokenizer, config(epochs=3, restart=False))
+    with open(tmp_path / "test.csv", encoding="utf-8") as file:
+        labels = [row["label"] for row in csv.DictReader(file)]
+    with open(tmp_path / "run" / "predictions" / "test.csv", encoding="utf-8") as file:
+        answers = [row["prediction"] for row in csv.DictReader(file)]
+    if several:
+        binarizer = MultiLabelBinarizer().fit([label.split("+") for label in labels])
+        right, given = (
+            binarizer.transform([[name for name in cell.split("+") if name] for cell in cells])
+            for cells in (labels, answers)
+        )
+        wanted = {
+            f"{average}_f1": f1_score(right, given, average=average, zero_division=0)
+            for average in ("micro", "macro")
+        } | {"exact": accuracy_score(right, given)}
+    else:
+        wanted = {
+            "accuracy": accuracy_score(labels, answers),
+            "macro_f1": f1_score(labels, answers, average="macro"),
+            "matthews": matthews_corrcoef(labels, answers),
+        }
+    measured = evaluate(tmp_path / "run", data=tmp_path / "test.csv", mistakes=50)
+    for name, value in wanted.items():
+        assert done.scores[f"test_{name}"] == pytest.approx(value)
+        assert measured.scores[name] == pytest.approx(value)
+    assert len(measured.mistakes) >= 4
+    assert set(measured.classes) == {"no", "yes"}
+    (tmp_path / "other.csv").write_text("text,label\na,x\nb,y\n", encoding="utf-8")
+    with refused(DataError, tmp_path / "other.csv", "'x'"):
+        evaluate(tmp_path / "run", data=tmp_path / "other.csv")
+
+
+def test_numbers_in_the_predictions_are_those_that_are_scored(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    rows = [
+        (f"{'very ' * (k := int(draw.integers(7)))}good {i}", 1e7 + k + 0.5) for i in range(160)
+    ]
+    path = tmp_path / "big.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{y}\n" for text, y in rows), encoding="utf-8")
+    done = run(open_task("table", path), tmp_path / "run", tiny_tokenizer, config(epochs=6))
+    with open(tmp_path / "run" / "predictions" / "dev.csv", encoding="utf-8") as file:
+        answers = list(csv.DictReader(file))
+    right = [rows[int(row["line"]) - 2][1] for row in answers]
+    written = [float(row["prediction"]) for row in answers]
+    assert r2_score(right, written) == pytest.approx(done.scores["r2"], abs=1e-6)
 
 
 def test_a_run_that_collapses_starts_once_more(

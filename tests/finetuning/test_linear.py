@@ -339,6 +339,17 @@ def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
     half, _ = linear.fit_head(OUTPUTS["classes"](("a", "b")), plenty, noise.tolist(), held)
     assert (half.judged, half.few) == (60, False)
     assert half.helps == (half.loss < half.prior)
+    # So are many, of which none could be held out; equal rows are in one fold.
+    groups = np.repeat(np.arange(150), 2)
+    twice, labels = rng.normal(size=(150, 100)).astype(np.float32)[groups], noise[groups].tolist()
+    apart, divided = (
+        linear.fit_head(
+            OUTPUTS["classes"](("a", "b")), twice, labels, np.zeros(300, bool), numbers
+        )[1]
+        for numbers in (groups, None)
+    )
+    assert (apart.judged, apart.few) == (300, True)
+    assert divided.loss < 0.6 < apart.loss, "labels that are noise are learned by heart"
 
 
 def test_numbers_of_a_linear_map_get_their_scale_back() -> None:
@@ -402,9 +413,9 @@ def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
     monkeypatch.setattr("litebert.finetuning.start.MOST_ROWS", 40)
     counts: list[tuple[int, int]] = []
 
-    def fit(output: Any, states: Any, targets: Any, held: Any) -> Any:
+    def fit(output: Any, states: Any, targets: Any, held: Any, groups: Any) -> Any:
         counts.append((len(targets), int(held.sum())))
-        return linear.fit_head(output, states, targets, held)
+        return linear.fit_head(output, states, targets, held, groups)
 
     monkeypatch.setattr("litebert.finetuning.start.fit_head", fit)
     finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))

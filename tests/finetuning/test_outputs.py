@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import EncodedRow, Item
-from litebert.finetuning.text_outputs import OneClass, SeveralLabels
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.registry import OUTPUTS
 
 
@@ -107,6 +107,11 @@ def test_balanced_classes_weigh_as_in_scikit_learn() -> None:
 
 
 def test_balanced_labels_weigh_the_rows_that_have_them() -> None:
+    everywhere = SeveralLabels(("a", "b")).weigh(
+        FinetuneConfig(class_weights="balanced"), [(1, 0), (1, 1), (1, 0)]
+    )
+    assert isinstance(everywhere, OneClass)
+    assert everywhere.weights == (1.0, 2.0)  # a label on every row has no rows to weigh against
     targets = [(1, 0), (0, 0), (0, 1), (0, 1), (0, 1)]
     weighed = SeveralLabels(("a", "b")).weigh(FinetuneConfig(class_weights="balanced"), targets)
     logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
@@ -136,3 +141,21 @@ def test_the_focal_loss_is_that_of_the_paper(gamma: float) -> None:
     assert several.total(both, torch.tensor([[1.0, 0.0]]))[0].item() == pytest.approx(
         by_hand.item(), rel=1e-5
     )
+
+
+def test_a_weight_of_a_row_is_as_many_rows() -> None:
+    draw = torch.Generator().manual_seed(0)
+    weights = torch.tensor([2.0, 1.0, 3.0, 0.0])
+    places = torch.tensor([0, 0, 1, 2, 2, 2])
+    balanced = FinetuneConfig(class_weights={"a": 3.0}, focal_gamma=1.0)
+    several = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1]], dtype=torch.float32)
+    for output, width, targets in (
+        (OneClass(("a", "b", "c")), 3, torch.tensor([0, 2, 1, 0])),
+        (OneClass(("a", "b", "c")).weigh(balanced, []), 3, torch.tensor([0, 2, 1, 0])),
+        (SeveralLabels(("a", "b", "c")), 3, several),
+        (Number(), 1, torch.randn(4, generator=draw)),
+    ):
+        logits = torch.randn(4, width, generator=draw)
+        repeated = output.total(logits[places], targets[places])[0]
+        weighed = output.total(logits, targets, weights)[0]
+        assert weighed.item() == pytest.approx(repeated.item(), rel=1e-5)

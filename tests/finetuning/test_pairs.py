@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -103,6 +104,14 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     assert float(loss.total) == pytest.approx(expected, rel=1e-5)
     assert int(loss.count) == 5
     assert task.output.supervision == "positives"
+    one_row = torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0])
+    alone = task.output.loss(states, dataclasses.replace(batch, weights=one_row))
+    assert float(alone.total) < float(loss.total) * 2
+    parts = [
+        task.output.loss(states, dataclasses.replace(batch, weights=one)) for one in torch.eye(5)
+    ]
+    assert sum(float(part.total) for part in parts) == pytest.approx(expected, rel=1e-5)
+    assert float(alone.total) == pytest.approx(2 * float(parts[2].total), rel=1e-5)
 
 
 def test_the_loss_of_scores_counts_pairs_in_wrong_order(
@@ -120,6 +129,18 @@ def test_the_loss_of_scores_counts_pairs_in_wrong_order(
         if truth[i] < truth[j]
     )
     assert float(task.output.loss(states, batch).total) == pytest.approx(
+        6 * np.log(1 + wrong), rel=1e-4
+    )
+    # A pair of rows weighs the product of their weights.
+    weights = [1.0, 0.5, 2.0, 0.25, 1.0, 1.0]
+    wrong = sum(
+        weights[i] * weights[j] * np.exp((cosines[i] - cosines[j]) / 0.05)
+        for i in range(6)
+        for j in range(6)
+        if truth[i] < truth[j]
+    )
+    weighed = dataclasses.replace(batch, weights=torch.tensor(weights))
+    assert float(task.output.loss(states, weighed).total) == pytest.approx(
         6 * np.log(1 + wrong), rel=1e-4
     )
 
@@ -212,13 +233,16 @@ def test_texts_alone_are_learned_with_dropout(
     assert first.label is None
 
 
-def ranks_of(vectors: NDArray[np.float32], seconds: list[str]) -> dict[str, float]:
+def ranks_of(
+    vectors: NDArray[np.float32], seconds: list[str], firsts: list[str] | None = None
+) -> dict[str, float]:
     """The scores of vectors (N, 2, H) without labels, by the task."""
     task = Pairs(pair_column="pair")
     answers = [
         Compared(float(first @ second), np.stack((first, second))) for first, second in vectors
     ]
-    examples = [Example(f"first {i}", text) for i, text in enumerate(seconds)]
+    firsts = firsts or [f"first {i}" for i in range(len(seconds))]
+    examples = [Example(*texts) for texts in zip(firsts, seconds, strict=True)]
     scores: dict[str, float] = task.score(examples, answers)
     return scores
 
@@ -238,7 +262,43 @@ def test_vectors_that_are_all_alike_find_nothing(seconds: list[str], seed: int) 
     ):
         scores = ranks_of(vectors, seconds)
         assert scores["recall_at_1"] == 0
-        assert scores["mrr"] <= 1 / max(2, different)
+        assert scores["mrr"] <= 1 / max(2, different) + 1e-12  # the rounding of a mean
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=2, max_size=20),
+    st.integers(0, 99),
+)
+def test_the_first_right_answer_of_several_is_ranked(
+    pairs: list[tuple[int, int]], seed: int
+) -> None:
+    """As a search of each question among all different answers ranks it, whatever is repeated."""
+    draw = np.random.default_rng(seed)
+    asked, found = (scale_to_unit(draw.normal(size=(n, 5)).astype(np.float32)) for n in (5, 7))
+    if len({second for _, second in pairs}) == 1:
+        return
+    ranks = []
+    for question in {first for first, _ in pairs}:
+        right = {second for first, second in pairs if first == question}
+        order = sorted(
+            {second for _, second in pairs}, key=lambda n: -float(asked[question] @ found[n])
+        )
+        ranks.append(next(rank for rank, n in enumerate(order, 1) if n in right))
+    vectors = np.stack([np.stack((asked[first], found[second])) for first, second in pairs])
+    firsts, seconds = zip(*((f"q{first}", f"a{second}") for first, second in pairs), strict=True)
+    scores = ranks_of(vectors, [*seconds], [*firsts])
+    assert scores["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert scores["recall_at_1"] == pytest.approx(np.mean([rank == 1 for rank in ranks]))
+
+
+def test_equal_texts_are_no_collapse_and_one_vector_is(tiny_tokenizer: Path) -> None:
+    output = Similarity()
+    draw = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    same = [np.stack((row, row)) for row in draw]  # each text is its own second
+    assert not output.one_answer([None] * 6, same)
+    assert not output.one_answer([None] * 6, [np.stack((draw[0], row)) for row in draw])
+    near = draw[:1] + 1e-4 * draw
+    assert output.one_answer([None] * 6, [np.stack((near[0], row)) for row in near])
 
 
 def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None:

@@ -143,3 +143,37 @@ def test_mistakes_get_a_sentence(tiny_tokenizer: Path, tmp_path: Path, run: Run)
     refuse("--data", folder, "--heldout", 2, places=("heldout", "2.0"))
     refuse("--data", folder, folder, places=("one folder",))
     refuse("--data", tmp_path, places=(tmp_path, "corpus.jsonl"))
+
+
+def test_a_text_of_a_relevant_document_is_never_wrong(tmp_path: Path) -> None:
+    """Under another id, and where two queries with the same text have different judgments."""
+    texts = [f"the red house number {i}" for i in range(8)]
+    twins = [f" The red  house number {i}" for i in range(8)]
+    documents = {f"d{i}": text for i, text in enumerate([*texts, *texts, *twins])}
+    queries = {"q1": "red house number 1", "q2": "red house number 1", "q3": "red house 3"}
+    grades = {"q1": {"d1": 1}, "q2": {"d2": 1}, "q3": {"d3": 1}}
+    folder = write_collection(
+        tmp_path / "data", documents, queries, {"train": grades, "dev": grades}
+    )
+    files = open_task("rerank", folder, negatives=20)
+    for part in ("train", "dev"):
+        rows = files.read(part)
+        right, wrong = (
+            {
+                (row.text, " ".join(row.pair.lower().split()))
+                for row in rows
+                if bool(row.label) == label
+            }
+            for label in (True, False)
+        )
+        assert len(right) == 3
+        assert wrong
+        assert not right & wrong
+    # Queries with one text are on one side of a split.
+    many = {f"q{i}": f"red house number {i // 2}" for i in range(8)}
+    judged = {name: {"d1": 1} for name in many}
+    folder = write_collection(tmp_path / "split", documents, many, {"train": judged})
+    files = open_task("rerank", folder, heldout=0.25)
+    train, dev = ({row.text for row in files.read(part)} for part in ("train", "dev"))
+    assert dev
+    assert not train & dev

@@ -181,15 +181,22 @@ def test_labels_that_a_table_has_not(reader: Reader, tmp_path: Path) -> None:
         ("maybe", "'maybe'"),
         ("a long label " * 20, f"'{('a long label ' * 3)[:36]}..."),
     ):
-        names(reader.fails(tmp_path, head[0] + label.encode() + tail), f"FILE:{line}", spelt)
+        content = head[0] + label.encode() + tail
+        chosen = Reader(reader.file, content, lambda path: Table(path, path, labels=("no", "yes")))
+        names(chosen.fails(tmp_path, content), f"FILE:{line}", spelt)
+        examples, notes, _ = reader.read(tmp_path, content)  # what is scored only
+        assert [example.label for example in examples].count(-1) == 1
+        assert any("missed" in note for note in notes)
 
 
 def test_one_of_several_labels_that_a_table_has_not(tmp_path: Path) -> None:
     content = lines({"text": "a", "label": ["no"]}, {"text": "b", "label": ["no", "sun\nday"]})
-    reader = Reader(
-        "a.jsonl", b"", lambda path: Table(dev=path, target="labels", labels=("no", "yes"))
-    )
+    named: Any = {"target": "labels", "labels": ("no", "yes")}
+    reader = Reader("a.jsonl", b"", lambda path: Table(path, path, **named))
     names(reader.fails(tmp_path, content), "FILE:2", r"'sun\nday'")
+    scored = Reader("a.jsonl", b"", lambda path: Table(dev=path, **named))
+    examples, _, _ = scored.read(tmp_path, content)
+    assert [example.label for example in examples] == [(1, 0), (1, 0, 1)]
 
 
 def test_answers_that_no_choice_has(tmp_path: Path) -> None:

@@ -17,12 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.predictions import write_records
+from litebert.tasks.registry import open_task
+from litebert.tasks.splits import join_groups
 from litebert.tasks.texts import Example
+from litebert.text.records import Notes
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -488,3 +493,109 @@ def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str)
 
     peak(1)  # what is loaded once
     assert peak(10_000) < 1.2 * peak(3_000) + (1 << 18)
+
+
+# ------------------------------------------------------------------------ rows that belong together
+
+
+def find_overlap(files: Any, of: Any) -> set[Any]:
+    """What train and the held-out dev share."""
+    train, dev = ({of(example) for example in files.read(part)} for part in ("train", "dev"))
+    assert train
+    assert dev
+    return train & dev
+
+
+@pytest.mark.parametrize("task", ["table", "pairs", "choices"])
+def test_a_group_is_never_divided(tmp_path: Path, task: str) -> None:
+    """Whatever the kind of its name, and the order of the rows; a blank is no group."""
+    rows: list[dict[str, Any]] = []
+    for i in range(90):
+        customer: Any = (i * 7) % 9 if i < 81 else "  "
+        row: dict[str, Any] = {
+            "text": f"t{i} by {customer}",
+            "other": f"o{i}",
+            "label": "ab"[i % 2],
+        }
+        if task == "choices":
+            row |= {"context": row["text"], "choices": ["x", "y"], "label": i % 2}
+        rows.append(row | {"customer": customer})
+    path = jsonl(tmp_path / "a.jsonl", *rows)
+    more = {"pair_column": "other"} if task == "pairs" else {}
+    notes = Notes()
+    files = open_task(task, path, group_column="customer", heldout=0.2, **more)
+
+    def get_customer(example: Any) -> str:
+        text = example.context if task == "choices" else example.text
+        return str(text.split("by")[1]).strip() or text
+
+    assert not find_overlap(files, get_customer)
+    dev = files.read("dev")
+    assert 10 <= len(dev) <= 18  # a fifth of the rows, as far as whole groups allow
+    files.read("train", notes)
+    assert any("'customer'" in note for note in notes.notes())
+    with refused(DataError, path, "'shop'"):
+        open_task(task, path, group_column="shop", **more).read("train")
+
+
+def test_equal_texts_are_on_one_side(tmp_path: Path) -> None:
+    rows = [{"text": f"t{i % 20}", "label": "ab"[i % 2]} for i in range(100)]
+    rows += [{"text": f" T{i}  ", "label": "b"} for i in range(20)]
+    path = jsonl(tmp_path / "a.jsonl", *rows)
+    for seed in range(5):
+        files = Table(path, seed=seed)
+        assert not find_overlap(files, lambda example: example.text.strip().lower())
+        assert {example.label for example in files.read("dev")} == {0, 1}
+    # Of pairs that belong together, a question keeps its answers.
+    pairs = [{"text": f"q{i // 3}", "a": f"a{i}", "label": i % 2} for i in range(60)]
+    paired = open_task("pairs", jsonl(tmp_path / "p.jsonl", *pairs), pair_column="a")
+    assert not find_overlap(paired, lambda example: example.text)
+    # One text that most rows have never becomes the development part.
+    often = [{"text": "same" if i < 80 else f"t{i}", "label": "ab"[i % 2]} for i in range(100)]
+    files = Table(jsonl(tmp_path / "o.jsonl", *often))
+    assert {example.text for example in files.read("dev")}.isdisjoint({"same"})
+    assert 8 <= len(files.read("dev")) <= 10
+    with refused(DataError, "o2.jsonl", "dev file"):
+        Table(jsonl(tmp_path / "o2.jsonl", *often[:20])).read("train")
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
+def test_rows_are_joined_by_chains(rows: list[tuple[int, int]]) -> None:
+    """As a graph of scipy joins them."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = [
+        (i, j)
+        for i, one in enumerate(rows)
+        for j, other in enumerate(rows)
+        if one[0] == other[0] or one[1] == other[1]
+    ]
+    graph = coo_array(
+        (np.ones(len(links)), tuple(zip(*links, strict=True))), shape=(len(rows),) * 2
+    )
+    wanted = connected_components(graph)[1]
+    joined = np.array(join_groups(*zip(*rows, strict=True)))
+    assert ((joined[:, None] == joined) == (wanted[:, None] == wanted)).all()
+
+
+@pytest.mark.parametrize("cell", ["", "x", "-1", "nan", "inf", "1e31"])
+def test_a_weight_that_is_none_is_refused(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label,w\na,x,1\nb,y,{cell}\n", encoding="utf-8")
+    with refused(DataError, f"{path}:3", "'w'"):
+        open_task("table", path, dev=path, weight_column="w").read("train")
+
+
+def test_weights_have_a_mean_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,w\na,x,1\nb,y,0\nc,x,3\n", encoding="utf-8")
+    files = open_task("table", path, dev=path, weight_column="w")
+    assert [(example.text, example.weight) for example in files.read("train")] == [
+        ("a", 0.5),
+        ("c", 1.5),
+    ]
+    assert len(files.read("dev")) == 3
+    path.write_text("text,label,w\na,x,0\nb,y,0\n", encoding="utf-8")
+    with refused(DataError, "'w'"):
+        open_task("table", path, dev=path, weight_column="w").read("train")

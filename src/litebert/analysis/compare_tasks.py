@@ -19,7 +19,7 @@ from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
-from litebert.finetuning.seeds import compute_halfwidth
+from litebert.finetuning.seeds import judge
 from litebert.json_reader import fault_of, read_json
 from litebert.recipes.files import is_recipe_name
 from litebert.registry import TASKS
@@ -57,6 +57,8 @@ class TaskRow:
     """The other settings of the run, by dotted names."""
     baseline: float | None = None
     """The baseline's score on the same rows, in percent; None if the run has no baseline."""
+    rows: int = 0
+    """The scored rows; 0 if the run does not say."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
@@ -152,10 +154,11 @@ def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
         note = (
             f"Scores times 100: median of {' or '.join(map(str, seeds))} seeds (lowest to highest)."
         )
-        if has_star:
-            note += (
-                " * the highest mean of a row, or not distinguishable from it (Welch's t, 95 %)."
-            )
+    if has_star:
+        note += (
+            " * the highest mean of a row, or level with it: the difference is inside the noise of "
+            "the seeds and of the rows (95 %)."
+        )
     if any(row.restarted for row in rows):
         note += (
             f" {RECOVERED} started a second time at a third of the rate: the first run gave the "
@@ -227,12 +230,8 @@ def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
         return f"{text}{marks} unfinished"
     if best is None or rivals == 1 or not math.isfinite(sum(row.scores)):
         return f"{text}{marks}"
-    if len(best.scores) == 1 or len(row.scores) == 1:  # one seed has no interval
-        return f"{text}{marks}"
-    distance = statistics.fmean(best.scores) - statistics.fmean(row.scores)
-    if distance <= compute_halfwidth(row.scores, best.scores):
-        return f"{text}{marks} *"
-    return f"{text}{marks}"
+    verdict = judge(row.scores, best.scores, row.rows, 100.0)
+    return f"{text}{marks} *" if verdict == "level" else f"{text}{marks}"
 
 
 def _name_models(models: Sequence[str]) -> list[str]:
@@ -261,7 +260,7 @@ def find_finetunings(folder: Path) -> list[Path]:
     return sorted(seeds, key=lambda path: int(path.parent.name[5:]))
 
 
-def _is_percent(task: str) -> bool:
+def is_percent(task: str) -> bool:
     """Return True if the scores of a task are percentages, as in some official scripts.
 
     A task of several versions is named with its version, as in squad2.
@@ -300,7 +299,7 @@ def _read_run(folder: Path) -> TaskRow:
             raise RunError(
                 f"the seeds in {folder} are of different tasks or models; name them one by one"
             )
-        scale = 1.0 if _is_percent(task) else 100.0
+        scale = 1.0 if is_percent(task) else 100.0
         has_baseline = baseline is not None and metric in baseline.scores
         return TaskRow(
             run=str(folder),
@@ -315,6 +314,7 @@ def _read_run(folder: Path) -> TaskRow:
             files=_list_scored_files(runs[0]),
             settings=_list_settings(runs[0], len(files)),
             baseline=scale * baseline.scores[metric] if baseline and has_baseline else None,
+            rows=int(runs[0].get("dev_rows", 0)),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(

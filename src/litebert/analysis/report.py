@@ -23,6 +23,7 @@ from litebert.analysis.charts import Intervals as Intervals
 from litebert.analysis.charts import Series as Series
 from litebert.analysis.charts import draw
 from litebert.analysis.page_style import PAGE, STYLE
+from litebert.finetuning.seeds import compute_share_error
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
 from litebert.storage import atomic_write
@@ -327,15 +328,6 @@ def _plain_charts(
         if lines:
             charts.append(Chart(title, tuple(lines), "step", axis))
     return charts
-
-
-def compute_share_error(share: float, count: int) -> float:
-    """Compute the standard error of a share of `count` rows.
-
-    A right and a wrong row are added, so that no share is certain.
-    """
-    smoothed = (share * count + 1) / (count + 2)
-    return math.sqrt(smoothed * (1 - smoothed) / count)
 
 
 def _with_share_errors(line: Series, count: int) -> Series:

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from litebert.analysis.charts import format_with_error
+from litebert.analysis.compare_tasks import is_percent
 from litebert.analysis.reliability_page import make_reliability_sections
 from litebert.analysis.report import (
     Headline,
     HeadlineScore,
     Section,
     Table,
-    compute_share_error,
     run_sections,
     write,
 )
-from litebert.analysis.search_page import make_search_sections
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
+from litebert.finetuning.seeds import compute_share_error
 from litebert.json_reader import read_json
 from litebert.model.objectives import ShownScore, list_shown_scores
 from litebert.progress import task
@@ -155,7 +155,11 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
         notes = [ERROR_NOTE] if any(score.error for score in large) else []
         if baseline is not None:
             notes.append(f"The baseline counts on the same rows: {baseline.note}.")
-        advice = advise(metric, scores.get(metric, math.nan), baseline, facts["model"])
+        rows_of_dev, full = facts.get("dev_rows", 0), 100.0 if is_percent(facts["task"]) else 1.0
+        advice = advise(
+            *(metric, [scores.get(metric, math.nan)], baseline),
+            *(rows_of_dev, full, facts["model"]),
+        )
         if advice is not None:
             notes.append(f"{advice[0].upper()}{advice[1:]}.")
         headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
@@ -171,7 +175,6 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
     reliability = make_reliability_sections(folder)
     charts = [section for section in reliability if not isinstance(section, Table)]
     tables += [section for section in reliability if isinstance(section, Table)]
-    tables += [section for section in make_search_sections(folder) if isinstance(section, Table)]
     curves = [*run_sections(rows, dev_rows=counts), *charts]
     return lead, arrange_sections(headlines, curves, tables)
 

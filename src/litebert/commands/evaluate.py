@@ -193,15 +193,20 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
 
 def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
     """Print the scores of a model and of BM25, and say which is better."""
+    from litebert.finetuning.seeds import judge
+
     name = Path(arguments.model).name
     console.table(("score", name, *scored.list_columns()), scored.rows())
     console.say(
         f"{scored.queries:,} queries of qrels/{scored.split}.tsv, {scored.documents:,} documents"
     )
     for other, scores in scored.list_columns().items():
-        if scores["ndcg_at_10"] > scored.scores["ndcg_at_10"]:
+        both = [scores["ndcg_at_10"]], [scored.scores["ndcg_at_10"]]
+        verdict = judge(*both, scored.queries)
+        if verdict in ("better", "level"):
             counts = ", which counts words," if other == "BM25" else ""
-            console.say(f"{other}{counts} is better than {name}")
+            word = "better than" if verdict == "better" else "level with"
+            console.say(f"{other}{counts} is {word} {name} by ndcg_at_10")
 
 
 def _check_options(arguments: EvaluateArguments) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,9 +80,6 @@ class FinetuneArguments:
     """Print the scores of the baseline and end; this needs no MODEL and takes no --out."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
-    search: str | None = None
-    """Search rate, epochs, batch, length and decay with Optuna on training folds, for 20m or "30
-    trials"; given options stay."""
     tracker: tuple[str, ...] = ()
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
@@ -150,8 +148,6 @@ def finetune(words: list[str]) -> int:
             remarks=remarks,
             baseline=arguments.baseline,
             mislabeled=arguments.mislabeled,
-            search=arguments.search,
-            fixed=_list_fixed(rest),
             trackers=arguments.tracker,
         )
         for run in runs if ranks.main else ():
@@ -166,19 +162,23 @@ def _score_baseline(words: list[str]) -> int:
     words = _move_model(words)
     model = ["baseline"] if words[0].startswith("-") else []
     arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
-    _check_baseline_only(arguments, words)
+    _check_values(arguments)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
-        from litebert.recipes.finetuning import finetune_preset
         from litebert.tasks.registry import open_task
 
     config = FinetuneConfig()
-    if rest:
+    if rest:  # an unknown option is told before one without effect
         config = console.parse(FinetuneConfig, rest, "finetune", default=config)
+    read = {"--task", "--data", "--baseline-only", "--json", "--class-weights"}
+    read |= {f"--{no}{name.replace('_', '-')}" for name in options for no in ("", "no-")}
+    for option in map(_name_option, words):
+        require(
+            not option.startswith("--") or option in read,
+            f"--baseline-only trains nothing, so {option} has no effect; leave it out",
+        )
     files = open_task(arguments.task, join_source(arguments.data), **options)
-    if arguments.preset is not None:  # it decides nothing here, but a typo is told
-        finetune_preset(arguments.preset, files.task.point)
     files.task.output.require_weights(config)
     baseline = score_baseline(files, config)
     if arguments.json:
@@ -197,21 +197,6 @@ def _move_model(words: list[str]) -> list[str]:
     if behind == len(words) or words[behind].startswith("-"):
         return words
     return [words[behind], *words[:behind], *words[behind + 1 :]]
-
-
-def _check_baseline_only(arguments: FinetuneArguments, words: Sequence[str]) -> None:
-    """Refuse the values that a fine-tuning refuses, and the options that only a training has.
-
-    Raises:
-        ConfigError: says what to type.
-    """
-    _check_values(arguments)
-    options = set(map(_name_option, words))
-    for option in ("--no-baseline", "--search", "--out", "--mislabeled"):
-        if option in options:
-            raise ConfigError(
-                f"--baseline-only trains nothing, so {option} has no effect; leave it out"
-            )
 
 
 def _end_finetuning(
@@ -272,8 +257,6 @@ def _check_values(arguments: FinetuneArguments) -> None:
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    if arguments.mislabeled < 0:
-        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
 
 
 def _parse_finetune(
@@ -298,6 +281,13 @@ def _parse_finetune(
             default=FinetuneConfig(),
             description="Fields of the recipe; the defaults shown are those of small.",
         )
+    for place, word in enumerate(words):
+        values = list(takewhile(lambda value: not value.startswith("-"), words[place + 1 :]))
+        labels = values[:-1:2] if _name_option(word) == "--class-weights" else []
+        for label in labels:
+            require(
+                labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
+            )
     option_names = {word.partition("=")[0] for word in words}
     arguments, options, rest = parse_with_task(cls, words, "finetune")
     return arguments, collect_options(options, option_names), rest
@@ -364,7 +354,8 @@ def _show_finetuned(
         several = {name: tuple(figures.values()) for name, figures in summary.items()}
         columns = ("dev", "median", "mean", "standard deviation", "lowest", "highest")
         console.table(*_with_baseline(columns, several, baseline_scores))
-        console.say(describe_noise(metric, [score[metric] for score in scores]))
+        full, values = 100.0 if task.percent else 1.0, [score[metric] for score in scores]
+        console.say(describe_noise(metric, values, runs[0].dev_rows, full))
     if baseline is not None:
         console.say(f"baseline: {baseline.note}")
 
@@ -402,7 +393,6 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
 
 
 _GIVES: dict[str, str] = {
-    "--layer-decay": "layer_decay",
     "--length": "length",
     "--train.batch": "batch",
     "--epochs": "epochs",
@@ -412,12 +402,7 @@ _GIVES: dict[str, str] = {
     "--steps": "epochs",
     "--train.optimizer.learning-rate": "rate",
 }
-"""The choice that each option makes, so that litebert no longer makes it, or searches for it."""
-
-
-def _list_fixed(words: list[str]) -> set[str]:
-    """List what a search leaves as the options say."""
-    return {_GIVES[name] for word in words if (name := _name_option(word)) in _GIVES}
+"""The choice that each option makes, so that litebert no longer makes it."""
 
 
 def _name_option(word: str) -> str:

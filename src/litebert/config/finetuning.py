@@ -51,6 +51,9 @@ class FinetuneConfig:
     """Passes over the training examples."""
     steps: int = 0
     """Optimizer steps, instead of epochs; 0 to use epochs."""
+    patience: int = 0
+    """Stop after this many evaluations in a row (train.evaluate_every) without a higher score; 0 to
+    take all steps."""
     dropout: float = -1.0
     """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
     deletion: float = 0.0
@@ -112,12 +115,14 @@ class FinetuneConfig:
         named = {} if isinstance(self.class_weights, str) else self.class_weights
         for name, value, right, what in (
             *(
-                (f"class_weights of {label}", weight, 0 < weight < math.inf, "a number above 0")
+                (f"class_weights of {label}", weight, 0 < weight <= 1e6, "above 0 and at most 1e6")
                 for label, weight in named.items()
             ),
+            ("class_weights", "empty", self.class_weights != {}, "balanced, or weights by name"),
             ("length", self.length, self.length >= 8, "at least 8"),
             ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),
+            ("patience", self.patience, self.patience >= 0, "0 or more evaluations"),
             (
                 "dropout",
                 self.dropout,

@@ -49,6 +49,8 @@ class TaskBatch:
     """bool (B,): which items have a target, where some have none; `targets` holds those of the
     others.
     """
+    weights: Tensor | None = None
+    """float32: the weight of each target's item; None where all are 1."""
     teacher_logits: Tensor | None = None
     """The logits of a teacher for every item, as `Output.collate_teacher` lays them out."""
 
@@ -111,8 +113,15 @@ def collate(
         labels,
         output.count(targets),
         None if all(has_target) else torch.tensor(has_target),
+        collate_weights([item for item in items if item.target is not None]),
         torch.from_numpy(output.collate_teacher(teacher_logits, size)) if teacher_logits else None,
     )
+
+
+def collate_weights(items: Sequence[Item]) -> Tensor | None:
+    """Lay out the weights of items, (B,); None where all are 1."""
+    weights = [item.weight for item in items]
+    return None if all(weight == 1 for weight in weights) else torch.tensor(weights)
 
 
 def delete_tokens(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:

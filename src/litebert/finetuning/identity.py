@@ -32,6 +32,7 @@ _FREE = (
     "chosen",
     "tokenizer_fingerprint",
     "test_fingerprint",
+    "dev_rows",
     "config.early_exits_max_drop",
     "config.examples",
     "config.train.save_every",
@@ -84,6 +85,7 @@ def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, 
         "files": prepared.file_names,  # by part, their names; for people and tables, never compared
         "steps": prepared.steps,
         "chosen": list(prepared.chosen),  # for people, never compared
+        "dev_rows": len(prepared.dev[0].examples),
         "config": to_dict(prepared.config),
         **task.identity(),
         **(build_record(None, None) if teachers is None else teachers.build_record()),
@@ -125,3 +127,5 @@ def _read_tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes
             if isinstance(item.target, np.ndarray)
             else repr(item.target).encode()
         )
+        if item.weight != 1:
+            yield repr(item.weight).encode()

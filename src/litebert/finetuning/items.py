@@ -40,6 +40,10 @@ class Item:
     """
     teacher_logits: NDArray[np.floating[Any]] | None = None
     """A teacher's logits, in the form of `Output.of_item`."""
+    group: int | None = None
+    """The number of the rows that it belongs to, which no split divides; None where it is alone."""
+    weight: float = 1.0
+    """Its weight in the loss of the labels."""
 
     @property
     def length(self) -> int:
@@ -62,6 +66,19 @@ class EncodedPart:
     name: str
     examples: list[Any]
     items: list[Item]
+
+
+def number_groups(items: Sequence[Item]) -> NDArray[np.int64]:
+    """Number what no split divides, the group or else the example of each item, from 0 in order of
+    first mention, (N,). Where all are of one group, it is the example.
+    """
+    is_one = len({item.group for item in items}) == 1
+    numbers: dict[tuple[bool, int], int] = {}
+    keys = (
+        (True, item.example) if item.group is None or is_one else (False, item.group)
+        for item in items
+    )
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
 def count_shared(part: EncodedPart, other: EncodedPart) -> int:

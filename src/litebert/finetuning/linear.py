@@ -96,7 +96,11 @@ def read_frozen_states(
 
 
 def fit_head(
-    output: Output, states: NDArray[np.float32], targets: Sequence[Any], held: NDArray[np.bool_]
+    output: Output,
+    states: NDArray[np.float32],
+    targets: Sequence[Any],
+    held: NDArray[np.bool_],
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[FittedHead, FittedHead]:
     """Fit the head on the items that are not held, and with the best strength, on all items. The
     best strength has the lowest loss on the items that are held, or in a cross-validation where
@@ -106,11 +110,16 @@ def fit_head(
         states: (N, H).
         targets: those of the items, as `output` learns them.
         held: (N,)
+        groups: (N,): as `number_groups` numbers them, which no fold divides; by
+            default each item is one.
     """
+    groups = np.arange(len(targets)) if groups is None else groups
     learned = [target for target, apart in zip(targets, held, strict=True) if not apart]
-    few = bool(held.sum() < FEW_HELD) and len(targets) < FEW_HELD * FOLDS
+    few = bool(held.sum() < FEW_HELD) and (
+        len(targets) < FEW_HELD * FOLDS or not held.any()  # as where groups are large
+    )
     count = len(targets) if few else int(held.sum())
-    folds = _draw_folds(len(targets)) if few else held[None]
+    folds = _draw_folds(groups) if few else held[None]
     losses = [_compute_held_loss(output, states, targets, folds, c) for c in STRENGTHS]
     first = 1 if few else 0  # a head without weights is no head
     place = min(range(first, len(STRENGTHS)), key=lambda i: losses[i])
@@ -123,9 +132,10 @@ def fit_head(
     )
 
 
-def _draw_folds(count: int) -> NDArray[np.bool_]:
+def _draw_folds(groups: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Draw the rows that are held in each fold of a cross-validation, (F, N)."""
-    places = np.random.default_rng(0).permutation(count) % min(FOLDS, count)
+    count = int(groups.max()) + 1
+    places = (np.random.default_rng(0).permutation(count) % min(FOLDS, count))[groups]
     return np.stack([places == fold for fold in range(min(FOLDS, count))])
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.errors import ConfigError
-from litebert.finetuning.baselines.fitted import limit_threads
+from litebert.finetuning.baselines.fitted import fitting
 from litebert.finetuning.baselines.models import LinearClasses
 from litebert.finetuning.mistakes import shorten
 from litebert.finetuning.outputs import Output, softmax
@@ -51,12 +51,14 @@ class Suspect:
     """The texts, cut."""
 
 
-def require_mislabeled(task: Task[Any]) -> None:
-    """Refuse a task without a baseline of classes or labels.
+def require_mislabeled(task: Task[Any], most: int = 1) -> None:
+    """Refuse a task without a baseline of classes or labels, and a number of rows that cannot be.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or the number is below 0.
     """
+    if not isinstance(most, int) or most < 0:
+        raise ConfigError(f"mislabeled is {most}; give 0 or more rows")
     if not isinstance(task.output.baseline(), LinearClasses):
         raise ConfigError(
             "mislabeled ranks rows by classes or labels of whole texts, and this task answers with "
@@ -74,12 +76,13 @@ def rank_mislabeled(task: Task[Any], examples: Sequence[Any]) -> list[Suspect]:
 
     Raises:
         ConfigError: the task has no classes.
+        DataError: no text has a word.
     """
     require_mislabeled(task)
     model = task.output.baseline()
     assert isinstance(model, LinearClasses)
     items = [item for item in task.plain_items(examples) if item.target is not None]
-    with limit_threads():
+    with fitting():
         places, logits = model.compute_held_out_logits(items, task.output.width)
     suspects = []
     for place, row_logits in zip(places, logits, strict=True):
@@ -118,19 +121,24 @@ def keep_mislabeled(
     folder: Path, task: Task[Any], examples: Sequence[Any], most: int, shows_texts: bool
 ) -> None:
     """Write the first of the ranked training rows into mislabeled.csv of a run folder, and log how
-    many there are.
+    many there are, unless the folder has as many rows.
 
     Args:
         most: how many rows to write, at most.
         shows_texts: whether the texts are written too.
     """
+    file_name = folder / MISLABELED
+    if file_name.exists():
+        with file_name.open(encoding="utf-8", newline="") as written:
+            if sum(1 for _ in csv.reader(written)) == 1 + most:
+                return
     suspects = rank_mislabeled(task, examples)
     log.info(
         f"the baseline, fitted on other rows, disagrees with {len(suspects):,} of "
-        f"{len(examples):,} training labels; the surest are in {folder / MISLABELED}"
+        f"{len(examples):,} training labels; the surest are in {file_name}"
     )
     texts = tuple(suspects[0].inputs) if suspects and shows_texts else ()
-    with atomic_text(folder / MISLABELED) as file:
+    with atomic_text(file_name) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("location", "label", "likely_label", "margin", *texts))
         for suspect in suspects[:most]:

@@ -42,7 +42,7 @@ def count_confusions(
     columns are answers.
 
     Args:
-        targets: the classes that are right. Rows of an unknown class, -1, are left out.
+        targets: the classes that are right. Rows of an unknown class, below 0, are left out.
         answers: of `OneClass`; rows without an answer are left out.
     """
     from sklearn.metrics import confusion_matrix

@@ -225,12 +225,19 @@ class Output(ABC):
 
         from litebert.model.objectives import Loss
 
-        total, correct = self.total(self.arrange(logits, batch), batch.targets)
+        # An output of one's own need not know of weights.
+        weights = () if batch.weights is None else (batch.weights,)
+        total, correct = self.total(self.arrange(logits, batch), batch.targets, *weights)
         return Loss(total, torch.full((), batch.predictions, device=total.device), correct)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the summed loss of arranged logits, and how many are right: cross-entropy by
         default.
+
+        Args:
+            weights: of the items, (B,), where the task reads weights; None where all are 1.
         """
         from torch.nn import functional as F
 

@@ -186,7 +186,11 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             forget_texts(run_path)
             (run_path / MISLABELED).unlink(missing_ok=True)  # written anew below, without texts
         if self.request.mislabeled:
-            self.ranks.decide(lambda: self._keep_mislabeled(prepared))
+            most, examples = self.request.mislabeled, prepared.train.examples
+            shows = prepared.config.examples
+            self.ranks.decide(
+                lambda: keep_mislabeled(run_path, prepared.task, examples, most, shows)
+            )
         if prepared.config.early_exits:
             self.ranks.decide(
                 lambda: require_calibrated(run_path, prepared.config.early_exits_max_drop)
@@ -218,13 +222,6 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         with explain_out_of_memory(self.machine, sequences, recompute):
             outcome = loop.run()
         return TrainedTaskModel(prepared, outcome, trainable)
-
-    def _keep_mislabeled(self, prepared: PreparedTask) -> None:
-        """Write the training rows whose label is likely wrong, unless the folder has them."""
-        folder, examples = self.folder.path, prepared.train.examples
-        most, shows = self.request.mislabeled, prepared.config.examples
-        if not (folder / MISLABELED).exists():
-            keep_mislabeled(folder, prepared.task, examples, most, shows)
 
     def _settle_rates(self, prepared: PreparedTask) -> LoopConfig:
         """Return the settings of the loop, with a third of the rates after a run that collapsed."""

@@ -19,7 +19,6 @@ too. A few labels alone would be read many times, and rates would be judged by h
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +30,9 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.data.random_keys import derive, permute
 from litebert.errors import NonFiniteError
-from litebert.finetuning.batches import TaskBatches, collate
+from litebert.finetuning.batches import TaskBatches, collate, collate_weights
 from litebert.finetuning.initial import build_task_model
-from litebert.finetuning.items import Item
+from litebert.finetuning.items import Item, number_groups
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.rates import (
@@ -127,18 +126,23 @@ class TwoStartProbe:
 def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
     """Split the training items into those to learn from and those to score on, drawn by the seed.
 
-    All items of an example, such as the overlapping windows of a question, stand on one side.
+    All items of an example, such as the overlapping windows of a question, stand on one side, and
+    so do those of a group.
     """
     most = min(int(_HELD * len(items)), _MOST_HELD)
-    sizes = Counter(item.example for item in items)
-    examples, held, count = list(sizes), set(), 0
-    for place in permute(np.arange(len(examples)), len(examples), derive(seed, _ORDER, 0)).tolist():
-        example = examples[place]
-        if count + sizes[example] <= most:
-            held.add(example)
-            count += sizes[example]
-    learned = [item for item in items if item.example not in held]
-    return learned, [item for item in items if item.example in held]
+    groups = number_groups(items)
+    sizes, held, count = np.bincount(groups).tolist(), set(), 0
+    for group in permute(np.arange(len(sizes)), len(sizes), derive(seed, _ORDER, 0)).tolist():
+        if count + sizes[group] <= most:
+            held.add(group)
+            count += sizes[group]
+    smallest = int(np.argmin(sizes))
+    if not held and 2 * sizes[smallest] <= len(items):
+        held.add(smallest)
+    sides: tuple[list[Item], list[Item]] = ([], [])
+    for item, group in zip(items, groups.tolist(), strict=True):
+        sides[group in held].append(item)
+    return sides
 
 
 def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) -> Probe | None:
@@ -351,8 +355,7 @@ def _compute_prior_losses(
     losses = []
     for part in _split_by_length(judged):
         right = torch.from_numpy(output.collate([item.target for item in part], 0))
-        total, _ = output.total(
-            torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right
-        )
+        same = torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1)
+        total, _ = output.total(same, right, collate_weights(part))
         losses.append(float(total) / len(part))
     return np.array(losses)

@@ -37,7 +37,9 @@ class Relevance(Number):
         """Learn 1 for each relevant document, whatever its grade."""
         return self, [float(target > 0) for target in targets]
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the summed binary cross-entropy, and how many are on the right side."""
         from torch.nn import functional as F
 

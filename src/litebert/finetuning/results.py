@@ -24,7 +24,8 @@ from litebert.finetuning.examples import choose_examples, write_examples
 from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.reliability import write_reliability
-from litebert.finetuning.scoring import Logits, score_parts
+from litebert.finetuning.scoring import Logits, name_metric, score_parts
+from litebert.finetuning.seeds import describe_standing
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.finetuning.words import explain_by_occlusion, format_weights
 from litebert.interop import LoadedModel, save_litebert
@@ -57,6 +58,11 @@ class Finetuned:
         """Scores of the baseline on the same rows; None where the run has no baseline."""
         file = self.folder / "scores.json"
         return read_baseline(file) if file.is_file() else None
+
+    @property
+    def dev_rows(self) -> int:
+        """Rows of the first development part; 0 where the run does not say."""
+        return int(read_json(self.folder / "finetune.json", RunError).get("dev_rows", 0))
 
     @property
     def exits(self) -> dict[str, Any]:
@@ -172,8 +178,11 @@ def _build_card(
     }
     dev = [part.name for part in prepared.dev]
     scores = {name: value for name, value in scored.items() if name != FIELD}
+    metric = name_metric(prepared.task)
+    score, beside = scores[metric], scored.get(FIELD, {}).get("scores", {}).get(metric)
     return make_finetuned_card(
-        prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)
+        *(prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)),
+        describe_standing(score, beside, sizes[dev[0]][0], 100.0 if prepared.task.percent else 1.0),
     )
 
 

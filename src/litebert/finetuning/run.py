@@ -20,7 +20,6 @@ A run folder holds
                       cost
     reliability.json  calibration and precision of the answers to the first development part
     mislabeled.csv    with `mislabeled`: training rows whose label is likely wrong
-    search.json       with `--search`: the trials and the best of them; search.journal is Optuna's
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
@@ -29,8 +28,7 @@ from __future__ import annotations
 
 import logging
 import math
-import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,7 @@ from typing import Any
 from litebert import hub, launch
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, RunError, require
+from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import RunBaseline, advise
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
 from litebert.finetuning.defaults import take_recorded_choices
@@ -49,14 +47,13 @@ from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, 
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
-from litebert.finetuning.search import SEARCHED, require_search, search_config
 from litebert.finetuning.seeds import summarize
 from litebert.finetuning.start import FITTED, choose_start
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
 from litebert.finetuning.vector_teacher import FOLDER
 from litebert.recipes.finetuning import choose_default_preset
-from litebert.storage import remove, write_json
+from litebert.storage import write_json
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.ranks import Ranks, join_group
@@ -77,7 +74,6 @@ CONTENTS = (
     "exits.json",
     RELIABILITY,
     MISLABELED,
-    *SEARCHED,
     *TRACKED,
     BASELINE,
     "scores.json",
@@ -103,8 +99,6 @@ def finetune(
     on_step: OnStep | None = None,
     baseline: bool = True,
     mislabeled: int = 0,
-    search: str | None = None,
-    fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> Finetuned:
     """Fine-tune a model on a task. Called again, it continues, or returns the finished run.
@@ -124,12 +118,10 @@ def finetune(
         on_step: called after every step.
         baseline: also fit the baseline on the same rows; see `Finetuned.baseline`.
         mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
-        search: how long Optuna searches for a better config before, such as 20m or "30 trials".
-        fixed: what a search leaves, of rate, epochs, batch, head, length and layer_decay.
         trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
 
     Raises:
-        ConfigError: unlabeled examples or a search that the task cannot use.
+        ConfigError: unlabeled examples that the task cannot use.
         DataError: a file of the task cannot be used.
         ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
@@ -145,8 +137,6 @@ def finetune(
         on_step=on_step,
         baseline=baseline,
         mislabeled=mislabeled,
-        search=search,
-        fixed=fixed,
         trackers=trackers,
     )[0]
 
@@ -168,8 +158,6 @@ def finetune_seeds(
     remarks: Sequence[str] = (),
     baseline: bool = True,
     mislabeled: int = 0,
-    search: str | None = None,
-    fixed: Collection[str] = (),
     trackers: Sequence[str] = (),
 ) -> list[Finetuned]:
     """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
@@ -203,56 +191,17 @@ def finetune_seeds(
         trackers=tuple(trackers),
     )
     with join_group() as ranks:
-        if search is not None:
-            request, sentence = _search(request, search, fixed)
-            remarks = [*remarks, sentence]
         return _run_seeds(_with_teacher(request), ranks, remarks)
 
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a fine-tuning run."""
-    leftovers = (FITTED, KEPT, *SEARCHED)
-    return RunFolder(Path(out), IDENTITY, leftovers=leftovers, contents=CONTENTS, lasting=SEARCHED)
+    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
 
 
 def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
     """Return the request with the task as it is learned from its teachers, if it has some."""
     return replace(request, files=request.files.with_teacher()) if request.teachers else request
-
-
-def _search(
-    request: FinetuneRequest, budget: str, fixed: Collection[str]
-) -> tuple[FinetuneRequest, str]:
-    """Search for the config in the folder of the run, which is deleted first to be overwritten.
-
-    Returns:
-        The request with the best config, and a sentence about the search.
-    """
-    task = request.files.task
-    require_search(budget, task, fixed)
-    require(
-        not request.teachers,
-        "search tries configs without a teacher; leave out teacher (--teacher) or search "
-        "(--search)",
-    )
-    require(launch.processes() == 1, "search runs in one process; start it without torchrun")
-    for folder in map(run_folder, request.folders):
-        if request.overwrite:
-            folder.protect(request.model)
-            folder.clear()
-        else:
-            folder.check()
-    if not request.overwrite:
-        hub.pin_to_record(request.out / IDENTITY)
-    start = request.start or load_initial(request.model, request.tokenizer, task)
-    config = request.config or choose_default_preset(start.encoder, start.dense, task.point)
-    with run_folder(request.out).lock():
-        for name in SEARCHED if request.overwrite else ():
-            remove(request.out / name)
-        request = replace(request, start=start, config=config)
-        config, sentence = search_config(request, budget, fixed)
-    log.info(sentence)
-    return replace(request, config=config, overwrite=False), sentence
 
 
 def _run_seeds(
@@ -262,7 +211,7 @@ def _run_seeds(
     folders = _check_folders(request, ranks)
     require_trackers(request.trackers)
     if request.mislabeled:
-        require_mislabeled(request.files.task)
+        require_mislabeled(request.files.task, request.mislabeled)
     warnings = list(remarks)
     prepared = _open_task(request, folders, warnings)
     prepared.remark_on_steps()
@@ -388,8 +337,9 @@ def _warn_of_collapse(
 
 
 def _advise(request: FinetuneRequest, runs: Sequence[Finetuned]) -> None:
-    """Warn if the baseline scores better than the median of the runs."""
-    metric = name_metric(request.files.task)
-    median = statistics.median(run.scores.get(metric, math.nan) for run in runs)
-    if sentence := advise(metric, median, runs[0].baseline, request.model):
+    """Warn if the runs do not score better than the baseline."""
+    metric, full = name_metric(request.files.task), 100.0 if request.files.task.percent else 1.0
+    scores = [run.scores.get(metric, math.nan) for run in runs]
+    baseline, rows = runs[0].baseline, runs[0].dev_rows
+    if sentence := advise(metric, scores, baseline, rows, full, request.model):
         log.warning(sentence)

@@ -212,7 +212,9 @@ class Similarity(Output):
             return states[:, 0]
         return mean_over(states, batch.attention_mask)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """B times the loss of a batch; right are the texts that are nearest to their own second.
 
         With `sizes` it is the mean of the losses of all sizes, the whole vectors among them.
@@ -222,10 +224,10 @@ class Similarity(Output):
         compute = (
             _compute_cosent_loss if self.supervision == "scores" else _compute_contrastive_loss
         )
-        total, right = compute(logits, targets, self.temperature)
+        total, right = compute(logits, targets, self.temperature, weights)
         for size in self.sizes:
             cut = F.normalize(logits[..., :size], dim=-1)
-            total = total + compute(cut, targets, self.temperature)[0]
+            total = total + compute(cut, targets, self.temperature, weights)[0]
         return total / (1 + len(self.sizes)), right
 
     def closing(
@@ -338,15 +340,16 @@ class Similarity(Output):
         return {"prediction": answer.value}
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Return True if cosines hardly differ, as if every text had one vector."""
-        return (
-            len(logits) > 1
-            and float(np.std([answer.value for answer in self.answers(logits)])) < 1e-5
-        )
+        """Return True if all texts have nearly one vector: the mean of unit vectors is as long as
+        they are only where they are equal.
+        """
+        vectors = np.concatenate([answer.vectors for answer in self.answers(logits)])
+        mean = vectors.mean(0, dtype=np.float64)
+        return len(logits) > 1 and 1 - float(mean @ mean) < 1e-5
 
 
 def _compute_contrastive_loss(
-    vectors: Tensor, keys: Tensor, temperature: float
+    vectors: Tensor, keys: Tensor, temperature: float, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Compute the cross-entropy of finding the second of each pair among all seconds of the batch
     (B, 2, H). No text is told from an equal one, by the keys (B, 2).
@@ -361,16 +364,17 @@ def _compute_contrastive_loss(
     diagonal = torch.arange(len(keys), device=keys.device)
     same[diagonal, diagonal] = False
     likeness = likeness.masked_fill(same, -torch.inf)
-    return F.cross_entropy(likeness, diagonal, reduction="sum"), (
-        likeness.argmax(1) == diagonal
-    ).sum()
+    right = (likeness.argmax(1) == diagonal).sum()
+    if weights is None:
+        return F.cross_entropy(likeness, diagonal, reduction="sum"), right
+    return (F.cross_entropy(likeness, diagonal, reduction="none") * weights).sum(), right
 
 
 def _compute_cosent_loss(
-    vectors: Tensor, scores: Tensor, temperature: float
+    vectors: Tensor, scores: Tensor, temperature: float, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Compute log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the
-    higher score); none is right.
+    higher score); none is right. A pair of rows weighs the product of their weights.
 
     As every loss here it is a sum over the pairs: B times that of the paper.
     """
@@ -378,5 +382,7 @@ def _compute_cosent_loss(
 
     cosines = vectors.prod(1).sum(-1) / temperature
     wrong = (cosines[:, None] - cosines).masked_fill(scores[:, None] >= scores, -torch.inf)
+    if weights is not None:
+        wrong = wrong + weights.log()[:, None] + weights.log()
     total = torch.cat((wrong.new_zeros(1), wrong.flatten())).logsumexp(0)
     return len(scores) * total, torch.zeros((), dtype=torch.int64, device=scores.device)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from litebert.finetuning.defaults import mark_chosen
+from litebert.finetuning.items import number_groups
 from litebert.finetuning.linear import (
     FOLDS,
     MOST_ROWS,
@@ -80,7 +81,9 @@ def _fit_heads(
     if held.all() or len(items) < 2:
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
-    half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
+    half, whole = fit_head(
+        output, read_frozen_states(prepared, items, machine), targets, held, number_groups(items)
+    )
     folds = min(FOLDS, len(items))
     rows = f"training rows in {folds} folds" if whole.few else "held-out training rows"
     remark = (

@@ -64,11 +64,13 @@ class OneClass(Output):
         present = np.maximum(counts, 1)
         return np.where(counts > 0, rows / (len(counts) * present), 1.0)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the summed cross-entropy of (B, C) against (B,), weighed and focal where asked
         for, and how many rows are right.
         """
-        if not self.weights and not self.focal_gamma:
+        if not self.weights and not self.focal_gamma and weights is None:
             return super().total(logits, targets)
         import torch
 
@@ -76,6 +78,8 @@ class OneClass(Output):
         losses = -log_likely * _focus(log_likely, self.focal_gamma)
         if self.weights:
             losses = losses * losses.new_tensor(self.weights)[targets]
+        if weights is not None:
+            losses = losses * weights
         return losses.sum(), (logits.argmax(-1) == targets).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -166,9 +170,12 @@ class SeveralLabels(OneClass):
         """Compute the weight of the rows that have each label: how many lack it for one that has
         it.
         """
-        return np.where(counts > 0, (rows - counts) / np.maximum(counts, 1), 1.0)
+        has_both = (counts > 0) & (counts < rows)
+        return np.where(has_both, (rows - counts) / np.maximum(counts, 1), 1.0)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the mean over the labels of binary cross-entropy; right if every label is."""
         import torch
         from torch.nn import functional as F
@@ -178,7 +185,8 @@ class SeveralLabels(OneClass):
             losses = losses * _focus(-losses, self.focal_gamma)
         if self.weights:
             losses = losses * torch.where(targets > 0.5, losses.new_tensor(self.weights), 1.0)
-        total = losses.mean(-1).sum()
+        losses = losses.mean(-1)
+        total = (losses if weights is None else losses * weights).sum()
         return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
 
     def distill_total(
@@ -265,7 +273,8 @@ class SeveralLabels(OneClass):
         """Return the highest probability with which a label is there or absent, and should not
         be.
         """
-        wrong = (answer.probabilities > 0.5) != np.array(target, bool)
+        known = target[: len(self.labels)]  # scored files may have others
+        wrong = (answer.probabilities > 0.5) != np.array(known, bool)
         if not wrong.any():
             return None
         return float(np.abs(answer.probabilities[wrong] - 0.5).max() + 0.5)
@@ -319,12 +328,16 @@ class Number(Output):
         head.classifier.weight.data.mul_(self.std)
         head.classifier.bias.data.mul_(self.std).add_(self.mean)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the squared error; none is right."""
         import torch
         from torch.nn import functional as F
 
         total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
+        if weights is not None:
+            total = ((logits.squeeze(-1) - targets).square() * weights).sum()
         return total, torch.zeros((), dtype=torch.int64, device=total.device)
 
     def collate_teacher(

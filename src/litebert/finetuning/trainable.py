@@ -228,7 +228,11 @@ class TrainableTaskModel:
         decisive = scores[self.metric]
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
-        if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
+        state, patience = self.diagnostic_state, self.prepared.config.patience
+        is_best = "best" not in state or decisive > state["best"]
+        state["stale"] = 0 if is_best else state.get("stale", 0) + 1
+        state["stopped"] = 0 < patience <= state["stale"]
+        if is_best:
             self.diagnostic_state["best"], self.best_logits = decisive, logits
             self.diagnostic_state["one_answer"] = has_one_answer(
                 task.output if self.output.learns_map else self.output,

@@ -87,6 +87,7 @@ def make_finetuned_card(
     dev: Sequence[str],
     restarted: bool = False,
     baseline: Mapping[str, Any] | None = None,
+    standing: str = "",
 ) -> str:
     """The card of a fine-tuned model, without its end.
 
@@ -99,6 +100,7 @@ def make_finetuned_card(
             to everything.
         baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those
             of the model.
+        standing: sentences on which differences are chance, and on the baseline.
     """
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
@@ -126,9 +128,8 @@ def make_finetuned_card(
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
         f"## Scores\n\n{_score_table(scores, baseline)}\n"
         f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the "
-        "weights, so a new sample of "
-        "the same kind will score a little lower. One run with one seed: differences of a "
-        "point may be chance.\n\n"
+        "weights, so a new sample of the same kind will score a little lower. "
+        f"{standing}\n\n"
         "## Limits\n\n"
         f"- It reads {config['length']} tokens at most; what is longer is truncated or read in "
         "parts.\n"

@@ -23,7 +23,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from litebert.config import replace
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.sklearn.columns import list_numbers, list_targets, list_texts, name_classes
+from litebert.sklearn.columns import (
+    list_numbers,
+    list_targets,
+    list_texts,
+    list_values,
+    name_classes,
+)
 from litebert.storage import atomic_text
 from litebert.text.records import format_value
 
@@ -89,10 +95,14 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.batch_size, self.max_length, self.metric = batch_size, max_length, metric
         self.random_state, self.device = random_state, device
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fine-tune the model on N texts, or pairs of texts, and their N targets.
 
         A tenth of the rows is held out to choose the best weights.
+
+        Args:
+            sample_weight: the weight of each row in the loss, (N,), 0 or more; the scores on the
+                rows held out count all alike.
 
         Raises:
             DataError: a text or a target cannot be used, or they are not as many.
@@ -106,17 +116,29 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         texts, values = list_texts(X), list_targets(y)
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
+        weights = None
+        if sample_weight is not None:
+            weights = [
+                float(weight) if isinstance(weight, (int, float, np.number)) else -1.0
+                for weight in list_values(sample_weight)
+            ]
+            if len(weights) != len(texts) or not all(0 <= weight < np.inf for weight in weights):
+                raise DataError(
+                    f"sample_weight is for {len(texts)} texts; give as many numbers of 0 or more"
+                )
         targets, facts = self._encode_targets(values)
         if not texts:
             raise DataError("X is empty; give texts to learn from")
-        folder = self._make_folder(texts, targets)
+        folder = self._make_folder(texts, targets, weights)
         remove: weakref.finalize[..., Any] | None = None
         if self.out is None:
             remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         table = folder / "rows.jsonl"
-        _write_rows(table, texts, targets)
-        pair = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
-        files = open_task("table", table, target=self.target, metric=self.metric, **pair)
+        _write_rows(table, texts, targets, weights)
+        columns = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
+        if weights is not None:
+            columns["weight_column"] = "weight"
+        files = open_task("table", table, target=self.target, metric=self.metric, **columns)
         run = finetune(
             self.model,
             files,
@@ -167,13 +189,13 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """
         raise NotImplementedError
 
-    def _make_folder(self, texts: Sequence[Any], targets: Sequence[Any]) -> Path:
+    def _make_folder(self, *rows: Sequence[Any] | None) -> Path:
         """Make the folder of a fit, whose name is a hash of its rows and parameters."""
         if self.out is None:
             return Path(tempfile.mkdtemp(prefix="litebert-"))
         parameters = self._list_parameters()
         del parameters["out"]
-        content = json.dumps([parameters, texts, targets], default=str)
+        content = json.dumps([parameters, *filter(None, rows)], default=str)
         folder = Path(self.out) / hashlib.sha256(content.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -403,12 +425,16 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _write_rows(file: Path, texts: Sequence[Any], targets: Sequence[Any]) -> None:
+def _write_rows(
+    file: Path, texts: Sequence[Any], targets: Sequence[Any], weights: Sequence[float] | None
+) -> None:
     """Write the training file of a run."""
 
     names = ("text", "pair")
     with atomic_text(file) as output:
-        for text, target in zip(texts, targets, strict=True):
+        for number, (text, target) in enumerate(zip(texts, targets, strict=True)):
             columns = dict(zip(names, (text,) if isinstance(text, str) else text, strict=False))
+            if weights is not None:
+                columns["weight"] = weights[number]
             row = json.dumps({**columns, "label": target})  # ASCII, for broken characters
             output.write(row + "\n")

@@ -18,6 +18,7 @@ from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
 from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_file
 from litebert.interop.onnx.exports import find_exported_graph
@@ -191,17 +192,20 @@ def advise(scores: dict[str, float], metric: str, examples: int) -> tuple[str, .
     sentences = []
     if baseline is not None:
         figures = f"{metric} {student:.4g} against {baseline:.4g} on {examples:,} texts"
+        verdict = judge([student], [baseline], examples)
+        remedy = "give more --unlabeled text, a longer --budget or a better teacher"
         sentences.append(
             f"The student is better than the baseline, with {figures}."
-            if student > baseline
-            else f"The student is not better than the baseline, with {figures}: give more "
-            "--unlabeled text, a longer --budget or a better teacher, in another --out."
+            if verdict == "better"
+            else f"The student is {'level with' if verdict == 'level' else 'not better than'} the "
+            f"baseline, with {figures}: {remedy}, in another --out."
         )
-    if baseline is not None and max(student, scores.get("teacher", math.inf)) <= baseline:
-        sentences.append(
-            f"The teacher is no better than the baseline either ({scores['teacher']:.4g}): give it "
-            "more labels, or distil the baseline."
-        )
+        teacher = [scores.get("teacher", math.inf)]
+        if verdict != "better" and judge(teacher, [baseline], examples) in ("level", "worse"):
+            sentences.append(
+                f"The teacher is no better than the baseline either ({teacher[0]:.4g}): give it "
+                "more labels, or distil the baseline."
+            )
     if _INT8 not in scores:
         sentences.append(
             "There are no 8-bit weights, because they cost more than --max-drop allows: use the "

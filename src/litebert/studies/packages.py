@@ -99,7 +99,9 @@ def _split_docstrings() -> dict[str, tuple[list[str], list[str]]]:
         modules[find_package(module)][module].append(" ".join(text.split("\n")))
     splits = {}
     for name, texts in sorted(modules.items()):
-        held_out = choose_held_out(len(texts), _HELD_OUT_MODULES) if len(texts) > 1 else [False]
+        held_out = (
+            choose_held_out([1] * len(texts), _HELD_OUT_MODULES) if len(texts) > 1 else [False]
+        )
         split: tuple[list[str], list[str]] = [], []
         for module_texts, is_held_out in zip(texts.values(), held_out, strict=True):
             split[bool(is_held_out)].extend(module_texts)

@@ -381,7 +381,7 @@ def _make_classifier_table(classifier: Finetuned, classes: int) -> report.Table:
     rows = [("pretrained here, then fine-tuned", accuracy)]
     if baseline is not None:
         rows.append((f"baseline: {baseline.name}", baseline.scores["accuracy"]))
-    advice = advise("accuracy", accuracy, baseline)
+    advice = advise("accuracy", [accuracy], baseline, classifier.dev_rows)
     return report.Table(
         title="Which package does a docstring come from?",
         columns=("model", "accuracy"),

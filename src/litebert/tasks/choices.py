@@ -34,6 +34,7 @@ from litebert.tasks.splits import (
     TableFormat,
     find_split_files,
     format_files,
+    join_groups,
     take_files,
     take_layout,
 )
@@ -78,6 +79,9 @@ class ChoiceOptions(OrderOptions, SplitOptions):
 
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
+    group_column: str | None = None
+    """Field of what questions belong to, such as a book; a group is never divided between training
+    and development rows."""
 
 
 class Choice(NamedTuple):
@@ -114,6 +118,7 @@ class ChoiceFiles(SplitFiles[Choice]):
     suffixes = (".jsonl", ".ndjson", ".parquet")
     contexts = "contexts"
     """The plural for contexts in notes."""
+    group_column: str | None = None
 
     @classmethod
     def of(
@@ -122,6 +127,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         *,
         order: Order = "context",
         heldout: float = 0.1,
+        group_column: str | None = None,
         layout: Layout | None = None,
         task_class: type[Task[Choice]] | None = None,
     ) -> ChoiceFiles:
@@ -134,7 +140,9 @@ class ChoiceFiles(SplitFiles[Choice]):
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
         task = make(OneChoice(), order=order)
-        return cls(task, find_split_files(data), heldout=heldout, layout=layout)
+        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
+        files.group_column = group_column
+        return files
 
     @classmethod
     def open(
@@ -159,9 +167,12 @@ class ChoiceFiles(SplitFiles[Choice]):
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         examples = [example for path in paths for example in self._read_examples(path, notes)]
-        examples = self._select_split(
-            split, examples, lambda i: examples[i].context, self.contexts, notes
+        groups = self._read_groups(split, self.group_column)
+        units = join_groups(
+            [example.context for example in examples], *([groups] if groups else [])
         )
+        name = f"groups by '{self.group_column}'" if groups else self.contexts
+        examples = self._select_split(split, examples, lambda i: units[i], name, notes)
         unlabeled = sum(example.label is None for example in examples)
         if unlabeled == len(examples) and split != "test":
             purpose = "learn from" if split == "train" else "score"
@@ -242,7 +253,7 @@ class ChoiceTask(Task[Choice]):
                 segments = (context[:context_size], question)
                 first, second = segments if self.order == "context" else segments[::-1]
                 rows.append(build_row(tokenizer, first, second))
-            items.append(Item(i, tuple(rows), example.label))
+            items.append(Item(i, tuple(rows), example.label, group=hash(example.context)))
         return items
 
     def _truncate_question(self, question: Sequence[int], size: int, notes: Notes) -> Sequence[int]:

@@ -12,7 +12,8 @@ from litebert.finetuning.similarity import Compared, scale_to_unit
 RANK_SCORES = ("mrr", "recall_at_1")
 """The scores of pairs without scores of their own.
 
-They are the mean of 1/rank of the right second text among all, and how often that rank is 1.
+They are the mean over the first texts of 1/rank of the first right second text among all, and how
+often that rank is 1.
 """
 _BLOCK = 1024
 """First texts that are compared at once, which bounds the memory of their cosines."""
@@ -24,28 +25,37 @@ def truncate_answer(answer: Compared, size: int) -> Compared:
     return Compared(float(np.dot(*pair)), pair)
 
 
-def rank_seconds(vectors: Sequence[Any], texts: Sequence[str]) -> dict[str, float]:
-    """Compute `RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and the second texts.
+def rank_seconds(
+    vectors: Sequence[Any], firsts: Sequence[str], seconds: Sequence[str]
+) -> dict[str, float]:
+    """Compute `RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and their texts.
 
-    The rank of a second text counts every other text that is as near to the first. So a tie is
+    Each first text is asked once, and its right answers are the second texts of all its pairs. The
+    rank of the nearest of them counts every different wrong text that is as near. So a tie is
     wrong, and a network that gives all texts the same vector scores nothing. Cosines that differ by
     less than 1e-6 are ties, because equal vectors may differ by rounding. A vector with a NaN is as
     near as any. If all second texts are the same, both scores are 0.
     """
-    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    numbers = np.array([number_of[text] for text in texts])
-    if len(number_of) == 1:
+    numbers, places = [], []
+    for texts in (firsts, seconds):
+        number_of: dict[str, int] = {}
+        numbers.append(np.array([number_of.setdefault(text, len(number_of)) for text in texts]))
+        places.append(np.unique(numbers[-1], return_index=True)[1])
+    if len(places[1]) == 1:
         return dict.fromkeys(RANK_SCORES, 0.0)
-    firsts, seconds = (_stack([pair[side] for pair in vectors]) for side in (0, 1))
-    cosine_to_second = np.asarray((firsts * seconds).sum(-1))
+    queries, documents = (
+        _stack([vectors[place][side] for place in places[side]]) for side in (0, 1)
+    )
     ranks = []
-    for start in range(0, len(vectors), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        cosines = firsts[block] @ seconds.T
+    for start in range(0, len(places[0]), _BLOCK):
+        cosines = queries[start : start + _BLOCK] @ documents.T
         cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
+        is_right = np.zeros(cosines.shape, bool)
+        here = (numbers[0] >= start) & (numbers[0] < start + _BLOCK)
+        is_right[numbers[0][here] - start, numbers[1][here]] = True
+        nearest = np.where(is_right, cosines, -np.inf).max(1, keepdims=True)
         # Negated, so that a NaN, which compares as False, counts as nearer.
-        is_farther = cosines < cosine_to_second[block, None] - 1e-6
-        ranks.append(1 + (~is_farther & (numbers[block, None] != numbers)).sum(1))
+        ranks.append(1 + (~(cosines < nearest - 1e-6) & ~is_right).sum(1))
     all_ranks = np.concatenate(ranks)
     return {"mrr": float((1 / all_ranks).mean()), "recall_at_1": float((all_ranks == 1).mean())}
 

@@ -51,10 +51,12 @@ from litebert.tasks.texts import (
     Example,
     TextFiles,
     TextTask,
+    hash_texts,
     make_example,
+    parse_finite,
     require_columns,
 )
-from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_records
+from litebert.text.records import SUFFIXES, Notes, Record, read_records
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -117,6 +119,8 @@ class PairFiles(TextFiles):
         whiten: bool | None = None,
         heldout: float = 0.1,
         seed: int = 0,
+        group_column: str | None = None,
+        weight_column: str | None = None,
         layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
     ) -> PairFiles:
@@ -136,7 +140,8 @@ class PairFiles(TextFiles):
                 numbers; none by default.
             whiten: True to whiten the vectors when training has ended; by default only if the model
                 learns from single texts, and with no such sizes.
-            heldout, seed, layout: as in `TableFiles.of`.
+            heldout, seed, group_column, weight_column, layout: as in `TableFiles.of`. Of pairs that
+                belong together, those with the same first text are never divided.
             task_class: the class of the task, `Pairs` by default.
 
         Raises:
@@ -149,6 +154,7 @@ class PairFiles(TextFiles):
         )
         sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = group_column, weight_column
         supervision = _tell_supervision(pair_column, label_column)
         if train is not None and dev is not None:
             supervision = files._survey()
@@ -212,7 +218,15 @@ class PairFiles(TextFiles):
         ]
         if split == "train":
             self._check_train(examples)
-        examples = self._select_split(split, examples, lambda i: i, "rows", notes)
+        by_score = self.task.label is not None
+        keys = [
+            hash_texts(*sorted((example.text, example.pair or "")))
+            if by_score
+            # Further answers to a question that was learned from would be known.
+            else hash_texts(example.text)
+            for example in examples
+        ]
+        examples = self._select_rows(split, examples, keys, notes)
         if split == "train":
             output = self.task.output
             what = _SUPERVISION_NAMES[output.supervision]
@@ -269,7 +283,7 @@ class PairFiles(TextFiles):
             location = f"{path}:{line}"
             score = None
             if self.task.label is not None and (label is not None or needed >= 3):
-                score = _parse_score(label, location, self.task.label)
+                score = parse_finite(label, location, self.task.label)
             example = make_example(texts[: 1 + paired], columns, location, notes)
             name = f"{path.name}:{line}" if several else str(line)
             yield example._replace(label=score, name=name)
@@ -450,12 +464,13 @@ class Pairs(TextTask):
         items = []
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             if self.output.taught and example.pair is None:
-                items.append(Item(i, (first,), None))
+                items.append(Item(i, (first,), None, group=example.group))
                 continue
             second = seconds[i]
             # Keys tell equal texts in a batch, which must not count as wrong pairs.
             target = example.label if by_score else np.array([_hash_row(first), _hash_row(second)])
-            items.append(Item(i, (first, second), target))
+            both = (first, second)
+            items.append(Item(i, both, target, group=example.group, weight=example.weight))
         return items
 
     # -------------------------------------------------------------------------------------- answers
@@ -478,8 +493,8 @@ class Pairs(TextTask):
         self, examples: Sequence[Example], answers: Sequence[Any]
     ) -> dict[str, float]:
         if self.label is None:
-            seconds = [example.pair or "" for example in examples]
-            return rank_seconds([answer.vectors for answer in answers], seconds)
+            firsts, seconds = zip(*((one.text, one.pair or "") for one in examples), strict=True)
+            return rank_seconds([answer.vectors for answer in answers], firsts, seconds)
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )
@@ -550,20 +565,6 @@ def _tell_supervision(pair: Any, label: Any) -> Supervision:
     if pair is None:
         return "texts"
     return "positives" if label is None else "scores"
-
-
-def _parse_score(value: Any, location: str, column: str | None) -> float:
-    """Return the finite number of a cell, which says how alike two texts are."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(
-            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
-            "leave the row out"
-        )
-    return number
 
 
 def _halve(example: Example) -> Example | None:

@@ -5,7 +5,8 @@ A split may be a file, several files, a folder of them or a pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
@@ -19,7 +20,7 @@ from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes
+from litebert.text.records import SUFFIXES, FileFormat, Notes, read_records
 
 E = TypeVar("E")
 
@@ -205,6 +206,26 @@ class SplitFiles(TaskFiles[E]):
             )
         return self._paths[split]
 
+    def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
+        """Yield the cell of each row in a column, with the location of the row."""
+        form, header, encoding = self._layout
+        for path in paths:
+            if path.is_dir():
+                raise ConfigError(f"{path} is a folder of texts, which have no column '{column}'")
+            for row in read_records(
+                path, [column], Notes(), form=form, header=header, encoding=encoding
+            ):
+                yield row.values[0], f"{path}:{row.line}"
+
+    def _read_groups(self, split: str, column: str | None) -> list[str | None]:
+        """Read what each row of the training files belongs to; None of a blank cell. Empty where
+        there is no such column, or the split is no part of these files.
+        """
+        if column is None or not (split == "train" or (split == "dev" and self._holds_out)):
+            return []
+        cells = (cell for cell, _ in self._read_cells(self._find_files(split), column))
+        return [None if cell is None else str(cell).strip() or None for cell in cells]
+
     def _select_split(
         self,
         split: str,
@@ -322,42 +343,74 @@ _HELD_OUT = 43
 """The purpose of the random key, which no other random choice has."""
 
 
-def choose_held_out(
-    size: int, share: float, seed: int = 0, classes: Sequence[Any] | None = None
-) -> NDArray[np.bool_]:
-    """Choose which of `size` groups replace a dev split: a share, at least 1, and never all.
+def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
+    """Number the rows so that those that share a value in any column have one number, and so have
+    those that a chain of such rows joins. None is shared with no row.
 
     Args:
+        columns: a value of each row, (N,) each.
+    """
+    joined = list(range(len(columns[0])))
+
+    def find(row: int) -> int:
+        while joined[row] != row:
+            joined[row] = row = joined[joined[row]]
+        return row
+
+    for column in columns:
+        first: dict[Hashable, int] = {}
+        for row, value in enumerate(column):
+            if value is not None:
+                one, other = find(first.setdefault(value, row)), find(row)
+                joined[max(one, other)] = min(one, other)
+    return [find(row) for row in range(len(joined))]
+
+
+def choose_held_out(
+    sizes: Sequence[int], share: float, seed: int = 0, classes: Sequence[Any] | None = None
+) -> NDArray[np.bool_]:
+    """Choose which groups replace a dev split: a share of their rows as far as whole groups allow,
+    at least one group, and never all.
+
+    Args:
+        sizes: the rows of each group, (G,).
         classes: the class of each group, if every class is to give its share.
 
     Returns:
-        (size,): True for a chosen group.
+        (G,): True for a chosen group.
     """
-    count = min(max(1, round(share * size)), size - 1)
-    keys = np.repeat(derive(seed, _HELD_OUT), size)
-    places = permute(np.arange(size, dtype=np.int64), size, keys)
-    if classes is None:
-        return places < count
-    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    rows, count = np.asarray(sizes, np.int64), len(sizes)
+    wanted = min(max(1, round(share * int(rows.sum()))), int(rows.sum()) - 1)
+    places = permute(np.arange(count), count, np.repeat(derive(seed, _HELD_OUT), count))
+    members = np.zeros(count, np.int64)
+    if classes is not None:
+        members = np.unique(classes, return_inverse=True)[1]
     # The groups of each class follow each other, in random order.
-    order, starts = np.lexsort((places, members)), np.cumsum(sizes) - sizes
-    counts = _divide_by_class(sizes, places[order[starts]], count)
-    places[order] = np.arange(size) - np.repeat(starts, sizes)
-    chosen: NDArray[np.bool_] = places < counts[members]
+    order, counts = np.lexsort((places, members)), np.bincount(members)
+    ranks = places[order[np.cumsum(counts) - counts]]
+    class_rows = np.bincount(members, rows).astype(np.int64)
+    left = _divide_by_class(class_rows, ranks, wanted).tolist()
+    chosen = np.zeros(count, bool)
+    for group in order.tolist():
+        if rows[group] <= left[members[group]]:
+            chosen[group] = True
+            left[members[group]] -= rows[group]
+    if not chosen.any():
+        chosen[min(order.tolist(), key=lambda group: rows[group])] = True
     return chosen
 
 
 def _divide_by_class(
     sizes: NDArray[np.int64], ranks: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """Divide `count` groups to hold out among the classes, (C,).
+    """Divide `count` rows to hold out among the classes, (C,).
 
-    Each class gives its share, rounded down. The groups that are then missing come first from
+    Each class gives its share, rounded down. The rows that are then missing come first from
     classes that give none, the largest first, and then by the largest remainders. A class keeps its
-    last group in training, except where no class has another to give.
+    last row in training, except where no class has another to give.
 
     Args:
-        sizes: (C,): the groups of each class.
+        sizes: (C,): the rows of each class.
         ranks: (C,): the random order of classes that have equal claims.
         count: at most the sum of `sizes`.
     """
@@ -388,39 +441,36 @@ def select_split(
     Args:
         groups: the group of each example; a group is never divided.
         groups_name: the plural for groups with their file: rows of train.csv.
-        classes: the class of each example, if every class is to give its share; each example is
-            then a group.
+        classes: the class of each example, if every class is to give its share; a group has that
+            of its first example.
 
     Raises:
         DataError: there are fewer than two groups.
     """
     groups = list(groups)
-    distinct = list(dict.fromkeys(groups))
-    if len(distinct) < 2:
+    sizes = Counter(groups)
+    if len(sizes) < 2:
         raise DataError(
             f"there are fewer than two {groups_name}, so none can be held out; give more of them, "
             "or a dev file"
         )
-    assert classes is None or len(classes) == len(distinct)
-    is_held_out = choose_held_out(len(distinct), share, seed, classes)
-    held_out = {group for group, held in zip(distinct, is_held_out, strict=True) if held}
+    firsts: list[Any] | None = None
+    if classes is not None:
+        class_of = dict(zip(reversed(groups), reversed(classes), strict=True))
+        firsts = [class_of[group] for group in sizes]
+    is_held_out = choose_held_out([*sizes.values()], share, seed, firsts)
+    held_out = {group for group, held in zip(sizes, is_held_out, strict=True) if held}
     if split == "dev":
         notes.clear()  # reported when the train split of the file was read
     else:
-        notes[f"held out for dev, of the {len(distinct):,} {groups_name}"] = len(held_out)
-        if classes is not None:
-            _note_missing_classes(classes, is_held_out, notes)
+        notes[f"held out for dev, of the {len(sizes):,} {groups_name}"] = len(held_out)
+        if classes is not None and (
+            missing := set(classes)
+            - {label for label, group in zip(classes, groups, strict=True) if group in held_out}
+        ):
+            notes["classes have no development row, because they have too few rows"] = len(missing)
     return [
         example
         for example, group in zip(examples, groups, strict=True)
         if (group in held_out) == (split == "dev")
     ]
-
-
-def _note_missing_classes(
-    classes: Sequence[Any], is_held_out: NDArray[np.bool_], notes: Notes
-) -> None:
-    """Note how many classes have no row in the held-out dev."""
-    missing = set(classes) - set(np.asarray(classes)[is_held_out].tolist())
-    if missing:
-        notes["classes have no development row, because they have too few rows"] = len(missing)

@@ -32,11 +32,13 @@ from litebert.tasks.splits import (
 )
 from litebert.tasks.texts import (
     COLUMN_OPTIONS,
+    LARGEST,
     ColumnOptions,
     Example,
     Label,
     TextFiles,
     TextTask,
+    hash_texts,
     make_example,
     require_columns,
 )
@@ -48,10 +50,6 @@ Target = Literal["auto", "class", "labels", "number"]
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """More different whole numbers than this are perhaps amounts rather than classes."""
-LARGEST = 1e30
-"""Numbers of a larger amount are refused, because sums of them would overflow in float32."""
-_UNKNOWN = -1
-"""The class of a test row whose label the model has not learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +104,8 @@ class TableFiles(TextFiles):
         heldout: float = 0.1,
         seed: int = 0,
         metric: str | None = None,
+        group_column: str | None = None,
+        weight_column: str | None = None,
         layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
     ) -> TableFiles:
@@ -126,6 +126,9 @@ class TableFiles(TextFiles):
             metric: the score that chooses checkpoints. The default is the first of accuracy,
                 macro_f1, matthews (class); micro_f1, macro_f1, exact (labels); r2, pearson,
                 spearman (number).
+            group_column: rows with the same value there are never divided between train and dev;
+                rows with the same texts never are.
+            weight_column: the weight of each training row in the loss.
             layout: how the files are written.
             task_class: the class of the task, `Table` by default.
 
@@ -147,6 +150,7 @@ class TableFiles(TextFiles):
         )
         sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = group_column, weight_column
         output = files._decide_output(target, labels)
         chosen = _choose_metric(output, metric)
         files.task = replace(files.task, output=output, score_names=output.scores, metric=chosen)
@@ -242,7 +246,7 @@ class TableFiles(TextFiles):
         paths, test = self._find_files(split), split == "test"
         if split == "train":
             notes.update(self._survey_notes)
-        parser = _LabelParser(self.task, notes)
+        parser = _LabelParser(self.task, notes, is_scored_only=test or "train" not in self._paths)
         several = len(paths) > 1 or paths[0].is_dir()
         parse = parser.parse_test if test else parser.parse
         texts = self.task.texts
@@ -261,9 +265,20 @@ class TableFiles(TextFiles):
         classes = None
         if self.task.output.exclusive and not test:
             classes = [example.label for example in examples]
-        examples = self._select_split(split, examples, lambda i: i, "rows", notes, classes)
+        keys = [hash_texts(example.text, example.pair) for example in examples]
+        examples = self._select_rows(split, examples, keys, notes, classes)
         # If the model knows no label of the file, the file is of another task and is not scored.
-        if test and all(example.label in (None, _UNKNOWN) for example in examples):
+        if parser.unknown and not parser.knows_any:
+            first = format_value(next(iter(parser.unknown)))
+            if not test:
+                raise DataError(
+                    f"{format_files(paths)} has no label that the model knows (the first is "
+                    f"{first}); give files of its task, or another --label-column"
+                )
+            notes.pop(parser.UNKNOWN)
+            notes[f"labels are unknown to the model (the first is {first}): nothing is scored"] = (
+                len(examples)
+            )
             examples = [example._replace(label=None) for example in examples]
         if split == "train":
             self._note_missing_labels(examples, notes)
@@ -271,11 +286,8 @@ class TableFiles(TextFiles):
 
     def read_column(self, split: str, column: str) -> list[str]:
         """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
-        paths = self._find_files(split)
-        if folder := next((path for path in paths if path.is_dir()), None):
-            raise ConfigError(f"{folder} is a folder of texts, which have no column '{column}'")
-        rows = self._read_rows(paths, [], column, Notes())
-        return ["" if row.values[0] is None else str(row.values[0]) for row, _ in rows]
+        cells = self._read_cells(self._find_files(split), column)
+        return ["" if cell is None else str(cell) for cell, _ in cells]
 
     def _note_missing_labels(self, examples: Sequence[Example], notes: Notes) -> None:
         output = self.task.output
@@ -445,8 +457,13 @@ class Table(TextTask):
 class _LabelParser:
     """Parses the labels of cells as targets of a task's output."""
 
-    def __init__(self, task: Table, notes: Notes) -> None:
+    UNKNOWN = "labels are unknown to the model and count as missed"
+
+    def __init__(self, task: Table, notes: Notes, is_scored_only: bool) -> None:
         self._output, self._column, self._notes = task.output, task.label, notes
+        self._is_scored_only, self.knows_any = is_scored_only, False
+        self.unknown: dict[str, int] = {}
+        """The numbers of labels that the model does not know, where they are scored only."""
         self._separator = task.separator
         self._numbers = {name: number for number, name in enumerate(task.output.labels)}
 
@@ -485,8 +502,12 @@ class _LabelParser:
         if len(filled) < len(labels):
             blanks = len(labels) - len(filled)
             self._notes["blanks in lists of labels were skipped"] += blanks
+        # Labels that the model does not know follow those that it knows.
+        known = len(self._output.labels)
         numbers = {self._parse_class(label, location) for label in filled}
-        return tuple(int(number in numbers) for number in range(len(self._output.labels)))
+        numbers = {number if number >= 0 else known - 1 - number for number in numbers}
+        width = max(known, max(numbers, default=0) + 1)
+        return tuple(int(number in numbers) for number in range(width))
 
     def parse_test(self, value: Any, location: str) -> Label | None:
         """Return the label of a test row; None if it has no label that can be scored."""
@@ -495,17 +516,20 @@ class _LabelParser:
         try:
             return self.parse(value, location)
         except DataError:
-            is_class = bool(self._output.labels) and not isinstance(self._output, SeveralLabels)
-            self._notes[
-                "labels are unknown to the model and "
-                f"{'count as missed' if is_class else 'are not scored'}"
-            ] += 1
-            return _UNKNOWN if is_class else None
+            self._notes["labels are of another kind and are not scored"] += 1
+            return None
 
     def _parse_class(self, value: Any, location: str) -> int:
-        """Return the number of the class that a cell names."""
+        """Return the number of the class that a cell names. Each that the model does not know has
+        one below 0, as scores of scikit-learn count it, in files that are scored only.
+        """
         name = _format_label(value, location, self._column)
-        if name not in self._numbers:
+        if name in self._numbers:
+            self.knows_any = True
+        elif self._is_scored_only:
+            self._notes[self.UNKNOWN] += 1
+            return self.unknown.setdefault(name, -1 - len(self.unknown))
+        else:
             raise DataError(
                 f"{location} has the label {format_value(name)}, which the training files do not "
                 "have; correct it, or add training rows of it"

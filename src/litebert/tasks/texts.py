@@ -5,9 +5,12 @@ Their answer is a class, several labels or a number.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,14 +24,16 @@ from litebert.finetuning.task import Row, Task
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import SplitFiles, SplitOptions, TableFormat
-from litebert.text.records import Notes, RowSource, read_records
+from litebert.tasks.splits import SplitFiles, SplitOptions, TableFormat, join_groups
+from litebert.text.records import Notes, RowSource, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"
 """The label of an example, as the output's target: the class, the number, or C zeros and ones."""
 
 
+LARGEST = 1e30
+"""Numbers of a larger amount are refused, because sums of them would overflow in float32."""
 COLUMN_OPTIONS = ("text_column", "pair_column", "label_column")
 """The options that name the columns of a table."""
 
@@ -45,6 +50,11 @@ class ColumnOptions(SplitOptions):
     """Read the names of the columns in the first line of CSV and TSV files."""
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
+    group_column: str | None = None
+    """Column of what rows belong to, such as a customer; a group is never divided between training
+    and development rows."""
+    weight_column: str | None = None
+    """Column with the weight of each training row in the loss."""
 
 
 class Example(NamedTuple):
@@ -58,6 +68,14 @@ class Example(NamedTuple):
     """Its name in a predictions file: its location, LINE or FILE:LINE, or its name in the
     benchmark.
     """
+    group: int | None = None
+    """The number of the training rows that it belongs to; None where it is alone."""
+    weight: float = 1.0
+    """Its weight in the loss; the mean of the training rows is 1."""
+
+    def __repr__(self) -> str:
+        """Leave out what scores do not depend on, because runs are told apart by it."""
+        return "Example(text={!r}, pair={!r}, label={!r}, name={!r})".format(*self)
 
 
 @dataclass(frozen=True)
@@ -112,9 +130,11 @@ class TextTask(Task[Example]):
         if label is None:
             return None
         if isinstance(label, tuple):
-            applying = [name for name, applies in zip(names, label, strict=True) if applies]
+            applying = [name for name, applies in zip(names, label, strict=False) if applies]
             return ", ".join(applying) or "none"
-        return names[int(label)] if names else f"{label:g}"
+        if names:
+            return names[int(label)] if label >= 0 else "unknown to the model"
+        return f"{label:g}"
 
     def encode(
         self,
@@ -128,7 +148,10 @@ class TextTask(Task[Example]):
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
             notes.add_cut(cut, len(rows), length)
-            return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
+            return [
+                Item(i, (row,), example.label, group=example.group, weight=example.weight)
+                for i, (row, example) in enumerate(zip(rows, examples, strict=True))
+            ]
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(
             tokenizer.encode([example.pair for example in examples if example.pair is not None])
@@ -138,7 +161,8 @@ class TextTask(Task[Example]):
             second = None if example.pair is None else next(seconds)
             specials = 2 if second is None else 2 + tokenizer.pair_separators
             cut += len(first) + len(second or ()) + specials > length
-            items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
+            row = build_row(tokenizer, first, second, length)
+            items.append(Item(i, (row,), example.label, group=example.group, weight=example.weight))
         notes.add_cut(cut, len(items), length)
         return items
 
@@ -147,7 +171,14 @@ class TextTask(Task[Example]):
         items = []
         for i, example in enumerate(examples):
             pair = () if example.pair is None else (example.pair,)
-            items.append(PlainItem(i, (), example.label, texts=(example.text, *pair)))
+            items.append(
+                PlainItem(
+                    *(i, (), example.label),
+                    group=example.group,
+                    weight=example.weight,
+                    texts=(example.text, *pair),
+                )
+            )
         return items
 
     def lengths(self, examples: Sequence[Example], tokenizer: Tokenizer) -> NDArray[np.int64]:
@@ -164,7 +195,7 @@ class TextTask(Task[Example]):
         """Write JSON Lines or CSV, by the suffix.
 
         CSV has the columns `prediction` and, for each label, `p_LABEL`. Rows that were held out, or
-        that are from several files, have `file` and `line` too. Numbers have seven digits.
+        that are from several files, have `file` and `line` too.
         """
         with atomic_text(path) as file:
             write_records(
@@ -184,7 +215,7 @@ class TextTask(Task[Example]):
             record["line"] = int(line)
         record |= self.record(example, answer)
         if isinstance(answer.value, float):
-            record["prediction"] = float(f"{answer.value:.7g}")
+            record["prediction"] = shorten_number(answer.value)
         return record
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
@@ -206,8 +237,45 @@ class TextTask(Task[Example]):
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )
+        labels: list[Any] = [example.label for example in examples]
         predictions = [self.output.as_target(answer.value) for answer in answers]
-        return np.array([example.label for example in examples]), np.array(predictions)
+        if isinstance(labels[0], tuple):  # which is longer where the model does not know a label
+            width = max(map(len, labels))
+            labels, predictions = (
+                [(*row, *[0] * (width - len(row))) for row in rows]
+                for rows in (labels, predictions)
+            )
+        return np.array(labels), np.array(predictions)
+
+
+def shorten_number(number: float) -> float:
+    """Return the number of the fewest digits that is the same in float32, if this is a float32."""
+    with np.errstate(over="ignore"):
+        single = np.float32(number)
+    return float(str(single)) if float(single) == number else number
+
+
+def hash_texts(*texts: str | None) -> int:
+    """Return a number that is the same for texts that differ in case and spaces only."""
+    return hash(tuple(" ".join((text or "").casefold().split()) for text in texts))
+
+
+def parse_finite(value: Any, location: str, column: str | None) -> float:
+    """Return the finite number of a cell.
+
+    Raises:
+        DataError: it holds none.
+    """
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(
+            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
+            "leave the row out"
+        )
+    return number
 
 
 def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
@@ -255,6 +323,63 @@ def stream_texts(
 
 class TextFiles(SplitFiles[Example]):
     """The files of a task over texts in named columns."""
+
+    group_column: str | None = None
+    weight_column: str | None = None
+
+    def _select_rows(
+        self,
+        split: str,
+        examples: list[Example],
+        keys: Sequence[int],
+        notes: Notes,
+        classes: Sequence[Any] | None = None,
+    ) -> list[Example]:
+        """Select the rows of a split. Rows with an equal key, or of one group, stay together; so
+        they do in the short runs and the folds of a baseline, by `Example.group`.
+
+        Args:
+            classes: as in `select_split`; groups by a column have no class.
+
+        Raises:
+            DataError: a weight is none, or all are 0.
+        """
+        if split == "test" or (split == "dev" and not self._holds_out):
+            return examples
+        groups = self._read_groups(split, self.group_column)
+        units = join_groups(keys, *([groups] if groups else []))
+        sizes = Counter(units)
+        name = "rows" if len(sizes) == len(units) else "different texts"
+        if groups:
+            name, classes = f"groups by '{self.group_column}'", None
+        weights = [1.0] * len(examples)
+        if self.weight_column is not None:
+            cells = self._read_cells(self._find_files(split), self.weight_column)
+            weights = []
+            for cell, location in cells:
+                weights.append(parse_finite(cell, location, self.weight_column))
+                if not 0 <= weights[-1] <= LARGEST:
+                    raise DataError(
+                        f"{location}: '{self.weight_column}' is {format_value(cell)}; give weights "
+                        f"from 0 to {LARGEST:g}"
+                    )
+        kept = [i for i, weight in enumerate(weights) if weight]
+        if not kept:
+            raise DataError(
+                f"'{self.weight_column}' is 0 on every training row; give rows that weigh more"
+            )
+        if len(kept) < len(examples):
+            notes["rows weigh 0 and are left out"] = len(examples) - len(kept)
+        examples = [
+            examples[i]._replace(group=units[i] if sizes[units[i]] > 1 else None, weight=weights[i])
+            for i in kept
+        ]
+        classes = None if classes is None else [classes[i] for i in kept]
+        examples = self._select_split(
+            split, examples, lambda i: units[kept[i]], name, notes, classes
+        )
+        mean = fmean(example.weight for example in examples)
+        return [example._replace(weight=example.weight / mean) for example in examples]
 
     @classmethod
     def stream(

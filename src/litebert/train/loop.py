@@ -228,7 +228,7 @@ class Loop(Generic[B]):
             self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
-            if self.step < self.steps:
+            if not self._has_ended():
                 if self.step == 0 and self.scores_start:
                     self._evaluate(metrics)
                 self._take_steps(batches, metrics, bar, began)
@@ -237,7 +237,7 @@ class Loop(Generic[B]):
                 checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             self._exchange([])
         return Outcome(
-            self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds
+            self.step, self._has_ended(), self.leaving, self.scores, self.tokens, self.seconds
         )
 
     def _take_steps(
@@ -249,7 +249,7 @@ class Loop(Generic[B]):
             began: when training would have begun if it had never been interrupted.
         """
         mark = (self._saved, self.tokens)
-        while self.step < self.steps:
+        while not self._has_ended():
             self.train_step(next(batches))
             if self.leaving is not None:
                 break
@@ -268,6 +268,9 @@ class Loop(Generic[B]):
                 self._save(metrics)
                 self._timed_from = (self._saved, self.tokens)
         self.seconds = time.monotonic() - began
+
+    def _has_ended(self) -> bool:
+        return self.step == self.steps or bool(self.trainable.diagnostic_state.get("stopped"))
 
     def _describe_progress(self, rate: float) -> str:
         """Describe the rate, and the loss and accuracy of the newest row. The window itself would
@@ -427,6 +430,8 @@ class Loop(Generic[B]):
             metrics.write("heldout", self.step, **self.scores)
             now = f"step {self.step:,} of {self.steps:,}"
             log.info(f"{now}: held-out {format_scores(self.scores, self.trainable.metric)}")
+            if self._has_ended() and self.step < self.steps:
+                log.info(f"{now}: {self.trainable.metric} no longer rises, so the run ends here")
         self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:

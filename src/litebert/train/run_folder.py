@@ -42,8 +42,6 @@ class RunFolder:
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
-    lasting: tuple[str, ...] = ()
-    """Names that stay in the folder when a collapsed run is set aside."""
 
     @property
     def identity_file(self) -> Path:
@@ -208,7 +206,7 @@ class RunFolder:
         aside = self.path / _MOVING  # there already, where a kill fell into the moving
         aside.mkdir(exist_ok=True)
         for path in list(self.path.iterdir()):
-            if not path.name.startswith(".") and path.name not in self.lasting:
+            if not path.name.startswith("."):
                 path.rename(aside / path.name)
         aside.rename(self.path / ASIDE)
 

@@ -35,7 +35,8 @@ class Trainable(Protocol[B]):
     metric: str
     """The held-out score that chooses the weights; empty where the last weights count."""
     diagnostic_state: dict[str, Any]
-    """Plain values that `diagnose` keeps between rows; saved with checkpoints."""
+    """Plain values that `diagnose` and `evaluate` keep; saved with checkpoints. The loop ends early
+    where `stopped` is true."""
 
     @property
     def module(self) -> nn.Module:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +83,25 @@ def fit_baseline(
             "tags have one"
         )
     items = [item for item in items if item.target is not None or not model.supervised]
+    with fitting():
+        model.fit(items, task.output.width)
+    return FittedBaseline(task, model, len(items))
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Fit a baseline in a block, on one thread.
+
+    Raises:
+        DataError: scikit-learn cannot, as of texts without a single word.
+    """
     try:
         with limit_threads():
-            model.fit(items, task.output.width)
-    except ValueError as error:  # scikit-learn's, as of texts without a single word
+            yield
+    except ValueError as error:
         raise DataError(
             f"the training part cannot be counted ({error}); give texts with words"
         ) from None
-    return FittedBaseline(task, model, len(items))
 
 
 def limit_threads() -> Any:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from litebert.data import IGNORED
 from litebert.errors import DataError
 from litebert.finetuning.baselines.features import Sparse, TextFeatures
-from litebert.finetuning.items import PlainItem
+from litebert.finetuning.items import PlainItem, number_groups
 
 if TYPE_CHECKING:
     from litebert.finetuning.scoring import Logits
@@ -111,16 +111,22 @@ def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
     return sorted(chosen)
 
 
-def _split_folds(
-    count: int, most: int = TRIED
+def split_folds(
+    groups: NDArray[np.int64], most: int = TRIED
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Split rows into those to learn from and those to try on. Each row is tried once; of more than
-    `most` rows, a single fold of so many is enough.
+    `most` groups, a single fold of so many is enough.
+
+    Args:
+        groups: (N,): as `number_groups` numbers them, which no fold divides.
     """
+    count = int(groups.max()) + 1
     order = np.random.default_rng(0).permutation(count)[:most]
     for number in range(_FOLDS if len(order) == count else 1):
-        tried = order[number::_FOLDS]
-        yield np.setdiff1d(order, tried), np.sort(tried)
+        is_tried = np.isin(groups, order[number::_FOLDS])
+        learned = np.flatnonzero(np.isin(groups, order) & ~is_tried)
+        if len(learned) and is_tried.any():
+            yield learned, np.flatnonzero(is_tried)
 
 
 # ------------------------------------------------------------------------------- classes and labels
@@ -154,8 +160,9 @@ class LinearClasses(Baseline):
         rows = _choose_affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
         if len(rows) < self.read:
             matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
-        weights = self._weigh(truth)
-        strength = self._choose_strength(matrix, truth, weights)
+            items = [items[row] for row in rows]
+        weights = self._weigh(truth) * np.array([item.weight for item in items])[:, None]
+        strength = self._choose_strength(matrix, truth, weights, number_groups(items))
         self._models = _fit_columns(matrix, truth, weights, strength)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
@@ -176,22 +183,27 @@ class LinearClasses(Baseline):
         matrix = self._features.fit([item.texts for item in chosen])
         truth = self._mark_classes([item.target for item in chosen], classes)
         weights, odds = np.ones(truth.shape), np.zeros(truth.shape)
-        strength = self._choose_strength(matrix, truth, weights)
-        for learn, tried in _split_folds(len(truth), len(truth)):
+        groups = number_groups(chosen)
+        strength = self._choose_strength(matrix, truth, weights, groups)
+        for learn, tried in split_folds(groups, len(truth)):
             models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
             odds[tried] = _compute_log_odds(models, matrix[tried])
         return places, self._arrange(odds)
 
     def _choose_strength(
-        self, matrix: Sparse, truth: NDArray[np.bool_], weights: NDArray[np.float64]
+        self,
+        matrix: Sparse,
+        truth: NDArray[np.bool_],
+        weights: NDArray[np.float64],
+        groups: NDArray[np.int64],
     ) -> float:
         """Choose how weak the penalty is, the C of scikit-learn."""
-        if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
+        if truth.shape[1] > FEW_CLASSES or groups.max() + 1 < 2 * _FOLDS:
             return _STRENGTHS[1]
         losses = np.zeros(len(_STRENGTHS))
         work = len(_STRENGTHS) * truth.shape[1] * matrix.nnz / len(truth)  # of a row
         most = min(TRIED, max(2 * _FOLDS, int(COMPARED / max(1, work))))
-        for learn, tried in _split_folds(len(truth), most):
+        for learn, tried in split_folds(groups, most):
             for i, strength in enumerate(_STRENGTHS):
                 models = _fit_columns(matrix[learn], truth[learn], weights[learn], strength)
                 losses[i] += self._compute_loss(
@@ -315,14 +327,14 @@ class LinearNumber(Baseline):
         matrix = self._features.fit([item.texts for item in items])
         numbers = np.array([item.target for item in items], np.float64)
         self._range = (numbers.min(), numbers.max())
+        weights = np.array([item.weight for item in items])
         errors = np.zeros(len(_PENALTIES))
-        for learn, tried in _split_folds(len(numbers)):
+        for learn, tried in split_folds(number_groups(items)):
             for i, penalty in enumerate(_PENALTIES):
-                predicted = _fit_ridge(matrix[learn], numbers[learn], penalty).predict(
-                    matrix[tried]
-                )
-                errors[i] += np.square(predicted - numbers[tried]).mean()
-        self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
+                model = _fit_ridge(matrix[learn], numbers[learn], penalty, weights[learn])
+                wrong = np.square(model.predict(matrix[tried]) - numbers[tried])
+                errors[i] += (weights[tried] * wrong).mean()
+        self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())], weights)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """Compute the number of each row, (1,)."""
@@ -330,10 +342,13 @@ class LinearNumber(Baseline):
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
 
-def _fit_ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
+def _fit_ridge(
+    matrix: Sparse, numbers: NDArray[np.float64], penalty: float, weights: NDArray[np.float64]
+) -> Any:
     from sklearn.linear_model import Ridge
 
-    return Ridge(alpha=penalty, solver="sparse_cg", tol=1e-3, max_iter=300).fit(matrix, numbers)
+    model = Ridge(alpha=penalty, solver="sparse_cg", tol=1e-3, max_iter=300)
+    return model.fit(matrix, numbers, sample_weight=None if (weights == 1).all() else weights)
 
 
 # ------------------------------------------------------------------------------------------ vectors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from litebert.errors import RunError
 from litebert.finetuning.baselines.fitted import fit_baseline
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import name_metric
+from litebert.finetuning.seeds import compute_noise, judge
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.hub import PREFIX
 from litebert.json_reader import numbers, read_json
@@ -79,9 +81,7 @@ def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) 
 
 
 class RunBaseline:
-    """The baseline of a run: computed once, for all seeds and before a search, and kept in their
-    folders.
-    """
+    """The baseline of a run: computed once, for all seeds, and kept in their folders."""
 
     def __init__(self, config: FinetuneConfig | None = None) -> None:
         self._config = config
@@ -202,16 +202,33 @@ def _from_fields(fields: Any, file: Path) -> BaselineScores:
 
 
 def advise(
-    metric: str, score: float, baseline: BaselineScores | None, source: str | Path = ""
+    metric: str,
+    scores: Sequence[float],
+    baseline: BaselineScores | None,
+    rows: int,
+    full: float = 1.0,
+    source: str | Path = "",
 ) -> str | None:
-    """Advise where a baseline is better than a model; None where the model is better, or nothing is
-    known.
+    """Advise where a model is not better than a baseline; None where it is, or nothing is known.
 
     Args:
+        scores: the score of each seed.
+        rows, full: as in `judge`.
         source: the model that fine-tuning began with.
     """
     baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
-    if baseline is None or not baseline_score > score:
+    score = statistics.median(scores)
+    if baseline is None or not math.isfinite(baseline_score + score):
+        return None
+    verdict = judge(scores, [baseline_score], rows, full)
+    if verdict == "level":
+        noise = compute_noise(scores, [baseline_score], rows, full)
+        return (
+            f"the model is level with the baseline ({baseline.note}): {metric} {score:.4g} against "
+            f"{baseline_score:.4g}, and on {rows:,} rows a difference below {noise:.2g} is inside "
+            "the noise"
+        )
+    if verdict == "better" or baseline_score <= score:
         return None
     remedy = (
         "adapt the encoder to your text (litebert pretrain --from)"

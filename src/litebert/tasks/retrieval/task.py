@@ -22,7 +22,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
 from litebert.tasks.splits import HeldoutOptions, Source, select_split
-from litebert.tasks.texts import Example, TextTask, stream_texts
+from litebert.tasks.texts import Example, TextTask, hash_texts, shorten_number, stream_texts
 from litebert.text.records import Notes, RowSource
 
 NEGATIVES = 4
@@ -157,7 +157,7 @@ class RerankFiles(TaskFiles[Example]):
             chosen = select_split(
                 split,
                 names,
-                names,
+                [hash_texts(text) for text in collection.queries.values()],
                 share=self._heldout,
                 seed=self._seed,
                 groups_name=f"queries of {self._splits['train']}",
@@ -174,9 +174,15 @@ class RerankFiles(TaskFiles[Example]):
         """Yield each relevant document of each query, with hard negatives."""
         names = list(collection.documents)
         rankings = rank_by_bm25(collection, DEPTH)
+        right = _list_right_texts(collection)
         for number, (query, places) in enumerate(zip(collection.queries, rankings, strict=True)):
             relevant = [name for name in collection.grades[query] if name in collection.documents]
-            others = [names[place] for place in places if names[place] not in set(relevant)]
+            texts = right[hash_texts(collection.queries[query])]
+            others = [
+                names[place]
+                for place in places
+                if hash_texts(collection.documents[names[place]]) not in texts
+            ]
             drawn = iter(self._shuffle(others, number))
             for document in relevant:
                 yield query, document, 1
@@ -200,14 +206,33 @@ class RerankFiles(TaskFiles[Example]):
         return stream_texts(source, notes, text=text, pair=pair)
 
 
+def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
+    """List the texts of the relevant documents by the text of their query, whatever the ids; both
+    as `hash_texts` has them.
+    """
+    right: dict[int, set[int]] = {}
+    for query, grades in collection.grades.items():
+        texts = (collection.documents[name] for name in grades if name in collection.documents)
+        right.setdefault(hash_texts(collection.queries[query]), set()).update(
+            map(hash_texts, texts)
+        )
+    return right
+
+
 def _make_dev(collection: Collection) -> Iterator[tuple[str, str, int]]:
-    """Yield the documents to rank for each query: those of BM25, and relevant documents that it
-    missed.
+    """Yield the documents to rank for each query: those of BM25, without others that have the text
+    of a relevant one, and relevant documents that it missed.
     """
     names = list(collection.documents)
-    rankings = rank_by_bm25(collection, CANDIDATES)
+    rankings, right = rank_by_bm25(collection, CANDIDATES), _list_right_texts(collection)
     for (query, grades), places in zip(collection.grades.items(), rankings, strict=True):
-        candidates = [names[place] for place in places]
+        texts = right[hash_texts(collection.queries[query])]
+        candidates = [
+            names[place]
+            for place in places
+            if grades.get(names[place])
+            or hash_texts(collection.documents[names[place]]) not in texts
+        ]
         missed = [name for name in grades if name in collection.documents]
         for document in dict.fromkeys([*candidates, *missed]):
             yield query, document, grades.get(document, 0)
@@ -263,5 +288,5 @@ class Rerank(TextTask):
 
     def _make_record(self, example: Example, answer: Answer) -> dict[str, Any]:
         query, _, document = example.name.partition(_SEPARATOR)
-        number = float(f"{answer.value:.7g}")
+        number = shorten_number(answer.value)
         return {"query": query, "document": document, "prediction": number}

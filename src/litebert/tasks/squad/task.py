@@ -392,7 +392,8 @@ class Squad(Task[Question]):
             if answer is not None and not has_target:
                 notes[f"answers are too long for any window at {length} tokens"] += 1
             for row, target, window in rows:
-                items.append(Item(i, (row,), target if has_target else None, window))
+                shown = target if has_target else None
+                items.append(Item(i, (row,), shown, window, group=hash(example.context)))
         return items
 
     # -------------------------------------------------------------------------------------- answers
