@@ -13,6 +13,8 @@ import shutil
 import signal
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -153,12 +155,65 @@ def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Servi
     assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
     assert client.get("/models/none/info").status_code == 404
     assert client.get("/models/colors/info").status_code == 200
-    zipped = client.post(
-        "/predict", content=gzip.compress(body), headers={**JSON, "content-encoding": "gzip"}
-    )
-    assert zipped.status_code == 415
-    names(zipped.json()["error"], "Content-Encoding")
+    packed = client.post("/predict", content=body, headers={**JSON, "content-encoding": "br"})
+    assert packed.status_code == 415
+    names(packed.json()["error"], "Content-Encoding")
     assert b"400" in raw(service, b"\x16\x03\x01 nonsense\r\n\r\n").splitlines()[0]
+
+
+def test_a_body_in_gzip_is_read_within_the_limit(client: httpx.Client) -> None:
+    body = b'{"inputs": ["a", "b"]}'
+    zipped = {**JSON, "content-encoding": "GZip"}
+    plain = client.post("/predict", content=body, headers=JSON).json()["predictions"]
+    answer = client.post("/predict", content=gzip.compress(body), headers=zipped)
+    assert answer.json()["predictions"] == plain
+    limit = 4 << 20
+    bomb = gzip.compress(b'{"inputs": "a"}' + b" " * 500_000_000)
+    assert len(bomb) < limit
+    for content, status in (
+        (bomb, 413),
+        (gzip.compress(os.urandom(limit)), 413),
+        (gzip.compress(body)[:-9], 400),
+        (gzip.compress(body) * 2, 400),
+        (body, 400),
+        (b"", 400),
+    ):
+        refused = client.post("/predict", content=content, headers=zipped)
+        assert refused.status_code == status, refused.text
+    assert client.post("/predict", content=gzip.compress(b"[]"), headers=zipped).status_code == 422
+
+
+def test_a_path_may_have_more_slashes(client: httpx.Client) -> None:
+    for path in ("/tokenize/", "//tokenize", "/models//base/tokenize//"):
+        answer = client.post(f"{client.base_url}{path}", json={"inputs": "ba"})
+        assert answer.status_code == 200, path
+    assert client.get("/v1/models/").json()["object"] == "list"
+    wrong = client.post("/v1//embeddings/", json={"input": []}).json()
+    assert wrong["error"]["param"] == "input", "in OpenAI's shape"
+
+
+def test_the_refusal_of_a_large_body_reaches_clients_that_send_it_first(
+    service: Service,
+) -> None:
+    """urllib reads nothing before all is sent, and then only if the connection still stands."""
+    body = b'{"inputs": "' + b"x" * (40 << 20) + b'"}'
+    chunked = {**JSON, "Transfer-Encoding": "chunked"}
+    for content, headers, status in (
+        (body, JSON, 413),
+        (iter([body[:9], body[9:]]), chunked, 413),
+        (body[: 3 << 20], {"Content-Type": "text/x"}, 415),
+    ):
+        asked = urllib.request.Request(f"{service.url}/predict", content, headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked)
+        assert refused.value.code == status
+        refused.value.close()
+    with open_connection(service) as connection:  # and the connection can be used again
+        head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert read_answer(connection)[0] == 413
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_answer(connection) == (200, b'{"status": "ok"}')
 
 
 def test_a_body_never_stops_the_others(service: Service, client: httpx.Client) -> None:
@@ -456,7 +511,7 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
         "exit_confidence": "auto",
         "threads": 1,
     }
-    pool = Pool("colors", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
+    pool = Pool("colors", {**opening, "tokens": 100}, Queue(8192, 0.0, 1.0), 1, 30)
     asyncio.run(check())
     assert (failures, pool.restarts) == ([], 1)
 
@@ -470,6 +525,20 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
         ([".", "--key-file", "nowhere"], ["nowhere"]),
         ([".", "--max-rows", "0"], ["0"]),
         ([".", "--workers", "0"], ["--workers"]),
+        ([".", "--workers", "100000"], ["--workers"]),
+        ([".", "--threads", "5000"], ["--threads"]),
+        ([".", "--keep-alive-s", "nan"], ["--keep-alive-s"]),
+        ([".", "--max-wait-ms", "0"], ["--max-wait-ms"]),
+        ([".", "--root-path", "litebert"], ["--root-path"]),
+        ([".", "--root-path", "/a b"], ["--root-path"]),
+        ([".", "--allow-host", ""], ["--allow-host"]),
+        ([".", "--allow-host", "https://x.org"], ["--allow-host", "https://x.org"]),
+        ([".", "--allow-host", "x.org:80"], ["--allow-host", "x.org:80"]),
+        ([".", "--allow-host", "*"], ["--allow-host"]),
+        ([".", "--allow-host", "::1"], ["--allow-host", "[::1]"]),
+        ([".", "--allow-origin", ""], ["--allow-origin"]),
+        ([".", "--allow-origin", "https://"], ["--allow-origin"]),
+        ([".", "--allow-origin", "https://example.org:443"], ["--allow-origin"]),
         ([".", "--batch-characters", "0"], ["--batch-characters"]),
         ([".", "--batch-wait-ms", "inf"], ["--batch-wait-ms"]),
         ([".", "--allow-origin", "example.org"], ["--allow-origin"]),

@@ -25,7 +25,7 @@ _FIELDS = {
 _KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 
 
-def make_application(service: Service) -> tuple[FastAPI, list[str]]:
+def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, list[str]]:
     """Make the application of a service: its routes, its pages and its refusals.
 
     Returns:
@@ -37,6 +37,7 @@ def make_application(service: Service) -> tuple[FastAPI, list[str]]:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        servers=[{"url": root_path}] if root_path else None,
     )
     routers = ComputingRoutes(service).router(), AboutRoutes(service).router()
     for router in routers:

@@ -35,6 +35,7 @@ FAILURES: dict[int | str, dict[str, Any]] = {
         429: "The queue is full",
         431: "The headers are too large",
         500: "An input could not be answered",
+        501: "An unknown Transfer-Encoding",
         503: "The worker died, or the service stops",
         504: "No answer in time",
     }.items()
