@@ -98,7 +98,7 @@ JSON = {"content-type": "application/json"}
         ("/predict", b'{"inputs": "a", "parameters": {"top": 1}}', (422,), "parameters.top"),
         (
             "/predict",
-            b'{"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}',
+            b'{"inputs": "a", "parameters": {"function_to_apply": "tanh"}}',
             (422,),
             "parameters.function_to_apply",
         ),
@@ -122,6 +122,14 @@ JSON = {"content-type": "application/json"}
         ("/v1/embeddings", b'{"input": [[1, true]]}', (422,), None),
         ("/v1/embeddings", b'{"input": [1, "a"]}', (422,), None),
         ("/v1/embeddings", b'{"input": [[]]}', (422,), None),
+        ("/fill-mask", b'{"inputs": "[MASK]", "targets": ["ba de fi"]}', (422,), "inputs"),
+        ("/fill-mask", b'{"inputs": "[MASK]", "targets": []}', (422,), "targets"),
+        ("/rerank", b'{"query": "a"}', (422,), "texts"),
+        ("/rerank", b'{"query": "a", "texts": ["a"], "documents": ["a"]}', (422,), "documents"),
+        ("/v1/rerank", b'{"query": "a", "documents": [{"title": "a"}]}', (422,), None),
+        ("/", b'{"inputs": [["a", "b", "c"]], "model": "base"}', (422,), "inputs"),
+        ("/", b'{"inputs": "a", "model": "none"}', (404,), "model"),
+        ("/embed", b'{"inputs": "a", "dimensions": 99}', (422,), "dimensions"),
     ],
 )
 def test_a_wrong_body_is_refused(
@@ -135,6 +143,17 @@ def test_a_wrong_body_is_refused(
     assert SECRET not in answer.text
     assert field is None or error["field"] == field
     names(error["error"], *([field] if field else []))
+
+
+def test_a_refusal_names_the_part_that_was_followed_farthest(client: httpx.Client) -> None:
+    for value, *words in (
+        ([-1], "input[0]", "greater than or equal to 0"),
+        ([7, -1], "input[1]", "greater than or equal to 0"),
+        ([1, "a"], "input[1]", "integer"),
+        (["a", 3], "input[1]", "string"),
+    ):
+        error = client.post("/v1/embeddings", json={"input": value}).json()["error"]
+        names(error["message"], *words)
 
 
 def test_a_refusal_says_why_json_is_not_read(client: httpx.Client) -> None:

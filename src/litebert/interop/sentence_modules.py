@@ -263,15 +263,6 @@ def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int:
-    """The numbers of a vector of the model in a folder, whose states have `hidden_size`."""
-    try:
-        settings = settings_of(folder, task)
-    except ModelError:  # which asking for vectors reports
-        return hidden_size
-    return hidden_size if settings is None or settings.map is None else len(settings.map.bias)
-
-
 def read_dense(folder: Path, name: Any) -> VectorMap:
     """The map in a folder of a model.
 

@@ -92,9 +92,14 @@ def _describe_fault(error: RequestValidationError) -> Refusal:
 
     It quotes nothing that the client wrote, except the name of an unknown field.
     """
-    first: dict[str, Any] = max(
-        error.errors()[:100], key=lambda fault: (fault["type"] == "too_short", len(fault["loc"]))
-    )
+
+    def rank(fault: Any) -> tuple[Any, ...]:
+        """Order faults by how far a form was followed: to an element, and to its value."""
+        places = [part for part in fault["loc"] if isinstance(part, int)]
+        is_of_type = not fault["type"].endswith("_type")
+        return fault["type"] == "too_short", len(fault["loc"]), places, is_of_type
+
+    first: dict[str, Any] = max(error.errors()[:100], key=rank)
     if first["type"] == "json_invalid":
         return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
     field, names = "", [*first["loc"][1:]]

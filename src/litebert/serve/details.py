@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+
 from litebert.answer.predicting import Answered
+from litebert.finetuning.outputs import softmax
 from litebert.finetuning.task import Task
 from litebert.tasks.tagging.scores import find_entities
 
@@ -26,6 +29,68 @@ def describe_answer(task: Task[Any], value: Any, entry: Answered) -> dict[str, A
     if task.output.head == "span":
         return record | _locate_span(record["prediction"], entry.answer.candidates)
     return record
+
+
+def list_answer(
+    task: Task[Any],
+    record: dict[str, Any],
+    entry: Answered,
+    top: int | None = None,
+    function: str | None = None,
+    by_word: bool = False,
+    ignored: tuple[str, ...] = ("O",),
+) -> Any:
+    """Return an answer as Hugging Face's `InferenceClient` reads it.
+
+    Args:
+        record: what `describe_answer` returns.
+        top: the number of labels, or of answers to a question.
+        function: what makes scores of logits: softmax, sigmoid or none; as the model by default.
+        by_word: list the tags of words, not the entities.
+        ignored: tags and types that are left out.
+    """
+    output = task.output
+    if output.head == "tokens" and (by_word or "entities" not in record):
+        names = ("entity" if by_word else "entity_group", "score", "word")
+        words = zip(record["prediction"], record["probabilities"], record["words"], strict=True)
+        return [
+            {**dict(zip(names, word, strict=True)), "start": start, "end": end}
+            for word, (start, end) in zip(words, record["offsets"], strict=True)
+            if word[0] not in ignored
+        ]
+    if output.head == "tokens":
+        return [
+            {
+                "entity_group": entity["type"],
+                "score": entity["probability"],
+                "word": entity["text"],
+                "start": entity["start"],
+                "end": entity["end"],
+            }
+            for entity in record["entities"]
+            if entity["type"] not in ignored
+        ]
+    if output.head == "span":
+        candidates, null = entry.answer.candidates, sum(entry.answer.null)
+        shares = softmax(np.array([*(one.score for one in candidates), null])).tolist()
+        places = [(one.text, one.begin) for one in candidates]
+        if not record["prediction"]:
+            places, shares = [("", 0)], shares[-1:]
+        found = [
+            {"answer": text, "score": share, "start": begin, "end": begin + len(text)}
+            for (text, begin), share in zip(places, shares, strict=False)
+        ]
+        return found[0] if top in (None, 1) else found[:top]
+    logits = entry.logits.astype(np.float64)
+    chosen = function or {"classes": "softmax", "choice": "softmax", "number": "none"}.get(
+        output.name, "sigmoid"
+    )
+    scores = logits if chosen == "none" else 0.5 * (1 + np.tanh(logits / 2))
+    if chosen == "softmax":
+        scores = softmax(logits)
+    labels = output.labels or [f"LABEL_{number}" for number in range(len(scores))]
+    likely = sorted(zip(labels, scores.tolist(), strict=True), key=lambda pair: -pair[1])[:top]
+    return [{"label": label, "score": score} for label, score in likely]
 
 
 def _locate_tags(text: str, record: dict[str, Any], plain: bool) -> dict[str, Any]:

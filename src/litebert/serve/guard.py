@@ -208,10 +208,9 @@ class Guard:
     def _take_model_name(self, scope: Scope, about: dict[str, Any]) -> None:
         """Take the model out of a path such as /models/NAME/predict."""
         if scope["path"].startswith("/models/"):
-            name, slash, rest = scope["path"].removeprefix("/models/").partition("/")
-            if name and rest:
-                scope["path"], about["named"] = slash + rest, name
-                scope["raw_path"] = scope["path"].encode()
+            about["named"], _, rest = scope["path"].removeprefix("/models/").partition("/")
+            scope["path"] = f"/{rest}"
+            scope["raw_path"] = scope["path"].encode()
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()

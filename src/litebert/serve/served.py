@@ -16,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
-from litebert.answer.mask_texts import build_masked_row, mask_pattern
+from litebert.answer.mask_texts import build_masked_row, find_targets, mask_pattern
 from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder
-from litebert.errors import DataError
+from litebert.errors import DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
-from litebert.interop.sentence_modules import vector_width
-from litebert.serve.details import describe_answer
+from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.serve.details import describe_answer, list_answer
 from litebert.serve.limits import choices_of
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
@@ -60,7 +61,14 @@ class Served:
         self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
-        self.width = vector_width(folder, record, shape.hidden_size)
+        try:
+            settings = vector_settings(model) or VectorSettings()
+        except ModelError:  # which asking for vectors reports
+            settings = VectorSettings()
+        self.width = shape.hidden_size if settings.map is None else len(settings.map.bias)
+        self.pooling = settings.pooling
+        self._vector_length = min(settings.length or self.length, shape.max_positions)
+        """The longest row that a vector is made of, in tokens."""
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.steps = Steps()
         self.predictor: Predictor | None = None
@@ -105,6 +113,12 @@ class Served:
             *["rerank"] * bool({"score", "cosine"} & {*self.does}),
             "tokenize",
         ]
+        vectors = {"embed", "similarity", *["rerank"] * ("score" not in self.does)}
+        lengths = {
+            route: self._vector_length if route in vectors else self.length
+            for route in routes
+            if route != "tokenize"
+        } or {"tokenize": self.length}
         return {
             "kind": ("number" if task.output.ranks else task.output.name)
             if task is not None
@@ -115,7 +129,8 @@ class Served:
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
             "inputs": task.inputs if task is not None else "give a text",
-            "length": self.length,
+            "length": min(lengths.values()),
+            "lengths": lengths,
             "width": self.width if "embed" in self.does else None,
             "layers": self.layers,
             "exits": self.exits,
@@ -124,10 +139,20 @@ class Served:
             if "fill-mask" in self.does
             else None,
             "engine": self.engine,
+            "dtype": self._dtype,
+            "pooling": self.pooling if "embed" in self.does else None,
             "tokenizer": self.tokenizer.kind,
             "examples": [{**example.inputs, "label": example.label} for example in self.examples],
             "reads_english": self._reads_english,
         }
+
+    @property
+    def _dtype(self) -> str:
+        """The type of the numbers whose products make most answers."""
+        if (ending := self.engine.rpartition("-")[2]) in ("int8", "bfloat16"):
+            return ending
+        graph = find_exported_graph(self.model.path)
+        return "int8" if graph is not None and b"MatMulInteger" in graph.read_bytes() else "float32"
 
     @property
     def _reads_english(self) -> bool:
@@ -154,13 +179,14 @@ class Served:
         truncate: bool = True,
         top: int | None = None,
         listed: bool = False,
+        **shape: Any,
     ) -> list[Row]:
         """Answer inputs as `litebert predict` does, with the positions of the answers.
 
         Args:
             top: keep the probabilities of the likeliest labels alone, the likeliest first.
-            listed: answer with labels and scores, as Hugging Face's `text_classification` reads
-                them.
+            listed: answer as Hugging Face's `InferenceClient` reads it, in the `shape` that
+                `list_answer` takes.
         """
         assert self.predictor is not None
         task = self.predictor.task
@@ -177,8 +203,11 @@ class Served:
             index = chosen[number]
             reading = {"tokens": sizes[number], "truncated": truncated[number]}
             record: Any = describe_answer(task, inputs[index], entry) | reading
-            if top is not None or listed:
-                record = _keep_likeliest(record, top, listed)
+            if listed:
+                record = list_answer(task, record, entry, top, **shape)
+            elif top is not None:
+                likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+                record |= {"probabilities": dict(likely)}
             rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
@@ -306,15 +335,31 @@ class Served:
         ]
         return [plain + length for length in choices or [0]]
 
-    def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
-        """Predict the masks of each text."""
+    def fill(
+        self,
+        inputs: Sequence[str],
+        top: int = 5,
+        targets: tuple[str, ...] = (),
+        listed: int = 0,
+    ) -> list[Row]:
+        """Predict the masks of each text.
+
+        Args:
+            targets: the words whose probabilities are wanted instead of the likeliest.
+            listed: answer as Hugging Face's `fill_mask` reads it, with so many words at most.
+        """
+        try:
+            words = find_targets(self.tokenizer, targets) if targets else None
+        except DataError:
+            message = " has a target that is no token; /tokenize shows the tokens of a word"
+            return [Row(b"", 0, message, "validation")] * len(inputs)
         rows = []
         for text in inputs:
-            rows.append(self._fill_text(text, top))
+            rows.append(self._fill_text(text, top, words, listed))
             self.steps.end()
         return rows
 
-    def _fill_text(self, text: str, top: int) -> Row:
+    def _fill_text(self, text: str, top: int, targets: list[int] | None, listed: int) -> Row:
         pattern = mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id))
         masks = len(pattern.findall(text))
         if masks == 0:
@@ -334,9 +379,26 @@ class Served:
             return too_many(len(row), "the model reads", self.length)
         masked = [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
         payloads = []
-        for words in self.model.mask_filler.fill_row(row, masked, top, self.steps.end):
-            payloads.append(as_json([word._asdict() for word in words]))
+        guesses = self.model.mask_filler.fill_row(row, masked, top, targets, self.steps.end)
+        for position, words in zip(masked, guesses, strict=True):
+            parts: list[dict[str, Any]] = [word._asdict() for word in words]
+            if listed:
+                parts = [
+                    {
+                        "score": word.probability,
+                        "token": word.id,
+                        "token_str": word.token,
+                        "sequence": self.tokenizer.decode(
+                            [*row[1:position], word.id, *row[position + 1 : -1]]
+                        ),
+                    }
+                    for word in words[:listed]
+                ]
+            payloads.append(as_json(parts))
             self.steps.end()
+        if listed:  # of a single mask, without a list around
+            whole = payloads[0] if len(payloads) == 1 else b"[%b]" % b",".join(payloads)
+            return Row(whole, len(row))
         payload = b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(payloads), len(row))
         return Row(payload, len(row))
 
@@ -518,20 +580,3 @@ class Served:
     def encoder(self) -> SentenceEncoder:
         """Computes vectors that are not normalized."""
         return self.model.vectors_by(None, False)
-
-    @property
-    def _vector_length(self) -> int:
-        """The longest row that a vector is made of, in tokens."""
-        return self.encoder.length
-
-
-def _keep_likeliest(record: dict[str, Any], top: int | None, listed: bool) -> Any:
-    """Keep the probabilities of the `top` likeliest labels, the likeliest first.
-
-    Args:
-        listed: return labels and scores alone, as Hugging Face's `text_classification` reads them.
-    """
-    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
-    if listed:
-        return [{"label": label, "score": score} for label, score in likely]
-    return record | {"probabilities": dict(likely)}
