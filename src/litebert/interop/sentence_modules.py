@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +76,14 @@ class VectorMap(NamedTuple):
                 "states have "
                 f"{vectors.shape[-1]}; restore the one that it was trained with"
             )
-        mapped: NDArray[np.float32] = vectors @ self.weight.T + self.bias
+        if (torch := sys.modules.get("torch")) is not None:
+            # Threads of numpy and those of torch, which compute the states, would wait for work in
+            # loops and so keep each other from the cores.
+            mapped: NDArray[np.float32] = (
+                torch.from_numpy(vectors) @ torch.from_numpy(self.weight).T
+            ).numpy() + self.bias
+        else:
+            mapped = vectors @ self.weight.T + self.bias
         return np.tanh(mapped) if self.tanh else mapped
 
 
