@@ -173,6 +173,8 @@ class Root(Embed):
     inputs: (  # type: ignore[assignment]
         str | NamedInput | Similarity.Inputs | Annotated[list[Input], Field(min_length=1)]
     )
+    top: int | None = None
+    targets: Targets | None = None
     parameters: Parameters | None = PARAMETERS
 
 

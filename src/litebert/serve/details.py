@@ -50,25 +50,21 @@ def list_answer(
         ignored: tags and types that are left out.
     """
     output = task.output
-    if output.head == "tokens" and (by_word or "entities" not in record):
-        names = ("entity" if by_word else "entity_group", "score", "word")
-        words = zip(record["prediction"], record["probabilities"], record["words"], strict=True)
-        return [
-            {**dict(zip(names, word, strict=True)), "start": start, "end": end}
-            for word, (start, end) in zip(words, record["offsets"], strict=True)
-            if word[0] not in ignored
-        ]
     if output.head == "tokens":
+        name = "entity" if by_word else "entity_group"
+        found: Any = zip(
+            *(record[part] for part in ("prediction", "probabilities", "words", "offsets")),
+            strict=True,
+        )
+        if not by_word and "entities" in record:
+            found = (
+                (one["type"], one["probability"], one["text"], (one["start"], one["end"]))
+                for one in record["entities"]
+            )
         return [
-            {
-                "entity_group": entity["type"],
-                "score": entity["probability"],
-                "word": entity["text"],
-                "start": entity["start"],
-                "end": entity["end"],
-            }
-            for entity in record["entities"]
-            if entity["type"] not in ignored
+            {name: tag, "score": share, "word": word, "start": start, "end": end}
+            for tag, share, word, (start, end) in found
+            if tag not in ignored
         ]
     if output.head == "span":
         candidates, null = entry.answer.candidates, sum(entry.answer.null)

@@ -159,21 +159,15 @@ class Guard:
         self._check_headers(scope, headers)
         # A head that came in one read was not bounded by the connection.
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
-            raise Refusal(
-                431,
-                "too_large",
-                f"the headers have more than {HEAD:,} bytes; send less in them",
-            )
+            message = f"the headers have more than {HEAD:,} bytes; send less in them"
+            raise Refusal(431, "too_large", message)
         self._admit(scope, headers, about)
         if (name := about.get("named")) is not None and name not in self._service.pools:
             raise self._service.refuse_name(name)
         # RFC 9112, section 6.3
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise Refusal(
-                400,
-                "bad_request",
-                "Content-Length and Transfer-Encoding exclude each other; send one",
-            )
+            message = "Content-Length and Transfer-Encoding exclude each other; send one"
+            raise Refusal(400, "bad_request", message)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced[:20]) > self._service.limits.body_bytes:
             raise _too_large(self._service.limits.body_bytes)
@@ -195,11 +189,8 @@ class Guard:
             for name in SINGLE:
                 if names.count(name) > 1:
                     title = name.decode().title()
-                    raise Refusal(
-                        400,
-                        "bad_request",
-                        f"the header {title} stands more than once; send it once",
-                    )
+                    message = f"the header {title} stands more than once; send it once"
+                    raise Refusal(400, "bad_request", message)
         if b"host" not in headers and scope["http_version"] == "1.1":
             raise Refusal(
                 400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for"
@@ -218,27 +209,18 @@ class Guard:
         named = b"host" in headers
         # An ill-formed one has no name.
         if self._hosts and named and _without_port(host) not in self._hosts:
-            raise Refusal(
-                403,
-                "forbidden",
-                "this Host is not served here; the service allows it with --allow-host",
-            )
+            message = "this Host is not served here; the service allows it with --allow-host"
+            raise Refusal(403, "forbidden", message)
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
-            raise Refusal(
-                403,
-                "forbidden",
-                "pages of this Origin may not call; the service allows it with --allow-origin",
-            )
+            message = "pages of this Origin may not call; the service allows it with --allow-origin"
+            raise Refusal(403, "forbidden", message)
         is_open = scope["path"] in OPEN and scope["method"] == "GET" and "named" not in about
         if self._key is not None and not is_open:
             kind, _, key = headers.get(b"authorization", b"").partition(b" ")
             if not hmac.compare_digest(key.strip(), self._key) or kind.lower() != b"bearer":
-                raise Refusal(
-                    401,
-                    "unauthorized",
-                    "the key is missing or wrong; send Authorization: Bearer KEY",
-                )
+                message = "the key is missing or wrong; send Authorization: Bearer KEY"
+                raise Refusal(401, "unauthorized", message)
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:

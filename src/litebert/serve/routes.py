@@ -118,22 +118,19 @@ class ComputingRoutes:
         name = request.scope[ABOUT].get("named") or body.model or next(iter(self._service.pools))
         if name not in self._service.pools:
             raise self._service.refuse_name(name)
-        body.model, routes = name, self._service.pools[name].info["routes"]
+        asked: Any = body
+        asked.model, routes = name, self._service.pools[name].info["routes"]
         if isinstance(body.inputs, bodies.Similarity.Inputs):
-            pairs = bodies.Similarity.model_construct(model=name, inputs=body.inputs)
-            return await self.similarity(request, pairs)
-        fields = {"model": name, "inputs": body.inputs, "truncate": body.truncate}
-        parameters = body.parameters or bodies.Parameters()
+            return await self.similarity(request, asked)
+        is_plain = "embed" in routes and body.parameters is None
+        asked.parameters = body.parameters or bodies.Parameters.model_construct()
         if "predict" in routes:
-            asked = bodies.Predict.model_construct(**fields, parameters=parameters)
             return await self.predict(request, asked)
         texts = body.inputs if isinstance(body.inputs, list) else [body.inputs]
         if not all(isinstance(text, str) for text in texts):
             raise Refusal(422, "validation", "inputs must be texts for this model", "inputs")
-        if "fill-mask" in routes and (body.parameters is not None or "embed" not in routes):
-            masked = bodies.FillMask.model_construct(**fields, parameters=parameters)
-            return await self.fill_mask(request, masked)
-        return await self.embed(request, body)
+        route = self.fill_mask if "fill-mask" in routes and not is_plain else self.embed
+        return await route(request, asked)
 
     async def predict(self, request: Request, body: bodies.Predict) -> Response:
         pool = self._service.choose(request, body.model, "predict")
@@ -161,9 +158,8 @@ class ComputingRoutes:
         targets = (sent.targets if sent is not None else None) or body.targets
         top = len(targets) if targets else min(sent.top_k or 5, TOP) if sent else body.top
         _check_masks(inputs, top or 5)
-        options = {"top": top, "targets": tuple(targets) if targets else None}
-        if sent is not None:
-            options["listed"] = min(sent.top_k or TOP, TOP)
+        options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
+        options["listed"] = None if sent is None else min(sent.top_k or TOP, TOP)
         rows = await self._service.ask(request, pool, "fill-mask", inputs, field, **options)
         if sent is None:
             return _wrap(request, pool.name, rows)
@@ -174,8 +170,7 @@ class ComputingRoutes:
         pool = self._service.choose(request, body.model, "embed")
         inputs, field = _inputs(body.inputs)
         _check_dimensions(body.dimensions, pool.info["width"])
-        options = {"normalize": body.normalize, "truncate": body.truncate}
-        options["dimensions"] = body.dimensions
+        options = {name: getattr(body, name) for name in ("normalize", "truncate", "dimensions")}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
         return _answer(_join_payloads(rows), rows)
 
@@ -203,28 +198,20 @@ class ComputingRoutes:
         rows = await self._service.ask(request, pool, operation, pairs, f"{field}[{{}}]", **options)
         scores = [float(row.payload) for row in rows]
         best = sorted(range(len(rows)), key=lambda index: -scores[index])[: body.top_n]
-        found: Any = [
-            {
-                "index": index,
-                "score": scores[index],
-                "tokens": rows[index].tokens,
-                "truncated": rows[index].truncated,
-                **({"text": texts[index]} if body.return_text else {}),
-            }
-            for index in best
-        ]
+        found: Any = []
+        for index in best:
+            if body.documents is None:
+                tokens, cut = rows[index].tokens, rows[index].truncated
+                rank = {"index": index, "score": scores[index], "tokens": tokens, "truncated": cut}
+                text: Any = {"text": texts[index]} if body.return_text else {}
+            else:
+                rank = {"index": index, "relevance_score": scores[index]}
+                text = {"document": {"text": texts[index]}} if body.return_documents else {}
+            found.append(rank | text)
         if body.documents is not None:
-            results = [
-                {
-                    "index": index,
-                    "relevance_score": scores[index],
-                    **({"document": {"text": texts[index]}} if body.return_documents else {}),
-                }
-                for index in best
-            ]
             tokens = sum(row.tokens for row in rows)
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-            found = {"model": pool.name, "object": "list", "results": results, "usage": usage}
+            found = {"model": pool.name, "object": "list", "results": found, "usage": usage}
         return _answer(json.dumps(found).encode(), rows)
 
     async def tokenize(self, request: Request, body: bodies.Tokenize) -> Response:
@@ -348,12 +335,8 @@ def _plain(value: Any, field: str) -> Any:
         return value
     if (plain := value.value()) is None:
         forms = "text; text and pair; words; question and context; or context, question and choices"
-        raise Refusal(
-            422,
-            "validation",
-            f"{field} has fields that do not belong together; give {forms}",
-            field,
-        )
+        message = f"{field} has fields that do not belong together; give {forms}"
+        raise Refusal(422, "validation", message, field)
     return plain
 
 
@@ -365,30 +348,21 @@ class AboutRoutes:
 
     def router(self) -> APIRouter:
         """Make the router."""
-        router = APIRouter()
-        add = router.get
-        add("/info", response_model=dict[str, Any], summary="Models, limits and version")(self.info)
-        add("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")(
-            self.models
+        router, record = APIRouter(), dict[str, Any]
+        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
+        unwell: Any = {503: {"model": dict[str, str]}}
+        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+        for path, answer, model, responses, summary in (
+            ("/info", self.info, record, None, "Models, limits and version"),
+            ("/v1/models", self.models, record, None, "Models in OpenAI's shape"),
+            ("/v1/models/{name}", self.model, record, unknown, "A model in OpenAI's shape"),
+            ("/health", self.health, record, unwell, "Whether every model has a living worker"),
+        ):
+            router.get(path, response_model=model, responses=responses, summary=summary)(answer)
+        add = router.get(
+            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
         )
-        add(
-            "/v1/models/{name}",
-            response_model=dict[str, Any],
-            responses={404: {"model": bodies.OpenAIFailure}},
-            summary="A model in OpenAI's shape",
-        )(self.model)
-        add(
-            "/health",
-            response_model=dict[str, str],
-            responses={503: {"model": dict[str, str]}},
-            summary="Whether every model has a living worker",
-        )(self.health)
-        add(
-            "/metrics",
-            response_class=Response,
-            summary="Prometheus text",
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-        )(self.metrics)
+        add(self.metrics)
         return router
 
     async def info(self) -> Response:
@@ -428,27 +402,19 @@ class AboutRoutes:
     async def metrics(self) -> Response:
         pools = self._service.pools
         gauges: dict[str, tuple[str, dict[str, float]]] = {
-            "litebert_queue_rows": (
-                "Inputs that wait.",
-                {name: pool.queue.rows for name, pool in pools.items()},
-            ),
-            "litebert_workers": (
-                "Workers that live.",
-                {name: len(pool.pids) for name, pool in pools.items()},
-            ),
-            "litebert_worker_restarts": (
-                "Workers replaced.",
-                {name: pool.restarts for name, pool in pools.items()},
-            ),
-            "litebert_worker_resident_bytes": (
-                "Memory of the workers.",
-                {name: resident(pool.pids) for name, pool in pools.items()},
-            ),
-            "litebert_resident_bytes": (
-                "Memory of this process.",
-                {"": resident([os.getpid()])},
-            ),
+            f"litebert_{name}": (
+                about,
+                {model: float(value(pool)) for model, pool in pools.items()},
+            )
+            for name, about, value in (
+                ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+                ("workers", "Workers that live.", lambda pool: len(pool.pids)),
+                ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+                ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+            )
         }
+        memory = {"": resident([os.getpid()])}
+        gauges["litebert_resident_bytes"] = ("Memory of this process.", memory)
         text = self._service.metrics.text(gauges)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

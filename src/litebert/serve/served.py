@@ -62,12 +62,12 @@ class Served:
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
         try:
-            settings = vector_settings(model) or VectorSettings()
+            vectors = vector_settings(model) or VectorSettings()
         except ModelError:  # which asking for vectors reports
-            settings = VectorSettings()
-        self.width = shape.hidden_size if settings.map is None else len(settings.map.bias)
-        self.pooling = settings.pooling
-        self._vector_length = min(settings.length or self.length, shape.max_positions)
+            vectors = VectorSettings()
+        self.width = shape.hidden_size if vectors.map is None else len(vectors.map.bias)
+        self.pooling = vectors.pooling
+        self._vector_length = min(vectors.length or self.length, shape.max_positions)
         """The longest row that a vector is made of, in tokens."""
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.steps = Steps()

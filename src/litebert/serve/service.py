@@ -96,11 +96,8 @@ class Service:
         if name is None:
             pool = next((p for p in self.pools.values() if route in p.info["routes"]), None)
             if pool is None:
-                raise Refusal(
-                    422,
-                    "validation",
-                    f"no model here has the route /{route}; GET /info lists what they have",
-                )
+                message = f"no model here has the route /{route}; GET /info lists what they have"
+                raise Refusal(422, "validation", message)
             about["model"] = pool.name
             return pool
         if name not in self.pools:
@@ -108,12 +105,8 @@ class Service:
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{path}" for path in self.pools[name].info["routes"])
-            raise Refusal(
-                422,
-                "validation",
-                f"the model {name!r} does not have /{route}; it has {has}",
-                "model",
-            )
+            message = f"the model {name!r} does not have /{route}; it has {has}"
+            raise Refusal(422, "validation", message, "model")
         return self.pools[name]
 
     async def ask(
