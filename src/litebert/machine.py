@@ -39,7 +39,7 @@ def heed_processor_limit() -> None:
     allows, of which they know nothing. OMP_NUM_THREADS stays as a person has set it.
     """
     cores = count_cores()
-    if "OMP_NUM_THREADS" in os.environ or _read_processor_quota() is None:
+    if os.environ.get("OMP_NUM_THREADS") or _read_processor_quota() is None:
         return
     os.environ["OMP_NUM_THREADS"] = str(cores)  # for all that is loaded after this
     if (torch := sys.modules.get("torch")) is not None:

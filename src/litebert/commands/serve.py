@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -163,33 +162,22 @@ def _check_options(arguments: ServeArguments) -> None:
     Raises:
         ConfigError: names the option.
     """
-    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
     most = MOST_EACH * count_cores()
-    for name in ("workers", "threads"):
-        value = getattr(arguments, name)
-        require(
-            value is None or 0 < value <= most,
-            f"--{name} is {value}; give 1 to {most:,} on a machine with {count_cores()} cores",
-        )
-    require(
-        0 < arguments.keep_alive_s < math.inf,
-        f"--keep-alive-s is {arguments.keep_alive_s}; give more than 0",
-    )
+    for name, low, high in (
+        ("port", 0, 65535),
+        ("workers", 1, most),
+        ("threads", 1, most),
+        ("batch-wait-ms", 0, 1e6),
+        ("batch-characters", 1, 1e9),
+        ("max-wait-ms", 1e-3, 1e9),
+        ("keep-alive-s", 1e-3, 1e6),
+    ):
+        value = getattr(arguments, name.replace("-", "_"))
+        is_good = value is None or low <= value <= high
+        require(is_good, f"--{name} is {value}; give {low:g} to {high:,.0f} on this machine")
     require(
         re.fullmatch(r"(/[\w.~-]+)*/?", arguments.root_path, re.ASCII) is not None,
         f"--root-path is '{arguments.root_path}'; give a path such as /litebert",
-    )
-    require(
-        0 <= arguments.batch_wait_ms < math.inf,
-        f"--batch-wait-ms is {arguments.batch_wait_ms}; give 0 or more",
-    )
-    require(
-        arguments.batch_characters > 0,
-        f"--batch-characters is {arguments.batch_characters}; give 1 or more",
-    )
-    require(
-        0 < arguments.max_wait_ms < math.inf,
-        f"--max-wait-ms is {arguments.max_wait_ms}; give more than 0",
     )
     for origin in arguments.allow_origin:
         require(

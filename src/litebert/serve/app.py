@@ -108,21 +108,13 @@ def _describe_fault(error: RequestValidationError) -> Refusal:
             field += f"[{name}]"
         elif name in _FIELDS or (first["type"] == "extra_forbidden" and depth == len(names) - 1):
             field += f".{name}" if field else name
-    if not field:
-        return Refusal(
-            422,
-            "validation",
-            "the body is not a JSON object; GET /docs shows the fields of each route",
-        )
-    if first["type"] == "extra_forbidden":
-        return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])
-    if first["type"] == "missing":
-        return Refusal(422, "validation", f"{field} is missing", field)
-    if first["type"] == "too_short":
-        return Refusal(422, "validation", f"{field} is empty; give one at least", field)
-    return Refusal(
-        422,
-        "validation",
-        f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}",
-        field,
+    message = {
+        "extra_forbidden": f"{field[:60]} is unknown here; leave it out",
+        "missing": f"{field} is missing",
+        "too_short": f"{field} is empty; give one at least",
+    }.get(
+        first["type"], f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}"
     )
+    if not field:
+        message = "the body is not a JSON object; GET /docs shows the fields of each route"
+    return Refusal(422, "validation", message, field[:60] or None)

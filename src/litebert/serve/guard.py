@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litebert.serve import logs
-from litebert.serve.limits import BODY, HEAD
+from litebert.serve.limits import BODY, HEAD, LARGE_HEAD
 from litebert.serve.refusals import STOPPED, Refusal
 from litebert.serve.service import ABOUT, Service
 
@@ -30,15 +30,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OPEN = ("/", "/health", "/docs", "/openapi.json")
 """Pages and routes that need no key to be read: they hold nothing of the models."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-SINGLE = (
-    b"host",
-    b"origin",
-    b"authorization",
-    b"content-type",
-    b"content-length",
-    b"content-encoding",
-    b"transfer-encoding",
-)
+SINGLE = b"host origin authorization content-type content-length content-encoding".split()
+SINGLE += [b"transfer-encoding"]
 """Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC
 9110, 5.3).
 """
@@ -117,7 +110,7 @@ class Guard:
                         await _read_body(receive, 0)
                 raise
             body = await _read_body(receive, self._service.limits.body_bytes)
-            if headers.get(b"content-encoding", b"identity").strip().lower() == b"gzip":
+            if body and headers.get(b"content-encoding", b"").strip().lower() == b"gzip":
                 body = _unzip(body, self._service.limits.body_bytes)
             await self._app(scope, _replay(body, receive), answer)
         except Refusal as refusal:
@@ -159,8 +152,7 @@ class Guard:
         self._check_headers(scope, headers)
         # A head that came in one read was not bounded by the connection.
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
-            message = f"the headers have more than {HEAD:,} bytes; send less in them"
-            raise Refusal(431, "too_large", message)
+            raise LARGE_HEAD
         self._admit(scope, headers, about)
         if (name := about.get("named")) is not None and name not in self._service.pools:
             raise self._service.refuse_name(name)

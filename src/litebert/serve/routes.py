@@ -157,7 +157,8 @@ class ComputingRoutes:
         sent = body.parameters
         targets = (sent.targets if sent is not None else None) or body.targets
         top = len(targets) if targets else min(sent.top_k or 5, TOP) if sent else body.top
-        _check_masks(inputs, top or 5)
+        masks = sum(map(count_masks, inputs))
+        _check_scores(f"{top or 5} predictions of each of {masks:,} masks", masks * (top or 5))
         options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
         options["listed"] = None if sent is None else min(sent.top_k or TOP, TOP)
         rows = await self._service.ask(request, pool, "fill-mask", inputs, field, **options)
@@ -289,33 +290,19 @@ def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | N
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
         if top is not None:
-            raise Refusal(
-                422, "validation", "top is for models of classes or labels; leave it out", "top"
-            )
+            message = "top is for models of classes or labels; leave it out"
+            raise Refusal(422, "validation", message, "top")
         return None
     few = min(count, TOP if top is None else top)
-    if few * inputs > SCORES:
-        message = (
-            f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds "
-            f"at most {SCORES:,}"
-        )
-        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
+    _check_scores(f"{few:,} labels of each of {inputs:,} inputs", few * inputs)
     return few if few < count or top is not None else None
 
 
-def _check_masks(texts: list[str], top: int) -> None:
-    """Refuse masks whose predictions would be too large an answer.
-
-    Raises:
-        Refusal: the answer would be too large.
-    """
-    masks = sum(map(count_masks, texts))
-    if masks * top > SCORES:
-        message = (
-            f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds "
-            f"at most {SCORES:,}"
-        )
-        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer masks", "top")
+def _check_scores(asked: str, count: int) -> None:
+    """Refuse an answer of too many probabilities."""
+    if count > SCORES:
+        message = f"top asks for {asked}, and an answer holds at most {SCORES:,}"
+        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
 
 
 def _check_dimensions(dimensions: int | None, width: int) -> None:

@@ -105,20 +105,13 @@ class Served:
     def info(self) -> dict[str, Any]:
         """Describe the model for clients."""
         task = self.predictor.task if self.predictor is not None else None
-        routes: list[str] = [
-            name for name in ("predict", "fill-mask", "embed") if name in self.does
-        ]
-        routes += [
-            *["similarity"] * ("embed" in self.does),
-            *["rerank"] * bool({"score", "cosine"} & {*self.does}),
-            "tokenize",
-        ]
-        vectors = {"embed", "similarity", *["rerank"] * ("score" not in self.does)}
-        lengths = {
-            route: self._vector_length if route in vectors else self.length
-            for route in routes
-            if route != "tokenize"
-        } or {"tokenize": self.length}
+        own = ("predict", "fill-mask")
+        lengths: dict[str, int] = {name: self.length for name in own if name in self.does}
+        if "embed" in self.does:
+            lengths |= dict.fromkeys(("embed", "similarity", "rerank"), self._vector_length)
+        if "score" in self.does:
+            lengths["rerank"] = self.length
+        routes = [*lengths, "tokenize"]
         return {
             "kind": ("number" if task.output.ranks else task.output.name)
             if task is not None
@@ -129,7 +122,7 @@ class Served:
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
             "inputs": task.inputs if task is not None else "give a text",
-            "length": min(lengths.values()),
+            "length": min(lengths.values(), default=self.length),
             "lengths": lengths,
             "width": self.width if "embed" in self.does else None,
             "layers": self.layers,
@@ -383,22 +376,17 @@ class Served:
         for position, words in zip(masked, guesses, strict=True):
             parts: list[dict[str, Any]] = [word._asdict() for word in words]
             if listed:
+                before, after = row[1:position], row[position + 1 : -1]
+                whole = (self.tokenizer.decode([*before, word.id, *after]) for word in words)
                 parts = [
-                    {
-                        "score": word.probability,
-                        "token": word.id,
-                        "token_str": word.token,
-                        "sequence": self.tokenizer.decode(
-                            [*row[1:position], word.id, *row[position + 1 : -1]]
-                        ),
-                    }
-                    for word in words[:listed]
+                    {"score": score, "token": token, "token_str": text, "sequence": sequence}
+                    for (text, score, token), sequence in zip(words[:listed], whole, strict=False)
                 ]
             payloads.append(as_json(parts))
             self.steps.end()
         if listed:  # of a single mask, without a list around
-            whole = payloads[0] if len(payloads) == 1 else b"[%b]" % b",".join(payloads)
-            return Row(whole, len(row))
+            answer = payloads[0] if len(payloads) == 1 else b"[%b]" % b",".join(payloads)
+            return Row(answer, len(row))
         payload = b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(payloads), len(row))
         return Row(payload, len(row))
 
@@ -483,8 +471,7 @@ class Served:
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
         """List the tokens of each text with their characters."""
         first, last = (
-            self._describe_special(token)
-            for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
+            self._describe_token(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
         )
         rows = []
         for text in inputs:
@@ -521,25 +508,13 @@ class Served:
                 for token, span in pairs
             ]
 
-    def _describe_token(self, token: int, span: list[int], begin: int) -> dict[str, Any]:
-        start, stop = span
-        name = self.tokenizer.get_token(token)
-        return {
-            "id": token,
-            "text": name,
-            "special": False,
-            "start": begin + start,
-            "stop": begin + stop,
-        }
-
-    def _describe_special(self, token: int) -> dict[str, Any]:
-        return {
-            "id": token,
-            "text": self.tokenizer.get_token(token),
-            "special": True,
-            "start": None,
-            "stop": None,
-        }
+    def _describe_token(
+        self, token: int, span: list[int] | None = None, begin: int = 0
+    ) -> dict[str, Any]:
+        """Describe a token; one without a span is special."""
+        start, stop = (None, None) if span is None else (begin + span[0], begin + span[1])
+        text, special = self.tokenizer.get_token(token), span is None
+        return {"id": token, "text": text, "special": special, "start": start, "stop": stop}
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
         """Return the tokens of each text or list of tokens, without special tokens."""
