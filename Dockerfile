@@ -15,10 +15,12 @@ RUN pip install --no-cache-dir --no-compile --prefix /installed --no-deps . \
 
 FROM python:3.13-slim
 COPY --from=build /installed /usr/local
-COPY --from=model . /model
+# Readable by the user below, whatever umask it was exported with.
+COPY --from=model --chmod=755 . /model
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001
 EXPOSE 8000
+# The port is that of the option --port, if the container was given one.
 HEALTHCHECK --start-period=30s --interval=15s --timeout=5s \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+    CMD ["python", "-c", "import re; from urllib.request import urlopen; port = re.search('--port[=\\0]([0-9]+)', open('/proc/1/cmdline').read()); urlopen(f'http://127.0.0.1:{port[1] if port else 8000}/health', timeout=4)"]
 ENTRYPOINT ["litebert", "serve", "model=/model", "--host", "0.0.0.0"]

@@ -299,6 +299,26 @@ def test_a_map_of_datasets(classifier: Path, table: Path) -> None:
     check_predictions({name: rows[name][:] for name in rows.column_names}, records)
 
 
+def test_the_image_is_healthy_at_any_port(tmp_path: Path) -> None:
+    """Its check reads the port from the command of the container."""
+    image = (RECIPES.parents[1] / "Dockerfile").read_text(encoding="utf-8")
+    assert "COPY --from=model --chmod=755 " in image, "exports of umask 077 can be read"
+    _, option, program = json.loads(image.split(" CMD ")[1].splitlines()[0])
+    model = unpack(tmp_path / "models")["sentiment"]
+    with serving(tmp_path, model) as running:
+        port = running.url.rpartition(":")[2]
+        for words, healthy in (
+            (f"--port\0{port}\0", True),
+            (f"--port={port}", True),
+            ("-p", False),
+        ):
+            (tmp_path / "cmdline").write_text(f"litebert\0serve\0{words}")
+            check = program.replace("/proc/1/cmdline", str(tmp_path / "cmdline"))
+            check = check.replace("else 8000", "else 1")  # where nobody listens
+            done = subprocess.run([sys.executable, option, check], capture_output=True)
+            assert (done.returncode == 0) == healthy, done.stderr
+
+
 def test_a_service_on_kubernetes(tmp_path: Path) -> None:
     """Its probes ask a route that answers, by a name that is served, at the port of the image."""
     text = (RECIPES / "kubernetes_service.yaml").read_text(encoding="utf-8")
@@ -315,6 +335,14 @@ def test_a_service_on_kubernetes(tmp_path: Path) -> None:
     for name in ("readinessProbe", "livenessProbe"):
         probe = container[name]["httpGet"]
         assert probe["port"] == port
+    text = (RECIPES / "kubernetes_podmonitor.yaml").read_text(encoding="utf-8")
+    monitor = yaml.safe_load(text)["spec"]
+    assert monitor["selector"]["matchLabels"] == labels
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] == container["ports"][0]["name"]
+    secret = container["envFrom"][0]["secretRef"]["name"]
+    key = {"name": secret, "key": "LITEBERT_KEY"}
+    assert endpoint["authorization"]["credentials"] == key
     started = json.loads(image.split("ENTRYPOINT ")[1])
     words = (unpack(tmp_path / "models")["sentiment"], *started[3:], *container.get("args", ()))
     with serving(tmp_path, *words, LITEBERT_KEY="secret") as running:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,45 @@ def test_a_limit_of_processor_time_counts_as_cores(
     monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert machine.count_cores() == cores
+
+
+LIMITED = """
+import pathlib, sys
+old = pathlib.Path.read_text, pathlib.Path.is_file
+limit = pathlib.Path("/sys/fs/cgroup/cpu.max")
+pathlib.Path.is_file = lambda path: path == limit or old[1](path)
+pathlib.Path.read_text = lambda path, *words, **more: (
+    "50000 100000" if path == limit else old[0](path, *words, **more)
+)
+import os
+os.sched_getaffinity = lambda _: set(range(8))
+os.cpu_count = lambda: 8
+for name in sys.argv[1:]:
+    __import__(name)
+import litebert, numpy, torch
+from litebert.cli import main
+main(["--version"])
+from threadpoolctl import threadpool_info
+print(os.environ["OMP_NUM_THREADS"], torch.get_num_threads())
+print(*(pool["num_threads"] for pool in threadpool_info()))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("before", [[], ["numpy"], ["torch", "numpy"]])
+def test_threads_of_all_libraries_heed_a_limit_of_processor_time(
+    before: list[str], tmp_path: Path
+) -> None:
+    """Before and after they are loaded; and a person's own number stays."""
+    plain = {key: value for key, value in os.environ.items() if "NUM_THREADS" not in key}
+
+    def run(environment: dict[str, str]) -> tuple[list[str], list[str]]:
+        words = [sys.executable, "-c", LIMITED, *before]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        numbers, pools = done.stdout.splitlines()[-2:]
+        return numbers.split(), pools.split()
+
+    numbers, pools = run(plain)
+    assert numbers == ["1", "1"]
+    assert {*pools} <= {"1"}
+    assert run({**plain, "OMP_NUM_THREADS": "2"})[0][0] == "2"

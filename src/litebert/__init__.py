@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from litebert import machine
+
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
     from litebert.analysis.layers import analyze as analyze
@@ -72,6 +74,9 @@ _HOME = {
     "train_tokenizer": "tokenizer",
 }
 __all__ = sorted(_HOME)
+
+
+machine.heed_processor_limit()
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,24 @@ def count_cores() -> int:
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
+def heed_processor_limit() -> None:
+    """Have torch, the kernels and numpy start no more threads than a limit of processor time
+    allows, of which they know nothing. OMP_NUM_THREADS stays as a person has set it.
+    """
+    cores = count_cores()
+    if os.environ.get("OMP_NUM_THREADS") or _read_processor_quota() is None:
+        return
+    os.environ["OMP_NUM_THREADS"] = str(cores)  # for all that is loaded after this
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(min(cores, torch.get_num_threads()))
+    if "numpy" in sys.modules:
+        with suppress(ImportError):  # not beside an exported model alone
+            from threadpoolctl import threadpool_info, threadpool_limits
+
+            if any(pool["num_threads"] > cores for pool in threadpool_info()):
+                threadpool_limits(cores)
+
+
 def _read_processor_quota() -> float | None:
     """The seconds of processor time that a container may use in a second; None without a limit.
 

@@ -106,6 +106,22 @@ def test_rows_without_a_token_are_never_guessed(tiny_tokenizer: Path, tmp_path: 
     assert {guess.id for guess in guesses} == everything
 
 
+def test_targets_have_their_probabilities(model: Model) -> None:
+    (every,) = model.fill_mask("bado [MASK] kumi", top=1000)
+    share = {guess.id: guess.probability for guess in every}
+    words = model.tokenizer
+    assert words is not None
+    pieces = [words.get_token(token) for token in (*share,)[-3:]]  # parts of words, too
+    (found,) = model.fill_mask("bado [MASK] kumi", targets=["ba", *pieces, "ba"])
+    assert [guess.probability for guess in found] == sorted(
+        (share[guess.id] for guess in found), reverse=True
+    )
+    assert {words.get_token(guess.id) for guess in found} >= {*pieces}
+    for wrong in (["ba", "bado kumi bado"], [], ["[MASK]"], "ba", [3]):
+        with refused(DataError):
+            model.fill_mask("bado [MASK]", targets=wrong)  # type: ignore[arg-type]
+
+
 @torch.no_grad()
 def test_a_score_masks_each_token_in_turn(model: Model, peer: Any) -> None:
     assert model.tokenizer is not None

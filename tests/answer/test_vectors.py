@@ -30,7 +30,7 @@ from litebert.errors import ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.interop.onnx.folder import save_onnx
-from litebert.interop.sentence_modules import _bfloat16, read_dense, vector_width
+from litebert.interop.sentence_modules import _bfloat16, read_dense
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
@@ -350,12 +350,6 @@ def test_a_map_of_a_foreign_folder_is_applied_and_survives(
     save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
-    assert (
-        vector_width(
-            tmp_path / "onnx", json.loads((tmp_path / "onnx" / "task.json").read_text()), 1
-        )
-        == 5
-    )
 
 
 def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, run: Run) -> None:

@@ -468,6 +468,9 @@ def fuzz_model(classifier: Path) -> Model:
 
 
 def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("fill-mask", pretrained_folder, "bado [MASK] kumi", "--json", "--targets", "ba", "de")
+    (answer,) = json.loads(run(*words)[1])
+    assert len(answer["masks"][0]) == 2
     status, out, err = run("fill-mask", pretrained_folder, "bado [MASK] kumi", "--top", 3)
     assert status == 0, err
     assert out.count("%") == 3

@@ -13,6 +13,8 @@ import shutil
 import signal
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -96,7 +98,7 @@ JSON = {"content-type": "application/json"}
         ("/predict", b'{"inputs": "a", "parameters": {"top": 1}}', (422,), "parameters.top"),
         (
             "/predict",
-            b'{"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}',
+            b'{"inputs": "a", "parameters": {"function_to_apply": "tanh"}}',
             (422,),
             "parameters.function_to_apply",
         ),
@@ -120,6 +122,14 @@ JSON = {"content-type": "application/json"}
         ("/v1/embeddings", b'{"input": [[1, true]]}', (422,), None),
         ("/v1/embeddings", b'{"input": [1, "a"]}', (422,), None),
         ("/v1/embeddings", b'{"input": [[]]}', (422,), None),
+        ("/fill-mask", b'{"inputs": "[MASK]", "targets": ["ba de fi"]}', (422,), "inputs"),
+        ("/fill-mask", b'{"inputs": "[MASK]", "targets": []}', (422,), "targets"),
+        ("/rerank", b'{"query": "a"}', (422,), "texts"),
+        ("/rerank", b'{"query": "a", "texts": ["a"], "documents": ["a"]}', (422,), "documents"),
+        ("/v1/rerank", b'{"query": "a", "documents": [{"title": "a"}]}', (422,), None),
+        ("/", b'{"inputs": [["a", "b", "c"]], "model": "base"}', (422,), "inputs"),
+        ("/", b'{"inputs": "a", "model": "none"}', (404,), "model"),
+        ("/embed", b'{"inputs": "a", "dimensions": 99}', (422,), "dimensions"),
     ],
 )
 def test_a_wrong_body_is_refused(
@@ -133,6 +143,17 @@ def test_a_wrong_body_is_refused(
     assert SECRET not in answer.text
     assert field is None or error["field"] == field
     names(error["error"], *([field] if field else []))
+
+
+def test_a_refusal_names_the_part_that_was_followed_farthest(client: httpx.Client) -> None:
+    for value, *words in (
+        ([-1], "input[0]", "greater than or equal to 0"),
+        ([7, -1], "input[1]", "greater than or equal to 0"),
+        ([1, "a"], "input[1]", "integer"),
+        (["a", 3], "input[1]", "string"),
+    ):
+        error = client.post("/v1/embeddings", json={"input": value}).json()["error"]
+        names(error["message"], *words)
 
 
 def test_a_refusal_says_why_json_is_not_read(client: httpx.Client) -> None:
@@ -153,12 +174,65 @@ def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Servi
     assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
     assert client.get("/models/none/info").status_code == 404
     assert client.get("/models/colors/info").status_code == 200
-    zipped = client.post(
-        "/predict", content=gzip.compress(body), headers={**JSON, "content-encoding": "gzip"}
-    )
-    assert zipped.status_code == 415
-    names(zipped.json()["error"], "Content-Encoding")
+    packed = client.post("/predict", content=body, headers={**JSON, "content-encoding": "br"})
+    assert packed.status_code == 415
+    names(packed.json()["error"], "Content-Encoding")
     assert b"400" in raw(service, b"\x16\x03\x01 nonsense\r\n\r\n").splitlines()[0]
+
+
+def test_a_body_in_gzip_is_read_within_the_limit(client: httpx.Client) -> None:
+    body = b'{"inputs": ["a", "b"]}'
+    zipped = {**JSON, "content-encoding": "GZip"}
+    plain = client.post("/predict", content=body, headers=JSON).json()["predictions"]
+    answer = client.post("/predict", content=gzip.compress(body), headers=zipped)
+    assert answer.json()["predictions"] == plain
+    limit = 4 << 20
+    bomb = gzip.compress(b'{"inputs": "a"}' + b" " * 500_000_000)
+    assert len(bomb) < limit
+    for content, status in (
+        (bomb, 413),
+        (gzip.compress(os.urandom(limit)), 413),
+        (gzip.compress(body)[:-9], 400),
+        (gzip.compress(body) * 2, 400),
+        (body, 400),
+        (b"", 422),
+    ):
+        refused = client.post("/predict", content=content, headers=zipped)
+        assert refused.status_code == status, refused.text
+    assert client.post("/predict", content=gzip.compress(b"[]"), headers=zipped).status_code == 422
+
+
+def test_a_path_may_have_more_slashes(client: httpx.Client) -> None:
+    for path in ("/tokenize/", "//tokenize", "/models//base/tokenize//"):
+        answer = client.post(f"{client.base_url}{path}", json={"inputs": "ba"})
+        assert answer.status_code == 200, path
+    assert client.get("/v1/models/").json()["object"] == "list"
+    wrong = client.post("/v1//embeddings/", json={"input": []}).json()
+    assert wrong["error"]["param"] == "input", "in OpenAI's shape"
+
+
+def test_the_refusal_of_a_large_body_reaches_clients_that_send_it_first(
+    service: Service,
+) -> None:
+    """urllib reads nothing before all is sent, and then only if the connection still stands."""
+    body = b'{"inputs": "' + b"x" * (40 << 20) + b'"}'
+    chunked = {**JSON, "Transfer-Encoding": "chunked"}
+    for content, headers, status in (
+        (body, JSON, 413),
+        (iter([body[:9], body[9:]]), chunked, 413),
+        (body[: 3 << 20], {"Content-Type": "text/x"}, 415),
+    ):
+        asked = urllib.request.Request(f"{service.url}/predict", content, headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked)
+        assert refused.value.code == status
+        refused.value.close()
+    with open_connection(service) as connection:  # and the connection can be used again
+        head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert read_answer(connection)[0] == 413
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_answer(connection) == (200, b'{"status": "ok"}')
 
 
 def test_a_body_never_stops_the_others(service: Service, client: httpx.Client) -> None:
@@ -273,11 +347,11 @@ def test_alerts_name_what_is_exposed(client: httpx.Client) -> None:
     labels = {"instance", "job", *re.findall(r"[{,](\w+)=", text)}
     path = Path(__file__).resolve().parents[2] / "examples" / "alerts.yaml"
     (group,) = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-    assert len(group["rules"]) == 5
+    assert len(group["rules"]) == 6
     for rule in group["rules"]:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
         named = set(re.findall(r"litebert_\w+", rule["expr"]))
-        assert named
+        assert named or 'up{job="litebert"}' in rule["expr"]
         assert named <= exposed
         chosen = re.findall(r"(\w+)(?:=~|!~|=)\"", rule["expr"])
         grouped = ",".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))
@@ -456,7 +530,7 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
         "exit_confidence": "auto",
         "threads": 1,
     }
-    pool = Pool("colors", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
+    pool = Pool("colors", {**opening, "tokens": 100}, Queue(8192, 0.0, 1.0), 1, 30)
     asyncio.run(check())
     assert (failures, pool.restarts) == ([], 1)
 
@@ -470,6 +544,20 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
         ([".", "--key-file", "nowhere"], ["nowhere"]),
         ([".", "--max-rows", "0"], ["0"]),
         ([".", "--workers", "0"], ["--workers"]),
+        ([".", "--workers", "100000"], ["--workers"]),
+        ([".", "--threads", "5000"], ["--threads"]),
+        ([".", "--keep-alive-s", "nan"], ["--keep-alive-s"]),
+        ([".", "--max-wait-ms", "0"], ["--max-wait-ms"]),
+        ([".", "--root-path", "litebert"], ["--root-path"]),
+        ([".", "--root-path", "/a b"], ["--root-path"]),
+        ([".", "--allow-host", ""], ["--allow-host"]),
+        ([".", "--allow-host", "https://x.org"], ["--allow-host", "https://x.org"]),
+        ([".", "--allow-host", "x.org:80"], ["--allow-host", "x.org:80"]),
+        ([".", "--allow-host", "*"], ["--allow-host"]),
+        ([".", "--allow-host", "::1"], ["--allow-host", "[::1]"]),
+        ([".", "--allow-origin", ""], ["--allow-origin"]),
+        ([".", "--allow-origin", "https://"], ["--allow-origin"]),
+        ([".", "--allow-origin", "https://example.org:443"], ["--allow-origin"]),
         ([".", "--batch-characters", "0"], ["--batch-characters"]),
         ([".", "--batch-wait-ms", "inf"], ["--batch-wait-ms"]),
         ([".", "--allow-origin", "example.org"], ["--allow-origin"]),

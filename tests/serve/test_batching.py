@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from litebert.serve.batching import Batch, Job, Queue
 from litebert.serve.costs import OVERHEAD
 from litebert.serve.refusals import Refusal
+from litebert.serve.server import Settings
 from litebert.serve.wire import Group, Row
+from toys.refusals import names
 
 LONG = 30.0
 """Seconds of lingering that no test would sit through."""
@@ -209,5 +211,31 @@ def test_a_slow_time_makes_no_short_request_long() -> None:
         for _ in range(4):
             ask(waiting, "a short text")
         assert len((await take_batch(waiting)).rows) == 4, "they are computed together again"
+
+    asyncio.run(check())
+
+
+def test_seconds_are_waited_for_and_a_refusal_says_how_long() -> None:
+    """However fast the model is; and what computes stays short, so that others pass."""
+
+    async def check() -> None:
+        waiting = queue(linger=0.0, most=8192.0, patience=Settings({}).patience)
+        waiting.set_pace([(1, 0.002), (4, 0.005)], 100.0, 1)
+        jobs = [ask(waiting, *["a text of some words"] * 32) for _ in range(64)]
+        assert waiting.step < 0.1
+        batch = await take_batch(waiting)
+        assert batch.cost * 0.005 / (4 * 132) < 0.1
+        while (refusal := waiting.refusal()) is None:
+            jobs.append(ask(waiting, *["a text of some words"] * 32))
+        names(refusal.message, "10,000", f"{refusal.retry} second")
+        waiting.leave(jobs.pop())
+        waiting.remove(batch)
+        waiting.set_pace([(1, 1.0), (4, 4.0)], 100.0, 1)  # now they take a second each
+        refusal = waiting.refusal()
+        assert refusal is not None
+        assert refusal.retry is not None
+        assert refusal.retry > 100
+        names(refusal.message, "--max-wait-ms", "10", f"{refusal.retry} seconds")
+        assert refusal.headers["retry-after"] == str(refusal.retry)
 
     asyncio.run(check())

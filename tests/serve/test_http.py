@@ -38,6 +38,16 @@ CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
 PREDICT = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
+def test_an_unknown_transfer_encoding_is_refused(service: Service) -> None:
+    for coding in (b"gzip, chunked", b"deflate"):
+        head = PREDICT + b"Transfer-Encoding: " + coding + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        answer = raw(service, head)
+        assert b" 501 " in answer.splitlines()[0] or b" 400 " in answer.splitlines()[0], answer
+        assert b"connection: close" in answer.lower()
+    assert b" 501 " in raw(service, PREDICT + b"Transfer-Encoding: gzip, chunked\r\n\r\n")
+    assert b" 422 " in raw(service, CHUNKED.replace(b": chunked", b": Chunked") + b"\r\n")
+
+
 def test_two_lengths_of_a_body_are_refused(service: Service) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -199,6 +209,9 @@ def test_headers_that_stand_twice_or_not_at_all_are_refused(service: Service) ->
     ):
         assert b" 400 " in raw(service, HEALTH + more + b"\r\n").splitlines()[0], more
     assert b" 400 " in raw(service, b"GET /health HTTP/1.1\r\n\r\n").splitlines()[0]
+    assert b" 200 " in raw(service, b"GET /health HTTP/1.0\r\n\r\n").splitlines()[0]
+    evil = b"GET /health HTTP/1.0\r\nHost: evil\r\n\r\n"
+    assert b" 403 " in raw(service, evil).splitlines()[0]
     assert b" 200 " in raw(service, HEALTH + b"X: a\r\nX: b\r\n\r\n").splitlines()[0]
     trailer = CHUNKED.replace(b"2\r\n{}", b"10\r\n" + b'{"inputs": "ba"}') + b"Host: evil\r\n\r\n"
     assert b" 200 " in raw(service, trailer).splitlines()[0], (
@@ -248,6 +261,24 @@ def test_half_a_package_is_named(models: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     names(done.stderr.splitlines()[-1], "fastapi", "starlette_of_another_version", "[serve]")
+
+
+def test_a_connection_without_a_request_stays_open_for_so_long(
+    models: Path, tmp_path: Path
+) -> None:
+    assert Settings({}).keep_alive > 60, "what balancers wait before they close theirs"
+    with (
+        serving(tmp_path, models / "x-colors", "--keep-alive-s", 0.5) as service,
+        open_connection(service) as connection,
+    ):
+        for _ in range(2):
+            connection.sendall(HEALTH + b"\r\n")
+            assert read_answer(connection)[0] == 200
+            time.sleep(0.3)
+        begun = time.monotonic()
+        connection.settimeout(5)
+        assert connection.recv(10) == b""
+        assert time.monotonic() - begun < 4
 
 
 def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) -> None:
@@ -337,20 +368,20 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
             refused = client.post("/predict", json=body, headers=wrong_headers)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert client.get("/health").status_code == 200
+        for path in ("/models/x-colors/health", "/models/none/health", "/models/none/docs"):
+            assert client.get(path).status_code == 401, "the key guards the names of models too"
+        assert client.post("/", json=body).status_code == 401
         right = {"authorization": "Bearer open sesame", "origin": "https://example.org"}
         answered = client.post("/predict", json=body, headers=right)
         assert answered.status_code == 200
         assert answered.headers["access-control-allow-origin"] == "https://example.org"
         preflight = {
             "access-control-request-method": "POST",
-            "access-control-request-headers": "authorization",
+            "access-control-request-headers": "authorization,content-type,x-stainless-lang",
         }
-        assert (
-            client.options(
-                "/predict", headers={**preflight, "origin": "https://example.org"}
-            ).status_code
-            == 200
-        )
+        allowed = client.options("/predict", headers={**preflight, "origin": "https://example.org"})
+        assert allowed.status_code == 200
+        assert "x-stainless-lang" in allowed.headers["access-control-allow-headers"]
         other = client.options("/predict", headers={**preflight, "origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
         assert "sesame" not in service.log.read_text()

@@ -122,7 +122,7 @@ def make_requests(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
 
 def test_four_times_what_it_can_do(busy: Path, tmp_path: Path) -> None:
     bodies = make_requests(busy / "model")
-    with serving(tmp_path, busy / "exported", "--quiet") as service:
+    with serving(tmp_path, busy / "exported", "--quiet", "--max-wait-ms", 50) as service:
         alone = asyncio.run(load(service.url, "/predict", bodies, None, 10, 1))
         several = asyncio.run(load(service.url, "/predict", bodies, None, 10, 4))
         rate = 4 * len(several.seconds) / 10

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,10 @@ class Here(Worker):
 
 
 @contextmanager
-def run_service(*folders: Path) -> Iterator[str]:
+def run_service(*folders: Path, root_path: str = "") -> Iterator[str]:
     """The address of a service in a thread of this process."""
-    settings = Settings({folder.name: folder for folder in folders}, threads=1)
+    models = {folder.name: folder for folder in folders}
+    settings = Settings(models, threads=1, root_path=root_path)
     opening = {
         "engine": "exact",
         "device": "cpu",
@@ -161,6 +163,74 @@ def run_service(*folders: Path) -> Iterator[str]:
             for server in servers:
                 server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def proxy(url: str, prefix: str, strips: bool) -> Iterator[tuple[str, list[str]]]:
+    """The address of a proxy that offers a service under a prefix, and what it was asked for
+    outside of that.
+    """
+    outside = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not self.path.startswith(prefix):
+                outside.append(self.path)
+            path = self.path.removeprefix(prefix) if strips else self.path
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {key: value for key, value in self.headers.items() if key != "Connection"}
+            answer = httpx.request(self.command, url + path, content=content, headers=headers)
+            self.send_response(answer.status_code)
+            for key, value in answer.headers.items():
+                if key not in ("transfer-encoding", "connection"):
+                    self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_POST = do_GET
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}{prefix}", outside
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("strips", [True, False])
+def test_the_page_and_the_routes_work_behind_a_prefix(
+    browser: Any, tiny_tokenizer: Path, tmp_path: Path, strips: bool
+) -> None:
+    words = Tokenizer.load(tiny_tokenizer)
+    shape = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
+    model, task = TaskModel(shape, True, 3), {"kind": "sequence", "length": 64}
+    save_litebert(model, words, tmp_path / "m", labels=("bad", "so-so", "good"), task=task)
+    with (
+        run_service(tmp_path / "m", root_path="/lite.bert/x") as url,
+        proxy(url, "/lite.bert/x", strips) as (address, outside),
+        browser.new_context() as context,
+    ):
+        for end in ("/", "", "/models/m/"):
+            page = context.new_page()
+            page.goto(address + end)
+            page.fill("#predict-text", "a fine folder")
+            page.click("text=Try it")
+            assert "good" in read_answer(page)
+            page.click("summary")
+            command = page.inner_text("details pre")
+            assert f"{address}{end.rstrip('/')}/predict" in command
+            page.click("#routes")
+            page.wait_for_url(f"{address}{end.rstrip('/')}/docs")
+        page.click("text=openapi.json")
+        page.wait_for_url(f"{address}/models/m/openapi.json")
+        schema = httpx.get(f"{address}/openapi.json").json()
+        assert schema["servers"] == [{"url": "/lite.bert/x"}]
+        assert {*outside} <= {"/favicon.ico"}, "browsers ask for that on their own"
 
 
 @pytest.fixture

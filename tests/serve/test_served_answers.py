@@ -4,8 +4,10 @@ clients.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -494,6 +496,132 @@ def test_hugging_faces_client_is_answered(
         assert [entry.score for entry in labeled] == pytest.approx(
             [score for _, score in expected], abs=2e-5
         )
+
+
+@pytest.fixture(scope="module")
+def several(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of a model of each kind that Hugging Face's client has a task for."""
+    place = tmp_path_factory.mktemp("several")
+    made(place / "number", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    made(place / "tags", tiny_tokenizer, "tokens", 3, ("B-X", "O", "I-X"), None)
+    made(place / "span", tiny_tokenizer, "span", 2)
+    for name in ("tags", "span", "number"):  # exports are small to start
+        litebert.export(place / name, place / f"x-{name}")
+    words = [f"{name}={place / f'x-{name}'}" for name in ("tags", "span", "number")]
+    with serving(place, *words) as service:
+        yield service
+
+
+def test_hugging_faces_client_asks_the_root(
+    service: Service, several: Service, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import InferenceClient, constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # so that it asks our address
+    text = " ".join(LINES[:3])
+
+    def at(service: Service, name: str = "") -> Any:
+        return InferenceClient(model=f"{service.url}{name}", token="none")
+
+    for url in ("", "/"):  # of the first model
+        labels = at(service, url).text_classification(text, function_to_apply="none")
+        shares = at(service).text_classification(text, function_to_apply="softmax")
+        assert [one.score for one in shares] == pytest.approx(
+            np.exp([one.score for one in labels]) / np.exp([one.score for one in labels]).sum()
+        )
+        each = at(service, url).text_classification(text, function_to_apply="sigmoid")
+        assert each[0].score == pytest.approx(1 / (1 + np.exp(-labels[0].score)))
+    vectors = at(service, "/models/base").feature_extraction(
+        text, normalize=True, truncate=True, truncation_direction="right", dimensions=3
+    )
+    assert vectors.shape == (1, 3)
+    with pytest.raises(Exception, match="422"):
+        at(service, "/models/base").feature_extraction(text, truncation_direction="left")
+    cosines = at(service, "/models/base").sentence_similarity(text, other_sentences=[text, "ba"])
+    assert cosines[0] == pytest.approx(1, abs=1e-5)
+    model, masked = litebert.load(models / "base"), f"{LINES[0]} [MASK] {LINES[1]}"
+    (guesses,) = model.fill_mask(masked, 4)
+    found = at(service, "/models/masks").fill_mask(masked, top_k=4)
+    assert [one.token for one in found] == [guess.id for guess in guesses]
+    assert guesses[0].token in found[0].sequence
+    targets = ["ba", "de", model.tokenizer.get_token(7)]
+    (guesses,) = model.fill_mask(masked, targets=targets)
+    found = at(service, "/models/masks/fill-mask").fill_mask(masked, targets=targets, top_k=2)
+    assert [(one.token, one.score) for one in found] == [
+        (guess.id, pytest.approx(guess.probability, abs=2e-5)) for guess in guesses[:2]
+    ]
+    tags = at(several).token_classification(
+        text, aggregation_strategy="none", ignore_labels=[], stride=2
+    )
+    assert [one.word for one in tags] == text.split()
+    entities = at(several).token_classification(text)
+    assert entities
+    for one in (*tags, *entities):
+        assert text[one.start : one.end] == one.word
+    assert at(several).token_classification(text, ignore_labels=["X", "O"]) == []
+    answer = at(several, "/models/span").question_answering(
+        question="ba", context=text, max_answer_len=9, handle_impossible_answer=True
+    )
+    assert answer.answer == text[answer.start : answer.end]
+    assert 0 <= answer.score <= 1
+    (number,) = at(several, "/models/number").text_classification(text)
+    with several.client() as client:
+        answers = client.post("/models/number/predict", json={"inputs": text}).json()
+        plain = answers["predictions"][0]["prediction"]
+        assert number.score == pytest.approx(plain, abs=1e-5)
+        body = {"inputs": [{"question": "ba", "context": text}], "parameters": {"top_k": 2}}
+        ((best, second),) = client.post("/models/span/", json=body).json()
+        assert best["score"] >= second["score"]
+
+
+def test_texts_are_ranked_in_the_shapes_of_jina_and_cohere(client: httpx.Client) -> None:
+    plain = client.post("/rerank", json={"query": LINES[0], "texts": LINES, "foo": 1}).json()
+    body = {
+        "model": "base",
+        "query": LINES[0],
+        "documents": [*LINES[:6], *({"text": text, "id": 3} for text in LINES[6:])],
+        "top_n": 3,
+        "return_documents": True,
+        "max_chunks_per_doc": 10,
+    }
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank", "/models/base/v1/rerank"):
+        answer = client.post(path, json=body).json()
+        assert [
+            (rank["index"], rank["relevance_score"], rank["document"]["text"])
+            for rank in answer["results"]
+        ] == [(rank["index"], rank["score"], LINES[rank["index"]]) for rank in plain[:3]]
+        assert answer["usage"]["total_tokens"] == sum(rank["tokens"] for rank in plain)
+    cut = client.post("/rerank", json={"query": LINES[0], "texts": LINES, "top_n": 2}).json()
+    assert cut == plain[:2]
+
+
+def test_the_service_describes_what_each_route_reads(
+    client: httpx.Client, models: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    info = client.get("/info").json()
+    assert (info["model_dtype"], info["max_input_length"]) == ("float32", 64)
+    assert [model["pooling"] for model in info["models"]] == [None, "mean", None]
+    folder = made(tmp_path / "short", tiny_tokenizer, "sequence", 2, ("a", "b"))
+    (folder / "modules.json").write_text(
+        json.dumps(
+            [
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+                {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+            ]
+        )
+    )
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
+    (folder / "1_Pooling").mkdir()
+    cls = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(cls))
+    served = Served(folder, OPENING)
+    about, (row,) = served.info(), rows(served, "embed", ["ba " * 40])
+    assert (about["lengths"]["embed"], about["length"], row.tokens) == (16, 16, 16)
+    assert about["lengths"]["predict"] > 16
+    assert about["pooling"] == "cls"
+    if importlib.util.find_spec("onnxruntime"):
+        litebert.export(models / "base", tmp_path / "small", head="backbone", int8=True)
+        assert Served(tmp_path / "small", OPENING).info()["dtype"] == "int8"
 
 
 def test_an_export_answers_without_torch(models: Path) -> None:

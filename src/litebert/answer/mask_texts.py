@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.predicting import not_finite
 from litebert.answer.runtime import Runtime
+from litebert.answer.vectors import texts_of
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows, pad_ids
@@ -48,26 +49,31 @@ class MaskFiller:
     length: int
     """Longest row in tokens, special ones included."""
 
-    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first.
+    def fill(
+        self, text: str, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[Guess]]:
+        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first;
+        or all of some targets, words that are tokens of the vocabulary.
 
         A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
         underscores. Each is guessed alone, while the others are masked. Special tokens are never
         guessed.
 
         Raises:
-            DataError: the text has no mask, or is too long.
+            DataError: the text has no mask, or is too long, or a target is no token.
             ConfigError: `top` is less than 1.
             ModelError: a logit is not a finite number.
         """
         row = self.row(text)
-        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top)
+        ids = None if targets is None else find_targets(self.tokenizer, targets)
+        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top, ids)
 
     def fill_row(
         self,
         row: Sequence[int],
         positions: Sequence[int],
         top: int,
+        targets: Sequence[int] | None = None,
         pause: Callable[[], None] = lambda: None,
     ) -> list[list[Guess]]:
         """Do the same for a row that `build_masked_row` made, with masks at `positions`.
@@ -80,7 +86,7 @@ class MaskFiller:
             pause()
             if not np.isfinite(logits).all():
                 raise not_finite(self.name)
-            guesses.append(list_guesses(self.tokenizer, logits, top))
+            guesses.append(list_guesses(self.tokenizer, logits, top, targets))
         return guesses
 
     def row(self, text: str) -> list[int]:
@@ -174,9 +180,41 @@ def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) ->
     return positions
 
 
-def list_guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list[Guess]:
-    """Return the `top` likeliest tokens of logits (V,), the likeliest first, no special ones."""
+def find_targets(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+    """Return the tokens of words, each once.
+
+    Raises:
+        DataError: a word is no token, or there is none.
+    """
+    words = list(texts_of(targets))
+    encoded = tokenizer.encode([tokenizer.space + word.strip() for word in words])
+    vocabulary = tokenizer.engine.tokens
+    for word, ids in zip(words, encoded, strict=True):
+        if len(ids) != 1 and word in vocabulary:  # a part of a word
+            ids[:] = {vocabulary.index(word)} - set(tokenizer.special_ids)
+        if len(ids) != 1:
+            pieces = " ".join(map(tokenizer.get_token, ids))
+            raise DataError(
+                f"the target {word!r} is not one token of this model ({pieces}); give other words"
+            )
+    if not words:
+        raise DataError("targets is empty; give words, or leave it out")
+    return list(dict.fromkeys(ids[0] for ids in encoded))
+
+
+def list_guesses(
+    tokenizer: Tokenizer,
+    logits: NDArray[np.float32],
+    top: int,
+    targets: Sequence[int] | None = None,
+) -> list[Guess]:
+    """Return the `top` likeliest tokens of logits (V,), no special ones, or all of some targets,
+    the likeliest first.
+    """
     likely = softmax(logits.astype(np.float64))
+    if targets is not None:
+        found = sorted(targets, key=lambda token: -likely[token])
+        return [Guess(tokenizer.get_word(token), float(likely[token]), token) for token in found]
     likely[list(tokenizer.special_ids)] = -1
     likely[tokenizer.vocab_size :] = -1  # rows that make a published table longer
     few = min(top, tokenizer.vocab_size - len(tokenizer.special_ids))

@@ -5,7 +5,7 @@ module needs no torch, for an exported model answers without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -379,16 +379,20 @@ class Model(LoadedModel):
         """
         return self.mask_reader.logits(texts)
 
-    def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
+    def fill_mask(
+        self, text: str, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[Guess]]:
         """Guess the likeliest tokens for each mask of a text, such as [MASK], with a pretrained
-        model; see `MaskFiller.fill`.
+        model; or give the probabilities of `targets`, words of its vocabulary. See
+        `MaskFiller.fill`.
 
         Raises:
-            DataError: the text has no mask, or is longer than the model reads.
+            DataError: the text has no mask, or is longer than the model reads, or a target is no
+                token.
             ConfigError: `top` is less than 1.
         """
         (text,) = texts_of([text])
-        return self.mask_filler.fill(text, top)
+        return self.mask_filler.fill(text, top, targets)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
         """Compute the pseudo-log-likelihood of each text and of its tokens with a pretrained model;

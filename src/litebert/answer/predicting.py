@@ -52,6 +52,8 @@ class Answered(NamedTuple):
     """The answer, as `Task.record` takes it."""
     used: dict[str, int]
     """{"layers": the number of layers it used} where rows leave early, else empty."""
+    logits: NDArray[np.float32]
+    """Its logits, where they are those of a single item."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ class Predictor:
         logits, layers = self.logits(items)
         answers = self.task.answers(examples, items, logits)
         used = [{"layers": layer} for layer in layers] if layers else [{}] * len(answers)
-        yield from map(Answered, examples, answers, used)
+        none = np.zeros(0, np.float32)
+        rows = logits if len(logits) == len(examples) else [none] * len(examples)
+        yield from map(Answered, examples, answers, used, rows)
 
     def explain(self, example: Any) -> list[WordWeight]:
         """Compute how much each word of an example speaks for its answer, by leaving it out.

@@ -250,6 +250,8 @@ class FillMaskArguments:
     """Texts with a mask; if there are none, each line of standard input is one."""
     top: int = 5
     """Number of predictions for each mask."""
+    targets: tuple[str, ...] = ()
+    """Words to give the probabilities of instead, each a token of the model."""
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
@@ -272,7 +274,8 @@ def fill_mask(words: list[str]) -> int:
         arguments.texts or _read_input_lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
         for text in texts:
-            masks, count = model.fill_mask(text, arguments.top), count + 1
+            masks = model.fill_mask(text, arguments.top, arguments.targets or None)
+            count += 1
             coverage.add([model.mask_filler.row(text)])
             if arguments.json:
                 matches.append(

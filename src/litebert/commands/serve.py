@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from litebert.commands import console
-from litebert.errors import ConfigError, MissingExtraError, require
+from litebert.errors import MissingExtraError, require
+from litebert.machine import count_cores
 
 if TYPE_CHECKING:
     from litebert.serve.server import Settings
+
+MOST_EACH = 16
+"""Workers, or threads of each, for a core: more would only take memory."""
+_HOST = r"\[[0-9a-f:.]+\]|[a-z0-9._-]+"
+"""Matches a host as clients name it, without a port."""
+_ORIGIN = re.compile(
+    rf"(?!http://.*:80$|https://.*:443$)https?://({_HOST})(:[0-9]+)?", re.IGNORECASE
+)
 
 
 @dataclass
@@ -72,9 +81,13 @@ class ServeArguments:
     """Seconds after which a request without an answer is refused, and a worker that takes longer is
     replaced.
     """
-    max_wait_ms: float | None = None
-    """Refuse requests that would wait longer, in ms; by default four times a short request
-    alone."""
+    max_wait_ms: float = 10_000.0
+    """Refuse requests that would wait longer, in ms."""
+    keep_alive_s: float = 75.0
+    """Seconds for which a connection without a request stays open; more than the balancer before
+    the service waits."""
+    root_path: str = ""
+    """The path under which a proxy offers the service, such as /litebert."""
     batch_wait_ms: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192
@@ -124,7 +137,9 @@ def _make_settings(arguments: ServeArguments) -> Settings:
         ),
         arguments.batch_characters,
         arguments.batch_wait_ms / 1000,
-        None if arguments.max_wait_ms is None else arguments.max_wait_ms / 1000,
+        arguments.max_wait_ms / 1000,
+        arguments.keep_alive_s,
+        arguments.root_path.rstrip("/"),
         log_requests=log_requests,
         min_precision=arguments.min_precision,
     )
@@ -147,29 +162,32 @@ def _check_options(arguments: ServeArguments) -> None:
     Raises:
         ConfigError: names the option.
     """
-    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
-    require(arguments.workers > 0, f"--workers is {arguments.workers}; give 1 or more")
+    most = MOST_EACH * count_cores()
+    for name, low, high in (
+        ("port", 0, 65535),
+        ("workers", 1, most),
+        ("threads", 1, most),
+        ("batch-wait-ms", 0, 1e6),
+        ("batch-characters", 1, 1e9),
+        ("max-wait-ms", 1e-3, 1e9),
+        ("keep-alive-s", 1e-3, 1e6),
+    ):
+        value = getattr(arguments, name.replace("-", "_"))
+        is_good = value is None or low <= value <= high
+        require(is_good, f"--{name} is {value}; give {low:g} to {high:,.0f} on this machine")
     require(
-        arguments.threads is None or arguments.threads > 0,
-        f"--threads is {arguments.threads}; give 1 or more",
-    )
-    require(
-        0 <= arguments.batch_wait_ms < math.inf,
-        f"--batch-wait-ms is {arguments.batch_wait_ms}; give 0 or more",
-    )
-    require(
-        arguments.batch_characters > 0,
-        f"--batch-characters is {arguments.batch_characters}; give 1 or more",
-    )
-    require(
-        arguments.max_wait_ms is None or 0 < arguments.max_wait_ms < math.inf,
-        f"--max-wait-ms is {arguments.max_wait_ms}; give more than 0",
+        re.fullmatch(r"(/[\w.~-]+)*/?", arguments.root_path, re.ASCII) is not None,
+        f"--root-path is '{arguments.root_path}'; give a path such as /litebert",
     )
     for origin in arguments.allow_origin:
-        if origin != "*" and (
-            not origin.startswith(("http://", "https://")) or origin.count("/") != 2
-        ):
-            raise ConfigError(
-                f"--allow-origin is {origin}; give it as browsers write it, such as "
-                "https://example.org"
-            )
+        require(
+            origin == "*" or _ORIGIN.fullmatch(origin) is not None,
+            f"--allow-origin is '{origin}'; give it as browsers write it, such as "
+            "https://example.org, without the port if it is the usual one",
+        )
+    for host in arguments.allow_host:
+        require(
+            re.fullmatch(_HOST, host, re.IGNORECASE) is not None,
+            f"--allow-host is '{host}'; give a name or an address alone, such as example.org "
+            "or [::1]",
+        )

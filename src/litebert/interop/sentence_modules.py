@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,14 @@ class VectorMap(NamedTuple):
                 "states have "
                 f"{vectors.shape[-1]}; restore the one that it was trained with"
             )
-        mapped: NDArray[np.float32] = vectors @ self.weight.T + self.bias
+        if (torch := sys.modules.get("torch")) is not None:
+            # Threads of numpy and those of torch, which compute the states, would wait for work in
+            # loops and so keep each other from the cores.
+            mapped: NDArray[np.float32] = (
+                torch.from_numpy(vectors) @ torch.from_numpy(self.weight).T
+            ).numpy() + self.bias
+        else:
+            mapped = vectors @ self.weight.T + self.bias
         return np.tanh(mapped) if self.tanh else mapped
 
 
@@ -354,15 +362,6 @@ def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
             f"whole numbers from 1 to {width - 1}, or leave sizes out"
         )
     return tuple(sizes)
-
-
-def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int:
-    """The numbers of a vector of the model in a folder, whose states have `hidden_size`."""
-    try:
-        settings = settings_of(folder, task)
-    except ModelError:  # which asking for vectors reports
-        return hidden_size
-    return hidden_size if settings is None else settings.count_numbers(hidden_size)
 
 
 def read_dense(folder: Path, name: Any) -> VectorMap:

@@ -25,7 +25,7 @@ _FIELDS = {
 _KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 
 
-def make_application(service: Service) -> tuple[FastAPI, list[str]]:
+def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, list[str]]:
     """Make the application of a service: its routes, its pages and its refusals.
 
     Returns:
@@ -37,6 +37,7 @@ def make_application(service: Service) -> tuple[FastAPI, list[str]]:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        servers=[{"url": root_path}] if root_path else None,
     )
     routers = ComputingRoutes(service).router(), AboutRoutes(service).router()
     for router in routers:
@@ -91,9 +92,14 @@ def _describe_fault(error: RequestValidationError) -> Refusal:
 
     It quotes nothing that the client wrote, except the name of an unknown field.
     """
-    first: dict[str, Any] = max(
-        error.errors()[:100], key=lambda fault: (fault["type"] == "too_short", len(fault["loc"]))
-    )
+
+    def rank(fault: Any) -> tuple[Any, ...]:
+        """Order faults by how far a form was followed: to an element, and to its value."""
+        places = [part for part in fault["loc"] if isinstance(part, int)]
+        is_of_type = not fault["type"].endswith("_type")
+        return fault["type"] == "too_short", len(fault["loc"]), places, is_of_type
+
+    first: dict[str, Any] = max(error.errors()[:100], key=rank)
     if first["type"] == "json_invalid":
         return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
     field, names = "", [*first["loc"][1:]]
@@ -102,21 +108,13 @@ def _describe_fault(error: RequestValidationError) -> Refusal:
             field += f"[{name}]"
         elif name in _FIELDS or (first["type"] == "extra_forbidden" and depth == len(names) - 1):
             field += f".{name}" if field else name
-    if not field:
-        return Refusal(
-            422,
-            "validation",
-            "the body is not a JSON object; GET /docs shows the fields of each route",
-        )
-    if first["type"] == "extra_forbidden":
-        return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])
-    if first["type"] == "missing":
-        return Refusal(422, "validation", f"{field} is missing", field)
-    if first["type"] == "too_short":
-        return Refusal(422, "validation", f"{field} is empty; give one at least", field)
-    return Refusal(
-        422,
-        "validation",
-        f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}",
-        field,
+    message = {
+        "extra_forbidden": f"{field[:60]} is unknown here; leave it out",
+        "missing": f"{field} is missing",
+        "too_short": f"{field} is empty; give one at least",
+    }.get(
+        first["type"], f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}"
     )
+    if not field:
+        message = "the body is not a JSON object; GET /docs shows the fields of each route"
+    return Refusal(422, "validation", message, field[:60] or None)

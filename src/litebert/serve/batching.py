@@ -107,9 +107,8 @@ class Queue:
         linger: most seconds for which the first request of a batch waits for others. The wait ends
             early once as many requests wait as waited or were computed when the last batch was
             formed. So a client that asks alone is answered at once.
-        patience: seconds that a request may have to wait; by default four times those of a short
-            request alone. It is never less than twice the seconds of the longest step of a long
-            request.
+        patience: seconds that a request may have to wait, but never less than twice the seconds of
+            the longest step of a long request.
         watch: called with each batch and the seconds that it took.
     """
 
@@ -117,11 +116,11 @@ class Queue:
         self,
         most: float,
         linger: float,
-        patience: float | None,
+        patience: float,
         watch: Callable[[Batch, float], None] = lambda batch, seconds: None,
     ) -> None:
         self._most, self._linger, self._set_patience, self._watch = most, linger, patience, watch
-        self.patience = patience or 1.0
+        self.patience = self._slice = patience
         self._jobs: deque[Job] = deque()
         self._long: deque[Job] = deque()
         self._some_long, self._long_underway = asyncio.Event(), set[Batch]()
@@ -141,12 +140,12 @@ class Queue:
     @property
     def step(self) -> float:
         """Seconds after which short batches may pass a long request."""
-        return self.patience / STEPS
+        return self._slice / STEPS
 
     @property
     def _room(self) -> float:
-        """Characters of the next batch, which shall not take longer than half of the patience."""
-        return min(self._most, self._pace.size(self.patience / 2))
+        """Characters of the next batch, which shall not take longer than half of a slice."""
+        return min(self._most, self._pace.size(self._slice / 2))
 
     def set_pace(
         self,
@@ -155,11 +154,13 @@ class Queue:
         workers: int,
         longest: float = 0.0,
     ) -> None:
-        """Set the pace of the workers from measured requests, and the patience from the pace.
+        """Set the pace of the workers from measured requests, and the slice of their time that a
+        batch and a step take a part of: four times a short request alone, or a hundredth of the
+        patience. So a short request passes soon, however many wait.
 
         Args:
             trials: (inputs, seconds) of requests of short inputs, computed alone; the first decides
-                the patience.
+                the slices.
             characters: characters of each of their inputs.
             workers: number of workers.
             longest: seconds of the longest step of a long request, which nothing can pass.
@@ -167,9 +168,9 @@ class Queue:
         self._workers, seconds = workers, trials[0][1]
         for rows, trial_seconds in trials:
             self._pace.add(rows * (characters + OVERHEAD), trial_seconds)
-        self.patience = max(
-            4 * (seconds + 0.003) if self._set_patience is None else self._set_patience, 2 * longest
-        )
+        few = max(4 * (seconds + 0.003), self._set_patience / 100)
+        self._slice = max(min(few, self._set_patience), 2 * longest)
+        self.patience = max(self._set_patience, self._slice)
         self._first_room = self._room
 
     def record_time(self, batch: Batch, seconds: float, long: bool = False) -> None:
@@ -213,10 +214,15 @@ class Queue:
         wait = self._wait_long() if long else self._wait()
         if wait <= self.patience and self.rows <= MOST_ROWS:
             return None
-        retry = max(1, math.ceil(wait))
-        return Refusal(
-            429, "overloaded", "too many requests wait; send this one again later", retry=retry
+        retry = max(1, math.ceil(wait - self.patience))
+        reason = (
+            f"{self.rows:,} inputs wait, and at most {MOST_ROWS:,} may"
+            if self.rows > MOST_ROWS
+            else f"requests wait for {wait:.3g} seconds now, and at most {self.patience:.3g} are "
+            "allowed (--max-wait-ms)"
         )
+        again = f"{reason}; send this one again in {retry} second{'s' * (retry > 1)}"
+        return Refusal(429, "overloaded", again, retry=retry)
 
     def _wait(self) -> float:
         """Estimate the seconds that a short request would wait now; 0 if no other waits.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from litebert.serve.limits import PARTS
+from litebert.serve.limits import PARTS, TOP
 
 Text = str
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
@@ -17,7 +17,14 @@ Ids = Annotated[
 ]
 """Tokens of the model's own tokenizer, without special ones."""
 Words = Annotated[list[str], Field(fail_fast=True)]
+Targets = Annotated[list[str], Field(min_length=1, max_length=TOP, fail_fast=True)]
 MODEL = Field(None, description="Name of the model; by default the first that can do this.")
+DIMENSIONS = Field(
+    None,
+    ge=1,
+    description="The numbers of a vector that are left, the first ones, before its length is made "
+    "1; all by default.",
+)
 TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
 
 
@@ -69,12 +76,29 @@ Input = (
 
 
 class Parameters(BaseModel):
-    """Parameters that Hugging Face's `text_classification` may send."""
+    """Parameters that Hugging Face's `InferenceClient` may send; those of any value are not read,
+    because the model has settings of its own for them.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     top_k: int | None = Field(None, ge=1)
+    targets: Targets | None = None
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: Words | None = None
+    stride: Any = None
+    align_to_words: Any = None
+    doc_stride: Any = None
+    handle_impossible_answer: Any = None
+    max_answer_len: Any = None
+    max_question_len: Any = None
+    max_seq_len: Any = None
+
+
+PARAMETERS = Field(
+    None, description="What Hugging Face's InferenceClient sends; the answer has its shape, too."
+)
 
 
 class Predict(Body):
@@ -89,10 +113,7 @@ class Predict(Body):
         ge=1,
         description="The likeliest labels alone, the likeliest first; by default at most 100.",
     )
-    parameters: Parameters | None = Field(
-        None,
-        description="What Hugging Face's text_classification sends; the answer has its shape, too.",
-    )
+    parameters: Parameters | None = PARAMETERS
 
 
 class FillMask(Body):
@@ -103,7 +124,9 @@ class FillMask(Body):
     )
 
     inputs: Text | Texts
-    top: int | None = Field(5, ge=1, le=100, description="Predictions for each mask.")
+    top: int | None = Field(5, ge=1, le=TOP, description="Predictions for each mask.")
+    targets: Targets | None = Field(None, description="Words to give the probabilities of instead.")
+    parameters: Parameters | None = PARAMETERS
 
 
 class Embed(Body):
@@ -115,6 +138,8 @@ class Embed(Body):
     normalize: bool | None = Field(True, description="Whether vectors have length 1.")
     truncate: bool | None = TRUNCATE
     truncation_direction: Literal["Right", "right"] | None = "Right"
+    dimensions: int | None = DIMENSIONS
+    encoding_format: Literal["float"] | None = "float"
 
 
 class Similarity(Body):
@@ -140,17 +165,42 @@ class Similarity(Body):
     parameters: dict[str, Any] | None = Field(None, max_length=0)
 
 
+class Root(Embed):
+    """The body of `POST /`: what Hugging Face's `InferenceClient` sends to the address of a
+    service.
+    """
+
+    inputs: (  # type: ignore[assignment]
+        str | NamedInput | Similarity.Inputs | Annotated[list[Input], Field(min_length=1)]
+    )
+    top: int | None = None
+    targets: Targets | None = None
+    parameters: Parameters | None = PARAMETERS
+
+
+class Document(BaseModel):
+    """A text with fields of its own, which are not read."""
+
+    text: Text
+
+
 class Rerank(Body):
-    """The body of `POST /rerank`."""
+    """The body of `POST /rerank`: `texts`, as of text-embeddings-inference, or `documents`, as of
+    Jina and Cohere. Other fields are not read, as in these services.
+    """
 
     model_config = ConfigDict(
+        extra="ignore",
         json_schema_extra={
             "examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]
-        }
+        },
     )
 
     query: Text
-    texts: Texts
+    texts: Texts | None = None
+    documents: Annotated[list[Text | Document], Field(min_length=1, fail_fast=True)] | None = None
+    top_n: int | None = Field(None, ge=1, description="The best texts alone; all by default.")
+    return_documents: bool | None = False
     raw_scores: bool | None = False
     return_text: bool | None = False
     truncate: bool | None = TRUNCATE
@@ -173,12 +223,7 @@ class Embeddings(Body):
 
     input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
-    dimensions: int | None = Field(
-        None,
-        ge=1,
-        description="The numbers of a vector that are left, the first ones, before its length is "
-        "made 1; all by default.",
-    )
+    dimensions: int | None = DIMENSIONS
     user: str | None = None
 
 
@@ -209,6 +254,22 @@ class Labeled(BaseModel):
     score: float
 
 
+class Usage(BaseModel):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Ranks(BaseModel):
+    """The answer of `POST /rerank` to `documents`."""
+
+    model: str
+    object: Literal["list"]
+    results: list[dict[str, Any]]
+    usage: Usage
+
+
 class Rank(BaseModel):
     """A text with its score."""
 
@@ -237,13 +298,6 @@ class Vector(BaseModel):
     embedding: list[float] | str
     tokens: int = TOKENS
     truncated: int = CUT
-
-
-class Usage(BaseModel):
-    """Tokens that were read."""
-
-    prompt_tokens: int
-    total_tokens: int
 
 
 class Vectors(BaseModel):

@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from litebert.serve.guard import BUSY, CLOSING
-from litebert.serve.limits import HEAD, HEADERS, SENDING
+from litebert.serve.limits import HEAD, HEADERS, LARGE_HEAD, SENDING
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import Service
 
@@ -70,13 +70,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         else:
             super().data_received(data)
         if self._held > HEAD and hasattr(AutoHTTPProtocol, "on_body"):
-            self._refuse(
-                Refusal(
-                    431,
-                    "too_large",
-                    f"the headers have more than {HEAD:,} bytes; send less in them",
-                )
-            )
+            self._refuse(LARGE_HEAD)
         if self.cycle is not None and not self.cycle.response_complete:
             _cancel(self._late)
             self._late = None
@@ -151,16 +145,13 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             if not cycle.more_body:
                 cycle.keep_alive = False
                 return
-            if cycle.response_started or getattr(
-                self, "pipeline", ()
-            ):  # answers are underway to others
+            others = getattr(self, "pipeline", ())
+            if cycle.response_started or others:  # answers are underway to them
                 self.transport.abort()
                 return
         body, phrase = refusal.body("/"), HTTPStatus(refusal.status).phrase
-        head = (
-            f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: "
-            "application/json\r\nconnection: close\r\n"
-        )
+        head = f"HTTP/1.1 {refusal.status} {phrase}\r\nconnection: close\r\n"
+        head += "content-type: application/json\r\n"
         self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         self.transport.close()
 

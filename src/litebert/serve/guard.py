@@ -12,12 +12,14 @@ import hmac
 import logging
 import re
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from litebert.serve import logs
-from litebert.serve.limits import BODY, HEAD
+from litebert.serve.limits import BODY, HEAD, LARGE_HEAD
 from litebert.serve.refusals import STOPPED, Refusal
 from litebert.serve.service import ABOUT, Service
 
@@ -26,14 +28,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 OPEN = ("/", "/health", "/docs", "/openapi.json")
-"""Routes that need no key: they hold nothing of the models."""
+"""Pages and routes that need no key to be read: they hold nothing of the models."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-SINGLE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")
+SINGLE = b"host origin authorization content-type content-length content-encoding".split()
+SINGLE += [b"transfer-encoding"]
 """Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC
 9110, 5.3).
 """
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
 """A name or an address, and a port."""
+ENDING = (400, 408, 501)
+"""Statuses of requests whose end is unknown, or may never come: the connection ends with them."""
 BUSY = "busy"
 """The key in the `state` of a request's scope if too many clients are connected."""
 CLOSING = "closing"
@@ -48,6 +53,7 @@ class Guard:
         hosts: names that are served; all where there are none.
         origins: pages that may call beside the service's; `*` is all.
         paths: routes, as the log and the metrics name them.
+        root_path: the path before all routes where a proxy leaves it there.
     """
 
     def __init__(
@@ -58,9 +64,10 @@ class Guard:
         hosts: Collection[str],
         origins: Collection[str],
         paths: Collection[str] = (),
+        root_path: str = "",
     ) -> None:
         self._app, self._service, self._key = app, service, key
-        self._paths = {"/", "/docs", *paths}
+        self._paths, self._root_path = {"/", "/docs", *paths}, root_path
         self._hosts, self._origins = {host.lower() for host in hosts}, set(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,9 +75,14 @@ class Guard:
             return
         about: dict[str, Any] = {"start": time.monotonic()}
         method = scope["method"]
-        if method == "HEAD":
-            # The server needs the original scope to leave the body of the answer out.
-            scope = {**scope, "method": "GET"}
+        path = re.sub("/+", "/", scope["path"])
+        if f"{path}/".startswith(f"{self._root_path}/"):
+            path = path.removeprefix(self._root_path)
+        if path != "/docs/":  # the link of that page is relative to its path
+            path = path.rstrip("/") or "/"
+        # The server needs the original scope to leave the body of the answer to HEAD out.
+        scope = {**scope, "method": "GET" if method == "HEAD" else method}
+        scope |= {"path": path, "raw_path": path.encode()}
         scope[ABOUT] = about
 
         async def answer(message: MutableMapping[str, Any]) -> None:
@@ -89,8 +101,17 @@ class Guard:
         # would be read as that body (RFC 9110, section 10.1.1).
         ending = BUSY in scope.get("state", ()) or b"expect" in headers
         try:
-            self._check(scope, headers, about)
-            body = await self._body(scope, headers, receive)
+            try:
+                self._check(scope, headers, about)
+            except Refusal as refusal:
+                # A client that sends all before it reads would only see the connection break.
+                if not (ending or refusal.status in ENDING):
+                    with suppress(Refusal):
+                        await _read_body(receive, 0)
+                raise
+            body = await _read_body(receive, self._service.limits.body_bytes)
+            if body and headers.get(b"content-encoding", b"").strip().lower() == b"gzip":
+                body = _unzip(body, self._service.limits.body_bytes)
             await self._app(scope, _replay(body, receive), answer)
         except Refusal as refusal:
             await _refuse(answer, refusal, scope["path"], ending)
@@ -120,6 +141,9 @@ class Guard:
             Refusal: it is refused.
         """
         self._take_model_name(scope, about)
+        if headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
+            message = "the Transfer-Encoding is not read here; send the body plain or chunked"
+            raise Refusal(501, "not_implemented", message)
         if BUSY in scope.get("state", ()):
             message = (
                 "too many clients are connected; connect again later, or keep fewer connections"
@@ -128,23 +152,27 @@ class Guard:
         self._check_headers(scope, headers)
         # A head that came in one read was not bounded by the connection.
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
-            raise Refusal(
-                431,
-                "too_large",
-                f"the headers have more than {HEAD:,} bytes; send less in them",
-            )
-        self._admit(scope, headers)
+            raise LARGE_HEAD
+        self._admit(scope, headers, about)
         if (name := about.get("named")) is not None and name not in self._service.pools:
             raise self._service.refuse_name(name)
         # RFC 9112, section 6.3
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise Refusal(
-                400,
-                "bad_request",
-                "Content-Length and Transfer-Encoding exclude each other; send one",
-            )
+            message = "Content-Length and Transfer-Encoding exclude each other; send one"
+            raise Refusal(400, "bad_request", message)
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self._service.limits.body_bytes:
+            raise _too_large(self._service.limits.body_bytes)
         if scope["method"] == "POST":
             self._service.refuse_early(about)
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+            if kind != b"application/json":
+                message = "the body must be sent as Content-Type: application/json"
+                raise Refusal(415, "unsupported_media_type", message)
+            if encoding not in (b"identity", b"gzip"):
+                message = "the Content-Encoding is not read here; send the body plain or in gzip"
+                raise Refusal(415, "unsupported_media_type", message)
 
     def _check_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Refuse headers that may stand once and stand twice, and HTTP/1.1 without a Host."""
@@ -153,11 +181,8 @@ class Guard:
             for name in SINGLE:
                 if names.count(name) > 1:
                     title = name.decode().title()
-                    raise Refusal(
-                        400,
-                        "bad_request",
-                        f"the header {title} stands more than once; send it once",
-                    )
+                    message = f"the header {title} stands more than once; send it once"
+                    raise Refusal(400, "bad_request", message)
         if b"host" not in headers and scope["http_version"] == "1.1":
             raise Refusal(
                 400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for"
@@ -166,34 +191,28 @@ class Guard:
     def _take_model_name(self, scope: Scope, about: dict[str, Any]) -> None:
         """Take the model out of a path such as /models/NAME/predict."""
         if scope["path"].startswith("/models/"):
-            name, slash, rest = scope["path"].removeprefix("/models/").partition("/")
-            if name and rest:
-                scope["path"], about["named"] = slash + rest, name
-                scope["raw_path"] = scope["path"].encode()
+            about["named"], _, rest = scope["path"].removeprefix("/models/").partition("/")
+            scope["path"] = f"/{rest}"
+            scope["raw_path"] = scope["path"].encode()
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts and _without_port(host) not in self._hosts:  # an ill-formed one has no name
-            raise Refusal(
-                403,
-                "forbidden",
-                "this Host is not served here; the service allows it with --allow-host",
-            )
+        # Browsers always send one, and health checks in HTTP/1.0 may not.
+        named = b"host" in headers
+        # An ill-formed one has no name.
+        if self._hosts and named and _without_port(host) not in self._hosts:
+            message = "this Host is not served here; the service allows it with --allow-host"
+            raise Refusal(403, "forbidden", message)
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
-            raise Refusal(
-                403,
-                "forbidden",
-                "pages of this Origin may not call; the service allows it with --allow-origin",
-            )
-        if self._key is not None and scope["path"] not in OPEN:
+            message = "pages of this Origin may not call; the service allows it with --allow-origin"
+            raise Refusal(403, "forbidden", message)
+        is_open = scope["path"] in OPEN and scope["method"] == "GET" and "named" not in about
+        if self._key is not None and not is_open:
             kind, _, key = headers.get(b"authorization", b"").partition(b" ")
             if not hmac.compare_digest(key.strip(), self._key) or kind.lower() != b"bearer":
-                raise Refusal(
-                    401,
-                    "unauthorized",
-                    "the key is missing or wrong; send Authorization: Bearer KEY",
-                )
+                message = "the key is missing or wrong; send Authorization: Bearer KEY"
+                raise Refusal(401, "unauthorized", message)
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
@@ -207,58 +226,6 @@ class Guard:
             default
         )
 
-    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """Read all of the body.
-
-        Raises:
-            Refusal: it is too large, too slow or not JSON.
-        """
-        most = self._service.limits.body_bytes
-        too_large = Refusal(
-            413,
-            "too_large",
-            f"the body is larger than {most:,} bytes; send less in a request",
-            "body",
-        )
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced[:20]) > most:
-            raise too_large
-        if scope["method"] == "POST":
-            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-            if kind != b"application/json":
-                raise Refusal(
-                    415,
-                    "unsupported_media_type",
-                    "the body must be sent as Content-Type: application/json",
-                )
-            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-                raise Refusal(
-                    415,
-                    "unsupported_media_type",
-                    "the body must not be compressed; send it without Content-Encoding",
-                )
-        late, task = asyncio.Event(), asyncio.current_task()
-        assert task is not None
-
-        def end() -> None:
-            late.set()
-            task.cancel()
-
-        # asyncio.wait_for would read in another task.
-        timer = asyncio.get_running_loop().call_later(BODY, end)
-        try:
-            return await _read_body(receive, most, too_large)
-        except asyncio.CancelledError:
-            if not late.is_set():
-                raise
-            if hasattr(task, "uncancel"):  # since Python 3.11, the task would stay cancelled
-                task.uncancel()
-            raise Refusal(
-                408, "timeout", f"the body was not there within {BODY:g} seconds; send it again"
-            ) from None
-        finally:
-            timer.cancel()
-
     def _note(self, method: str, scope: Scope, about: dict[str, Any]) -> None:
         """Log and count a request, by the path of its route, which holds no client's words."""
         path = getattr(scope.get("route"), "path", None) or scope["path"]
@@ -267,18 +234,65 @@ class Guard:
         self._service.note(method, path, about)
 
 
-async def _read_body(receive: Receive, most: int, too_large: Refusal) -> bytes:
-    """Read a body of at most `most` bytes, or raise `too_large`."""
+async def _read_body(receive: Receive, most: int) -> bytes:
+    """Read all of a body, and keep it if it has at most `most` bytes.
+
+    Raises:
+        Refusal: it is too large or too slow.
+    """
+    late, task = asyncio.Event(), asyncio.current_task()
+    assert task is not None
+
+    def end() -> None:
+        late.set()
+        task.cancel()
+
+    # asyncio.wait_for would read in another task.
+    timer = asyncio.get_running_loop().call_later(BODY, end)
     chunks, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(499, "cancelled", "the client has gone")
-        chunks.append(message.get("body", b""))
-        size, more = size + len(chunks[-1]), message.get("more_body", False)
-        if size > most:
-            raise too_large
+    try:
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refusal(499, "cancelled", "the client has gone")
+            chunks.append(message.get("body", b""))
+            size, more = size + len(chunks[-1]), message.get("more_body", False)
+            if size > most:
+                chunks.clear()
+    except asyncio.CancelledError:
+        if not late.is_set():
+            raise
+        if hasattr(task, "uncancel"):  # since Python 3.11, the task would stay cancelled
+            task.uncancel()
+        raise Refusal(
+            408, "timeout", f"the body was not there within {BODY:g} seconds; send it again"
+        ) from None
+    finally:
+        timer.cancel()
+    if size > most:
+        raise _too_large(most)
     return b"".join(chunks)
+
+
+def _too_large(most: int) -> Refusal:
+    message = f"the body is larger than {most:,} bytes; send less in a request"
+    return Refusal(413, "too_large", message, "body")
+
+
+def _unzip(body: bytes, most: int) -> bytes:
+    """Decompress a body.
+
+    Raises:
+        Refusal: it is no gzip, or has more than `most` bytes.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    with suppress(zlib.error):
+        plain = stream.decompress(body, most + 1)
+        if len(plain) > most:
+            raise _too_large(most)
+        if stream.eof and not stream.unused_data:
+            return plain
+    raise Refusal(400, "bad_request", "the body is no gzip, though its Content-Encoding says so")
 
 
 def _without_port(host: str) -> str:
@@ -308,7 +322,7 @@ async def _refuse(send: Send, refusal: Refusal, path: str, close: bool = False) 
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]
-    if close or refusal.status in (400, 408, 413, 415):
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
+    if close or refusal.status in ENDING:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -47,14 +47,15 @@ def configure(settings: Settings, service: Service, address: str = "127.0.0.1") 
     Args:
         address: what the socket is bound to, which decides the names that are served.
     """
-    api, paths = make_application(service)
-    app: Any = Guard(api, service, settings.key, _hosts(settings, address), settings.origins, paths)
+    api, paths = make_application(service, settings.root_path)
+    hosts, root = _hosts(settings, address), settings.root_path
+    app: Any = Guard(api, service, settings.key, hosts, settings.origins, paths, root)
     if settings.origins:
         app = CORSMiddleware(
             app,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type"],
+            allow_headers=["*"],  # those that a page asks for
             expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"],
         )
     serving = service
@@ -74,7 +75,7 @@ def configure(settings: Settings, service: Service, address: str = "127.0.0.1") 
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]  # seconds of any kind
         backlog=1024,
         loop="auto",
         timeout_graceful_shutdown=int(settings.limits.timeout_seconds) + 5,

@@ -18,6 +18,9 @@ HEADERS = 10.0
 """Seconds in which the head of a request must be there."""
 HEAD = 64 << 10
 """Bytes of a head, and of what may follow a body in the same form."""
+LARGE_HEAD = Refusal(
+    431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them"
+)
 BODY = 20.0
 """Seconds in which its body must be there."""
 SENDING = 30.0
@@ -74,11 +77,8 @@ class Limits:
         plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = plain.count(b'"')
         if quotes > 2 * VALUES or _count_values(b"".join(plain.split(b'"')[::2])) > VALUES:
-            message = (
-                f"the body holds more than {VALUES:,} values in its arrays and objects; send "
-                "several requests"
-            )
-            raise Refusal(413, "too_large", message, "body")
+            message = f"the body holds more than {VALUES:,} values in its arrays and objects"
+            raise Refusal(413, "too_large", f"{message}; send several requests", "body")
 
     def check_shape(self, body: Any) -> None:
         """Refuse JSON with far more in it than a route reads: validating it would take long and
@@ -96,19 +96,12 @@ class Limits:
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict) and len(value) > NAMES:
-                message = (
-                    f"an object in the body has {len(value):,} fields, and no route knows "
-                    f"more than {NAMES}"
-                )
-                raise Refusal(
-                    422, "validation", f"{message}; GET /docs shows the fields of each route"
-                )
+                known = f"and no route knows more than {NAMES}; GET /docs shows them"
+                message = f"an object in the body has {len(value):,} fields, {known}"
+                raise Refusal(422, "validation", message)
             if isinstance(value, list) and len(value) > max(PARTS, self.rows):
-                message = (
-                    f"an array in the body has {len(value):,} elements, and the limit is "
-                    f"{PARTS:,}; send less"
-                )
-                raise Refusal(413, "too_large", message)
+                message = f"an array in the body has {len(value):,} elements, and the limit is"
+                raise Refusal(413, "too_large", f"{message} {PARTS:,}; send less")
             parts = value.values() if isinstance(value, dict) else value
             waiting += [part for part in parts if isinstance(part, (dict, list))]
 

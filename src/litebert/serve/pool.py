@@ -228,13 +228,10 @@ class Pool:
                     await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
                     deaths += 1
                     if not await self._replace_worker(worker):
-                        refusal = Refusal(
-                            503,
-                            "unavailable",
-                            "the worker has ended and cannot be replaced yet; the "
-                            "log names the reason",
-                            retry=RETRY,
+                        message = (
+                            "the worker has ended and cannot be replaced yet; the log says why"
                         )
+                        refusal = Refusal(503, "unavailable", message, retry=RETRY)
                         if held is not None:
                             held.fail(refusal)
                             self.queue.remove(held)

@@ -27,13 +27,8 @@ class Refusal(Exception):
         retry: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.kind, self.message, self.field, self.retry = (
-            status,
-            kind,
-            message,
-            field,
-            retry,
-        )
+        self.status, self.kind, self.message = status, kind, message
+        self.field, self.retry = field, retry
 
     @property
     def headers(self) -> dict[str, str]:

@@ -35,6 +35,7 @@ FAILURES: dict[int | str, dict[str, Any]] = {
         429: "The queue is full",
         431: "The headers are too large",
         500: "An input could not be answered",
+        501: "An unknown Transfer-Encoding",
         503: "The worker died, or the service stops",
         504: "No answer in time",
     }.items()
@@ -94,73 +95,84 @@ class ComputingRoutes:
     def router(self) -> APIRouter:
         """Make the router, whose bodies are looked at before they are validated."""
         router = APIRouter(responses=FAILURES, route_class=_checking_route(self._service))
-        add = router.post
-        add(
-            "/predict",
-            response_model=bodies.Predictions | list[list[bodies.Labeled]],
-            summary="Answers of a fine-tuned model",
-        )(self.predict)
-        add(
-            "/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words"
-        )(self.fill_mask)
-        add("/embed", response_model=list[list[float]], summary="Sentence vectors")(self.embed)
-        add("/similarity", response_model=list[float], summary="Cosines of a sentence with others")(
-            self.similarity
-        )
-        add(
-            "/rerank",
-            response_model=list[bodies.Rank],
-            response_model_exclude_none=True,
-            summary="Texts by how well they fit a query",
-        )(self.rerank)
-        add(
-            "/tokenize",
-            response_model=list[list[bodies.Token]],
-            summary="Tokens with their characters",
-        )(self.tokenize)
-        add(
-            "/v1/embeddings",
-            response_model=bodies.Vectors,
-            responses=OPENAI_FAILURES,
-            summary="Sentence vectors in OpenAI's shape",
-        )(self.embeddings)
+        found, vectors = list[Any] | dict[str, Any], list[list[float]]
+        ranks = list[bodies.Rank] | bodies.Ranks
+        for path, answer, model, summary in (
+            ("/predict", self.predict, bodies.Predictions | found, "Answers of a fine-tuned model"),
+            ("/fill-mask", self.fill_mask, bodies.Predictions | found, "Guesses for masked words"),
+            ("/embed", self.embed, vectors, "Sentence vectors"),
+            ("/similarity", self.similarity, list[float], "Cosines of a sentence with others"),
+            ("/rerank", self.rerank, ranks, "Texts by how well they fit a query"),
+            ("/v1/rerank", self.rerank, ranks, "The same"),
+            ("/v2/rerank", self.rerank, ranks, "The same"),
+            ("/tokenize", self.tokenize, list[list[bodies.Token]], "Tokens with their characters"),
+            ("/v1/embeddings", self.embeddings, bodies.Vectors, "Vectors in OpenAI's shape"),
+            ("/", self.answer, found, "What the first model does, for Hugging Face's client"),
+        ):
+            failures = OPENAI_FAILURES if path.startswith("/v1/") else FAILURES
+            add = router.post(path, response_model=model, responses=failures, summary=summary)
+            add(answer)
         return router
+
+    async def answer(self, request: Request, body: bodies.Root) -> Response:
+        name = request.scope[ABOUT].get("named") or body.model or next(iter(self._service.pools))
+        if name not in self._service.pools:
+            raise self._service.refuse_name(name)
+        asked: Any = body
+        asked.model, routes = name, self._service.pools[name].info["routes"]
+        if isinstance(body.inputs, bodies.Similarity.Inputs):
+            return await self.similarity(request, asked)
+        is_plain = "embed" in routes and body.parameters is None
+        asked.parameters = body.parameters or bodies.Parameters.model_construct()
+        if "predict" in routes:
+            return await self.predict(request, asked)
+        texts = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+        if not all(isinstance(text, str) for text in texts):
+            raise Refusal(422, "validation", "inputs must be texts for this model", "inputs")
+        route = self.fill_mask if "fill-mask" in routes and not is_plain else self.embed
+        return await route(request, asked)
 
     async def predict(self, request: Request, body: bodies.Predict) -> Response:
         pool = self._service.choose(request, body.model, "predict")
         inputs, field = _inputs(body.inputs)
         values = [_plain(value, field.format(index)) for index, value in enumerate(inputs)]
-        listed, top = body.parameters is not None, body.top
-        if body.parameters is not None:
-            _check_parameters(body.parameters, pool.info["kind"])
-            top = top or body.parameters.top_k
-        rows = await self._service.ask(
-            request,
-            pool,
-            "predict",
-            values,
-            field,
-            truncate=body.truncate,
-            top=_count_labels(pool.info, top, len(values)),
-            listed=listed or None,
-        )
-        if listed:
-            return _answer(_join_payloads(rows), rows)
-        return _wrap(request, pool.name, rows, kind=pool.info["kind"])
+        sent, top, options = body.parameters, body.top, dict[str, Any]()
+        if sent is not None:
+            options = {"listed": True, "function": sent.function_to_apply}
+            options["by_word"] = sent.aggregation_strategy == "none" or None
+            options["ignored"] = None if sent.ignore_labels is None else tuple(sent.ignore_labels)
+            top = top or sent.top_k
+        if sent is None or pool.info["kind"] in ("classes", "labels"):
+            top = _count_labels(pool.info, top, len(values))
+        options |= {"truncate": body.truncate, "top": top}
+        rows = await self._service.ask(request, pool, "predict", values, field, **options)
+        if sent is None:
+            return _wrap(request, pool.name, rows, kind=pool.info["kind"])
+        alone = pool.info["kind"] in ("tokens", "span") and not isinstance(body.inputs, list)
+        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
 
     async def fill_mask(self, request: Request, body: bodies.FillMask) -> Response:
         pool = self._service.choose(request, body.model, "fill-mask")
         inputs, field = _inputs(body.inputs)
-        _check_masks(inputs, body.top or 5)
-        rows = await self._service.ask(request, pool, "fill-mask", inputs, field, top=body.top)
-        return _wrap(request, pool.name, rows)
+        sent = body.parameters
+        targets = (sent.targets if sent is not None else None) or body.targets
+        top = len(targets) if targets else min(sent.top_k or 5, TOP) if sent else body.top
+        masks = sum(map(count_masks, inputs))
+        _check_scores(f"{top or 5} predictions of each of {masks:,} masks", masks * (top or 5))
+        options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
+        options["listed"] = None if sent is None else min(sent.top_k or TOP, TOP)
+        rows = await self._service.ask(request, pool, "fill-mask", inputs, field, **options)
+        if sent is None:
+            return _wrap(request, pool.name, rows)
+        alone = not isinstance(body.inputs, list)
+        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
 
     async def embed(self, request: Request, body: bodies.Embed) -> Response:
         pool = self._service.choose(request, body.model, "embed")
         inputs, field = _inputs(body.inputs)
-        rows = await self._service.ask(
-            request, pool, "embed", inputs, field, normalize=body.normalize, truncate=body.truncate
-        )
+        _check_dimensions(body.dimensions, pool.info["width"])
+        options = {name: getattr(body, name) for name in ("normalize", "truncate", "dimensions")}
+        rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
         return _answer(_join_payloads(rows), rows)
 
     async def similarity(self, request: Request, body: bodies.Similarity) -> Response:
@@ -171,24 +183,37 @@ class ComputingRoutes:
 
     async def rerank(self, request: Request, body: bodies.Rerank) -> Response:
         pool = self._service.choose(request, body.model, "rerank")
-        pairs = [(body.query, text) for text in body.texts]
+        if (body.texts is None) == (body.documents is None):
+            field = "texts" if body.texts is None else "documents"
+            message = f"{field} is {'missing' if body.texts is None else 'there beside texts'}"
+            raise Refusal(422, "validation", f"{message}; give texts or documents", field)
+        field = "texts" if body.documents is None else "documents"
+        texts = [
+            part.text if isinstance(part, bodies.Document) else part
+            for part in body.texts or body.documents or ()
+        ]
+        pairs = [(body.query, text) for text in texts]
         pairs_to_number = pool.info["kind"] == "number" and pool.info["pair"] is not False
         options = {"truncate": body.truncate, "raw": body.raw_scores if pairs_to_number else None}
         operation = "score" if pairs_to_number else "cosine"
-        rows = await self._service.ask(request, pool, operation, pairs, "texts[{}]", **options)
-        ranks: list[dict[str, Any]] = [
-            {
-                "index": index,
-                "score": float(row.payload),
-                "tokens": row.tokens,
-                "truncated": row.truncated,
-            }
-            for index, row in enumerate(rows)
-        ]
-        ranks.sort(key=lambda rank: -rank["score"])
-        if body.return_text:
-            ranks = [{**rank, "text": body.texts[rank["index"]]} for rank in ranks]
-        return _answer(json.dumps(ranks).encode(), rows)
+        rows = await self._service.ask(request, pool, operation, pairs, f"{field}[{{}}]", **options)
+        scores = [float(row.payload) for row in rows]
+        best = sorted(range(len(rows)), key=lambda index: -scores[index])[: body.top_n]
+        found: Any = []
+        for index in best:
+            if body.documents is None:
+                tokens, cut = rows[index].tokens, rows[index].truncated
+                rank = {"index": index, "score": scores[index], "tokens": tokens, "truncated": cut}
+                text: Any = {"text": texts[index]} if body.return_text else {}
+            else:
+                rank = {"index": index, "relevance_score": scores[index]}
+                text = {"document": {"text": texts[index]}} if body.return_documents else {}
+            found.append(rank | text)
+        if body.documents is not None:
+            tokens = sum(row.tokens for row in rows)
+            usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+            found = {"model": pool.name, "object": "list", "results": found, "usage": usage}
+        return _answer(json.dumps(found).encode(), rows)
 
     async def tokenize(self, request: Request, body: bodies.Tokenize) -> Response:
         pool = self._service.choose(request, body.model, "tokenize")
@@ -200,14 +225,7 @@ class ComputingRoutes:
 
     async def embeddings(self, request: Request, body: bodies.Embeddings) -> Response:
         pool = self._service.choose(request, body.model, "embed")
-        width = pool.info["width"]
-        if body.dimensions is not None and body.dimensions > width:
-            raise Refusal(
-                422,
-                "validation",
-                f"dimensions is {body.dimensions}, and vectors have {width}; give {width} or fewer",
-                "dimensions",
-            )
+        _check_dimensions(body.dimensions, pool.info["width"])
         inputs, field = _tokens_or_texts(body.input)
         is_base64 = body.encoding_format == "base64"
         options = {"base": is_base64, "dimensions": body.dimensions}
@@ -272,54 +290,26 @@ def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | N
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
         if top is not None:
-            raise Refusal(
-                422, "validation", "top is for models of classes or labels; leave it out", "top"
-            )
+            message = "top is for models of classes or labels; leave it out"
+            raise Refusal(422, "validation", message, "top")
         return None
     few = min(count, TOP if top is None else top)
-    if few * inputs > SCORES:
-        message = (
-            f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds "
-            f"at most {SCORES:,}"
-        )
-        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
+    _check_scores(f"{few:,} labels of each of {inputs:,} inputs", few * inputs)
     return few if few < count or top is not None else None
 
 
-def _check_masks(texts: list[str], top: int) -> None:
-    """Refuse masks whose predictions would be too large an answer.
-
-    Raises:
-        Refusal: the answer would be too large.
-    """
-    masks = sum(map(count_masks, texts))
-    if masks * top > SCORES:
-        message = (
-            f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds "
-            f"at most {SCORES:,}"
-        )
-        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer masks", "top")
+def _check_scores(asked: str, count: int) -> None:
+    """Refuse an answer of too many probabilities."""
+    if count > SCORES:
+        message = f"top asks for {asked}, and an answer holds at most {SCORES:,}"
+        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
 
 
-def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:
-    """Refuse parameters of Hugging Face's `text_classification` that this model does not compute.
-
-    Raises:
-        Refusal: the model has no classes or labels, or computes another function of its logits.
-    """
-    if kind not in ("classes", "labels"):
-        raise Refusal(
-            422,
-            "validation",
-            "parameters are for models of classes or labels; leave them out",
-            "parameters",
-        )
-    function = {"classes": "softmax", "labels": "sigmoid"}[kind]
-    if parameters.function_to_apply not in (None, function):
-        field = "parameters.function_to_apply"
-        raise Refusal(
-            422, "validation", f"{field} must be {function} for this model; leave it out", field
-        )
+def _check_dimensions(dimensions: int | None, width: int) -> None:
+    """Refuse more numbers of a vector than it has."""
+    if dimensions is not None and dimensions > width:
+        message = f"dimensions is {dimensions}, and vectors have {width}; give {width} or fewer"
+        raise Refusal(422, "validation", message, "dimensions")
 
 
 def _plain(value: Any, field: str) -> Any:
@@ -332,12 +322,8 @@ def _plain(value: Any, field: str) -> Any:
         return value
     if (plain := value.value()) is None:
         forms = "text; text and pair; words; question and context; or context, question and choices"
-        raise Refusal(
-            422,
-            "validation",
-            f"{field} has fields that do not belong together; give {forms}",
-            field,
-        )
+        message = f"{field} has fields that do not belong together; give {forms}"
+        raise Refusal(422, "validation", message, field)
     return plain
 
 
@@ -349,30 +335,21 @@ class AboutRoutes:
 
     def router(self) -> APIRouter:
         """Make the router."""
-        router = APIRouter()
-        add = router.get
-        add("/info", response_model=dict[str, Any], summary="Models, limits and version")(self.info)
-        add("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")(
-            self.models
+        router, record = APIRouter(), dict[str, Any]
+        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
+        unwell: Any = {503: {"model": dict[str, str]}}
+        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+        for path, answer, model, responses, summary in (
+            ("/info", self.info, record, None, "Models, limits and version"),
+            ("/v1/models", self.models, record, None, "Models in OpenAI's shape"),
+            ("/v1/models/{name}", self.model, record, unknown, "A model in OpenAI's shape"),
+            ("/health", self.health, record, unwell, "Whether every model has a living worker"),
+        ):
+            router.get(path, response_model=model, responses=responses, summary=summary)(answer)
+        add = router.get(
+            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
         )
-        add(
-            "/v1/models/{name}",
-            response_model=dict[str, Any],
-            responses={404: {"model": bodies.OpenAIFailure}},
-            summary="A model in OpenAI's shape",
-        )(self.model)
-        add(
-            "/health",
-            response_model=dict[str, str],
-            responses={503: {"model": dict[str, str]}},
-            summary="Whether every model has a living worker",
-        )(self.health)
-        add(
-            "/metrics",
-            response_class=Response,
-            summary="Prometheus text",
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-        )(self.metrics)
+        add(self.metrics)
         return router
 
     async def info(self) -> Response:
@@ -383,7 +360,7 @@ class AboutRoutes:
             "version": version("litebert"),
             "model_id": first["name"],
             "model_sha": None,
-            "model_dtype": "float32",
+            "model_dtype": first["dtype"],
             "model_type": _model_type(first),
             "max_input_length": first["length"],
             "max_client_batch_size": limits.rows,
@@ -412,27 +389,19 @@ class AboutRoutes:
     async def metrics(self) -> Response:
         pools = self._service.pools
         gauges: dict[str, tuple[str, dict[str, float]]] = {
-            "litebert_queue_rows": (
-                "Inputs that wait.",
-                {name: pool.queue.rows for name, pool in pools.items()},
-            ),
-            "litebert_workers": (
-                "Workers that live.",
-                {name: len(pool.pids) for name, pool in pools.items()},
-            ),
-            "litebert_worker_restarts": (
-                "Workers replaced.",
-                {name: pool.restarts for name, pool in pools.items()},
-            ),
-            "litebert_worker_resident_bytes": (
-                "Memory of the workers.",
-                {name: resident(pool.pids) for name, pool in pools.items()},
-            ),
-            "litebert_resident_bytes": (
-                "Memory of this process.",
-                {"": resident([os.getpid()])},
-            ),
+            f"litebert_{name}": (
+                about,
+                {model: float(value(pool)) for model, pool in pools.items()},
+            )
+            for name, about, value in (
+                ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+                ("workers", "Workers that live.", lambda pool: len(pool.pids)),
+                ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+                ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+            )
         }
+        memory = {"": resident([os.getpid()])}
+        gauges["litebert_resident_bytes"] = ("Memory of this process.", memory)
         text = self._service.metrics.text(gauges)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -452,4 +421,7 @@ def _model_type(model: dict[str, Any]) -> dict[str, Any]:
                 "label2id": {label: i for i, label in labels.items()},
             }
         }
-    return {"embedding": {"pooling": "mean"}}
+    if model["pooling"] is not None and model["kind"] in ("pretrained", "similarity"):
+        return {"embedding": {"pooling": model["pooling"]}}
+    ranks = model["kind"] == "number" and model["pair"] is not False
+    return {"reranker": {"id2label": {}, "label2id": {}}} if ranks else {model["kind"]: {}}

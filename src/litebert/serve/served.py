@@ -16,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
-from litebert.answer.mask_texts import build_masked_row, mask_pattern
+from litebert.answer.mask_texts import build_masked_row, find_targets, mask_pattern
 from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder
-from litebert.errors import DataError
+from litebert.errors import DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
-from litebert.interop.sentence_modules import vector_width
+from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.serve.details import list_answer
 from litebert.serve.limits import choices_of
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
@@ -59,7 +61,14 @@ class Served:
         self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
-        self.width = vector_width(folder, record, shape.hidden_size)
+        try:
+            vectors = vector_settings(model) or VectorSettings()
+        except ModelError:  # which asking for vectors reports
+            vectors = VectorSettings()
+        self.width = shape.hidden_size if vectors.map is None else len(vectors.map.bias)
+        self.pooling = vectors.pooling
+        self._vector_length = min(vectors.length or self.length, shape.max_positions)
+        """The longest row that a vector is made of, in tokens."""
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.steps = Steps()
         self.predictor: Predictor | None = None
@@ -96,14 +105,13 @@ class Served:
     def info(self) -> dict[str, Any]:
         """Describe the model for clients."""
         task = self.predictor.task if self.predictor is not None else None
-        routes: list[str] = [
-            name for name in ("predict", "fill-mask", "embed") if name in self.does
-        ]
-        routes += [
-            *["similarity"] * ("embed" in self.does),
-            *["rerank"] * bool({"score", "cosine"} & {*self.does}),
-            "tokenize",
-        ]
+        own = ("predict", "fill-mask")
+        lengths: dict[str, int] = {name: self.length for name in own if name in self.does}
+        if "embed" in self.does:
+            lengths |= dict.fromkeys(("embed", "similarity", "rerank"), self._vector_length)
+        if "score" in self.does:
+            lengths["rerank"] = self.length
+        routes = [*lengths, "tokenize"]
         return {
             "kind": ("number" if task.output.ranks else task.output.name)
             if task is not None
@@ -114,7 +122,8 @@ class Served:
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
             "inputs": task.inputs if task is not None else "give a text",
-            "length": self.length,
+            "length": min(lengths.values(), default=self.length),
+            "lengths": lengths,
             "width": self.width if "embed" in self.does else None,
             "layers": self.layers,
             "exits": self.exits,
@@ -123,10 +132,20 @@ class Served:
             if "fill-mask" in self.does
             else None,
             "engine": self.engine,
+            "dtype": self._dtype,
+            "pooling": self.pooling if "embed" in self.does else None,
             "tokenizer": self.tokenizer.kind,
             "examples": [{**example.inputs, "label": example.label} for example in self.examples],
             "reads_english": self._reads_english,
         }
+
+    @property
+    def _dtype(self) -> str:
+        """The type of the numbers whose products make most answers."""
+        if (ending := self.engine.rpartition("-")[2]) in ("int8", "bfloat16"):
+            return ending
+        graph = find_exported_graph(self.model.path)
+        return "int8" if graph is not None and b"MatMulInteger" in graph.read_bytes() else "float32"
 
     @property
     def _reads_english(self) -> bool:
@@ -153,13 +172,14 @@ class Served:
         truncate: bool = True,
         top: int | None = None,
         listed: bool = False,
+        **shape: Any,
     ) -> list[Row]:
         """Answer inputs as `litebert predict` does, with the positions of the answers.
 
         Args:
             top: keep the probabilities of the likeliest labels alone, the likeliest first.
-            listed: answer with labels and scores, as Hugging Face's `text_classification` reads
-                them.
+            listed: answer as Hugging Face's `InferenceClient` reads it, in the `shape` that
+                `list_answer` takes.
         """
         assert self.predictor is not None
         task = self.predictor.task
@@ -180,8 +200,11 @@ class Served:
                 answer, found = record["prediction"], entry.answer.candidates
                 start = found[0].begin if answer and found else None
                 record |= {"start": start, "end": None if start is None else start + len(answer)}
-            if top is not None or listed:
-                record = _keep_likeliest(record, top, listed)
+            if listed:
+                record = list_answer(task, record, entry, top, **shape)
+            elif top is not None:
+                likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+                record |= {"probabilities": dict(likely)}
             rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
@@ -309,15 +332,31 @@ class Served:
         ]
         return [plain + length for length in choices or [0]]
 
-    def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
-        """Predict the masks of each text."""
+    def fill(
+        self,
+        inputs: Sequence[str],
+        top: int = 5,
+        targets: tuple[str, ...] = (),
+        listed: int = 0,
+    ) -> list[Row]:
+        """Predict the masks of each text.
+
+        Args:
+            targets: the words whose probabilities are wanted instead of the likeliest.
+            listed: answer as Hugging Face's `fill_mask` reads it, with so many words at most.
+        """
+        try:
+            words = find_targets(self.tokenizer, targets) if targets else None
+        except DataError:
+            message = " has a target that is no token; /tokenize shows the tokens of a word"
+            return [Row(b"", 0, message, "validation")] * len(inputs)
         rows = []
         for text in inputs:
-            rows.append(self._fill_text(text, top))
+            rows.append(self._fill_text(text, top, words, listed))
             self.steps.end()
         return rows
 
-    def _fill_text(self, text: str, top: int) -> Row:
+    def _fill_text(self, text: str, top: int, targets: list[int] | None, listed: int) -> Row:
         pattern = mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id))
         masks = len(pattern.findall(text))
         if masks == 0:
@@ -337,9 +376,21 @@ class Served:
             return too_many(len(row), "the model reads", self.length)
         masked = [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
         payloads = []
-        for words in self.model.mask_filler.fill_row(row, masked, top, self.steps.end):
-            payloads.append(as_json([word._asdict() for word in words]))
+        guesses = self.model.mask_filler.fill_row(row, masked, top, targets, self.steps.end)
+        for position, words in zip(masked, guesses, strict=True):
+            parts: list[dict[str, Any]] = [word._asdict() for word in words]
+            if listed:
+                before, after = row[1:position], row[position + 1 : -1]
+                whole = (self.tokenizer.decode([*before, word.id, *after]) for word in words)
+                parts = [
+                    {"score": score, "token": token, "token_str": text, "sequence": sequence}
+                    for (text, score, token), sequence in zip(words[:listed], whole, strict=False)
+                ]
+            payloads.append(as_json(parts))
             self.steps.end()
+        if listed:  # of a single mask, without a list around
+            answer = payloads[0] if len(payloads) == 1 else b"[%b]" % b",".join(payloads)
+            return Row(answer, len(row))
         payload = b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(payloads), len(row))
         return Row(payload, len(row))
 
@@ -424,8 +475,7 @@ class Served:
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
         """List the tokens of each text with their characters."""
         first, last = (
-            self._describe_special(token)
-            for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
+            self._describe_token(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
         )
         rows = []
         for text in inputs:
@@ -462,25 +512,13 @@ class Served:
                 for token, span in pairs
             ]
 
-    def _describe_token(self, token: int, span: list[int], begin: int) -> dict[str, Any]:
-        start, stop = span
-        name = self.tokenizer.get_token(token)
-        return {
-            "id": token,
-            "text": name,
-            "special": False,
-            "start": begin + start,
-            "stop": begin + stop,
-        }
-
-    def _describe_special(self, token: int) -> dict[str, Any]:
-        return {
-            "id": token,
-            "text": self.tokenizer.get_token(token),
-            "special": True,
-            "start": None,
-            "stop": None,
-        }
+    def _describe_token(
+        self, token: int, span: list[int] | None = None, begin: int = 0
+    ) -> dict[str, Any]:
+        """Describe a token; one without a span is special."""
+        start, stop = (None, None) if span is None else (begin + span[0], begin + span[1])
+        text, special = self.tokenizer.get_token(token), span is None
+        return {"id": token, "text": text, "special": special, "start": start, "stop": stop}
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
         """Return the tokens of each text or list of tokens, without special tokens."""
@@ -521,20 +559,3 @@ class Served:
     def encoder(self) -> SentenceEncoder:
         """Computes vectors that are not normalized."""
         return self.model.vectors_by(None, False)
-
-    @property
-    def _vector_length(self) -> int:
-        """The longest row that a vector is made of, in tokens."""
-        return self.encoder.length
-
-
-def _keep_likeliest(record: dict[str, Any], top: int | None, listed: bool) -> Any:
-    """Keep the probabilities of the `top` likeliest labels, the likeliest first.
-
-    Args:
-        listed: return labels and scores alone, as Hugging Face's `text_classification` reads them.
-    """
-    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
-    if listed:
-        return [{"label": label, "score": score} for label, score in likely]
-    return record | {"probabilities": dict(likely)}

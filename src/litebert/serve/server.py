@@ -54,8 +54,12 @@ class Settings:
     batch_characters: float = 8192
     linger: float = 0.002
     """Seconds for which the first request of a batch waits for others."""
-    patience: float | None = None
+    patience: float = 10.0
     """Seconds that a request may have to wait; see `Queue`."""
+    keep_alive: float = 75.0
+    """Seconds for which a connection without a request stays open."""
+    root_path: str = ""
+    """The path under which a proxy offers the service, such as /litebert."""
     log_requests: bool = True
     min_precision: float | None = None
     """The precision of the answers of each fine-tuned model; see `load`."""

@@ -75,12 +75,8 @@ class Service:
         Raises:
             Refusal: the model takes no requests now.
         """
-        name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else None)
-        if (
-            name is not None
-            and name in self.pools
-            and (refusal := self.pools[name].queue.refusal()) is not None
-        ):
+        name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else "")
+        if name in self.pools and (refusal := self.pools[name].queue.refusal()) is not None:
             about["model"] = name
             raise refusal
 
@@ -94,26 +90,17 @@ class Service:
         about = request.scope[ABOUT]
         name = about.get("named") or name
         if name is None:
-            pool = next((p for p in self.pools.values() if route in p.info["routes"]), None)
-            if pool is None:
-                raise Refusal(
-                    422,
-                    "validation",
-                    f"no model here has the route /{route}; GET /info lists what they have",
-                )
-            about["model"] = pool.name
-            return pool
+            able = (name for name, pool in self.pools.items() if route in pool.info["routes"])
+            if (name := next(able, None)) is None:
+                message = f"no model here has the route /{route}; GET /info lists what they have"
+                raise Refusal(422, "validation", message)
         if name not in self.pools:
             raise self.refuse_name(name)
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{path}" for path in self.pools[name].info["routes"])
-            raise Refusal(
-                422,
-                "validation",
-                f"the model {name!r} does not have /{route}; it has {has}",
-                "model",
-            )
+            message = f"the model {name!r} does not have /{route}; it has {has}"
+            raise Refusal(422, "validation", message, "model")
         return self.pools[name]
 
     async def ask(
@@ -151,16 +138,9 @@ class Service:
         gone.add_done_callback(
             lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone"))
         )
-        late = Refusal(
-            504,
-            "timeout",
-            f"there was no answer in {self.limits.timeout_seconds:g} seconds; send less "
-            "text, or come again later",
-            retry=1,
-        )
-        timer = asyncio.get_running_loop().call_later(
-            self.limits.timeout_seconds, _end, job.done, late
-        )
+        most, again = self.limits.timeout_seconds, "send less text, or come again later"
+        late = Refusal(504, "timeout", f"there was no answer in {most:g} seconds; {again}", retry=1)
+        timer = asyncio.get_running_loop().call_later(most, _end, job.done, late)
         try:
             rows = await job.done
         except Refusal as refusal:

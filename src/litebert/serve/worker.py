@@ -43,11 +43,8 @@ def main() -> None:
         return
     except Exception as error:  # of a library that is broken or missing
         logs.event("a model cannot be opened", logging.ERROR, **logs.failure(error))
-        out.write(
-            wire.pack(
-                ("failed", f"{settings['path']} cannot be opened: {type(error).__name__}: {error}")
-            )
-        )
+        message = f"{settings['path']} cannot be opened: {type(error).__name__}: {error}"
+        out.write(wire.pack(("failed", message)))
         return
     # From this point on, messages may quote texts.
     logging.getLogger("litebert").setLevel(logging.CRITICAL)
@@ -128,17 +125,10 @@ def _answer_group(served: Any, group: wire.Group) -> list[wire.Row]:
                 for row in _answer_group(served, group._replace(inputs=[value]))
             ]
         if isinstance(error, DataError):  # half a character, say; the message quotes it
-            return [
-                wire.Row(b"", 0, " cannot be read as text; send whole characters", "validation")
-            ]
-        logs.event(
-            "an input failed", logging.ERROR, operation=group.operation, **logs.failure(error)
-        )
-        return [
-            wire.Row(
-                b"",
-                0,
-                " could not be answered; the log of the service names the reason",
-                "internal",
-            )
-        ]
+            message, kind = " cannot be read as text; send whole characters", "validation"
+        else:
+            about = logs.failure(error)
+            logs.event("an input failed", logging.ERROR, operation=group.operation, **about)
+            message = " could not be answered; the log of the service names the reason"
+            kind = "internal"
+        return [wire.Row(b"", 0, message, kind)]
