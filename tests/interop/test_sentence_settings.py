@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
 
 import litebert
 from litebert.errors import ConfigError, ModelError
 from toys.families import build_peer
 from toys.refusals import refused
+from toys.serving import serving
 
 pytest.importorskip("sentence_transformers")
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore")]
@@ -130,6 +133,15 @@ def test_a_prompt_is_chosen_by_its_name(model: Path, tmp_path: Path, run: Run) -
     assert "query, doc" in err
     with refused(ConfigError, "question", "query, doc"):
         litebert.load(model).encode(TEXTS, prompt_name="question")
+    by_default = SentenceTransformer(str(model), device="cpu").encode(TEXTS)
+    with serving(tmp_path, model) as service:
+        client = InferenceClient(f"{service.url}/embed")
+        served = client.feature_extraction(TEXTS, prompt_name="doc")  # type: ignore[arg-type]
+        np.testing.assert_allclose(served, expected, atol=1e-5)
+        served = client.feature_extraction(TEXTS)  # type: ignore[arg-type]
+        np.testing.assert_allclose(served, by_default, atol=1e-5)
+        with pytest.raises(HfHubHTTPError, match="422"):
+            client.feature_extraction(TEXTS, prompt_name="question")  # type: ignore[arg-type]
 
 
 def test_what_is_not_understood_is_named(model: Path) -> None:

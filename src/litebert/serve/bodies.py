@@ -139,6 +139,9 @@ class Embed(Body):
     truncate: bool | None = TRUNCATE
     truncation_direction: Literal["Right", "right"] | None = "Right"
     dimensions: int | None = DIMENSIONS
+    prompt_name: str | None = Field(
+        None, description="Prompt of the model before each text; by default as the model says."
+    )
     encoding_format: Literal["float"] | None = "float"
 
 

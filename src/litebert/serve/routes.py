@@ -171,7 +171,12 @@ class ComputingRoutes:
         pool = self._service.choose(request, body.model, "embed")
         inputs, field = _inputs(body.inputs)
         _check_dimensions(body.dimensions, pool.info["width"])
-        options = {name: getattr(body, name) for name in ("normalize", "truncate", "dimensions")}
+        if body.prompt_name is not None and body.prompt_name not in pool.info["prompts"]:
+            has = ", ".join(pool.info["prompts"]) or "none"
+            message = f"the model has no prompt {body.prompt_name!r}; it has {has}"
+            raise Refusal(422, "validation", message, "prompt_name")
+        names = ("normalize", "truncate", "dimensions", "prompt_name")
+        options = {name: getattr(body, name) for name in names}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
         return _answer(_join_payloads(rows), rows)
 

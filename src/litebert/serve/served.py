@@ -65,7 +65,7 @@ class Served:
             vectors = vector_settings(model) or VectorSettings()
         except ModelError:  # which asking for vectors reports
             vectors = VectorSettings()
-        self.width = shape.hidden_size if vectors.map is None else len(vectors.map.bias)
+        self.width, self.prompts = vectors.count_numbers(shape.hidden_size), [*vectors.prompts]
         self.pooling = vectors.pooling
         self._vector_length = min(vectors.length or self.length, shape.max_positions)
         """The longest row that a vector is made of, in tokens."""
@@ -125,6 +125,7 @@ class Served:
             "length": min(lengths.values(), default=self.length),
             "lengths": lengths,
             "width": self.width if "embed" in self.does else None,
+            "prompts": self.prompts if "embed" in self.does else [],
             "layers": self.layers,
             "exits": self.exits,
             "min_precision": self.model.min_precision if task is not None else None,
@@ -401,12 +402,18 @@ class Served:
         truncate: bool = True,
         base: bool = False,
         dimensions: int | None = None,
+        prompt_name: str | None = None,
     ) -> list[Row]:
         """Compute a vector for each text or list of token ids, as JSON or as base64 of float32.
 
         Args:
             dimensions: the numbers of a vector that are left, the first ones; all by default.
+            prompt_name: the prompt of the model that stands before each text.
         """
+        encoder = self.encoder
+        if prompt_name is not None:
+            encoder = replace(encoder, prompt=encoder.settings.get_prompt(prompt_name))
+        inputs = [encoder.prepare(value) if isinstance(value, str) else value for value in inputs]
         encoded, rows = self._ids(inputs), list[Row]()
         valid = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
         vectors, most = iter(self._vectors(valid, normalize, dimensions)), self._vector_length
@@ -459,7 +466,7 @@ class Served:
         """
         most = self._vector_length
         texts = list(dict.fromkeys(text for pair in inputs for text in pair))
-        encoded = self._ids(texts)
+        encoded = self._ids([*map(self.encoder.prepare, texts)])
         vectors = dict(zip(texts, self._vectors(encoded, True), strict=True))
         size = {text: len(ids) + 2 for text, ids in zip(texts, encoded, strict=True)}
         rows = []
