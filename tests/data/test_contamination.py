@@ -127,7 +127,7 @@ def test_texts_beyond_the_limit_are_counted(
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "right"}\n{"text": wrong}\n')
-    with refused(DataError, "line 2 of", "a.jsonl"):
+    with refused(DataError, f"{tmp_path / 'a.jsonl'}:2"):
         list(read_texts(str(tmp_path / "a.jsonl")))
 
 
@@ -144,7 +144,7 @@ def test_files_that_cannot_be_read_are_refused(
         check(tmp_path / "none.tsv")
     (tmp_path / "rows.parquet").write_bytes(b"")
     with refused(DataError, tmp_path / "rows.parquet", "Parquet"):
-        check(tmp_path / "rows.parquet")
+        list(read_texts(str(tmp_path / "rows.parquet")))
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text": \n')
     with refused(DataError, tmp_path / "bad.jsonl", "JSON"):
         list(read_texts(str(tmp_path / "bad.jsonl")))

@@ -297,7 +297,7 @@ def test_pairs_and_column_names(tmp_path: Path) -> None:
         ({"text": "x", "label": ""}, ["'label'"]),
         ({"text": "x", "label": " \t"}, ["'label'"]),
         ({"text": "x", "label": math.nan}, ["'label'"]),
-        ({"text": "x", "label": {"a": 1}}, ["'label'", "dict"]),
+        ({"text": "x", "label": {"a": "y"}}, ["'a'", "'y'"]),
     ],
 )
 def test_wrong_rows_name_their_line(tmp_path: Path, row: dict[str, Any], places: list[str]) -> None:
@@ -327,7 +327,7 @@ def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
     path = write_labeled(tmp_path / "a.jsonl", ["a"], "a")
     with refused(DataError, f"{path}:2", "'label'", "'a'"):
         Table(path, path).read("train")
-    lists = write_labeled(tmp_path / "b.jsonl", ["a"], ["b"])
+    lists = write_labeled(tmp_path / "b.jsonl", ["a", "b"], ["b"])
     with refused(DataError, f"{lists}:1", "'label'", "list"):
         Table(lists, lists, target="class").read("train")
 

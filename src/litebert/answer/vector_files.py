@@ -77,6 +77,7 @@ def embed_file(
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
+    delimiter: str | None = None,
     part: Part | None = None,
 ) -> int:
     """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
@@ -90,7 +91,7 @@ def embed_file(
     """
     _check_output(out, dtype, keep)
     encoder, task = model.vectors_by(pooling, normalize, size), Table(Number())
-    columns = Columns(text_column, None, tuple(keep), header, encoding)
+    columns = Columns(text_column, None, tuple(keep), header, encoding, delimiter)
     files = files_of_sources(sources, out, task, encoding)
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
 

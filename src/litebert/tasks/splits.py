@@ -19,7 +19,7 @@ from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes
+from litebert.text.records import SUFFIXES, FileFormat, Notes, check_delimiter
 
 E = TypeVar("E")
 
@@ -28,7 +28,7 @@ Source: TypeAlias = "str | Path | Sequence[str | Path]"
 Data: TypeAlias = "str | Path | Mapping[str, Source]"
 """A folder whose file names tell the split, or the files of each split by its name."""
 
-TableFormat = Literal["csv", "tsv", "jsonl", "parquet"]
+TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 """The formats of files with named columns."""
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
@@ -63,17 +63,27 @@ class Layout(NamedTuple):
     header: bool = True
     """True if the first line of CSV and TSV names the columns."""
     encoding: str = "utf-8"
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV; None to find it in each file."""
+
+
+LAYOUT_OPTIONS = ("input_format", "header", "encoding", "delimiter")
 
 
 def take_layout(options: dict[str, Any]) -> Layout:
     """Remove the options of a layout from the options of `open_task`, and return the layout.
 
     Raises:
-        ConfigError: there is no such encoding.
+        ConfigError: there is no such encoding, or no such delimiter.
     """
     encoding = options.pop("encoding", "utf-8")
     encodings.check(encoding, error=ConfigError)
-    return Layout(options.pop("input_format", None), options.pop("header", True), encoding)
+    return Layout(
+        options.pop("input_format", None),
+        options.pop("header", True),
+        encoding,
+        check_delimiter(options.pop("delimiter", None)),
+    )
 
 
 class SplitFiles(TaskFiles[E]):
@@ -179,14 +189,17 @@ class SplitFiles(TaskFiles[E]):
         # known suffix is not known before it is read.
         if not forms or None in forms:
             return
-        if not self._layout.header and forms.isdisjoint(("csv", "tsv")):
+        if not self._layout.header and forms.isdisjoint(("csv", "tsv", "xlsx")):
             raise ConfigError(
                 f"{format_files(paths)} never has a header line; leave out header (--no-header)"
             )
-        if self._layout.encoding != "utf-8" and forms == {"parquet"}:
+        if self._layout.delimiter is not None and forms.isdisjoint(("csv", "tsv")):
             raise ConfigError(
-                f"{format_files(paths)} is Parquet, which is always UTF-8; leave out "
-                "encoding (--encoding)"
+                f"{format_files(paths)} is neither CSV nor TSV; leave out delimiter (--delimiter)"
+            )
+        if self._layout.encoding != "utf-8" and forms <= {"parquet", "xlsx"}:
+            raise ConfigError(
+                f"{format_files(paths)} has an encoding of its own; leave out encoding (--encoding)"
             )
 
     def _find_files(self, split: str) -> tuple[Path, ...]:
