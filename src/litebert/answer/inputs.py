@@ -107,7 +107,7 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
                 raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
     if not columns.header and form not in ("csv", "tsv", "xlsx"):
         raise ConfigError(f"{path} has no header line to lack; leave out --no-header")
-    if columns.delimiter is not None and form not in ("csv", "tsv"):
+    if columns.delimiter and form not in ("csv", "tsv"):
         raise ConfigError(f"{path} is neither CSV nor TSV; leave out --delimiter")
     if columns.encoding != "utf-8" and form in ("parquet", "xlsx"):
         raise ConfigError(f"{path} has an encoding of its own; leave out --encoding")

@@ -20,7 +20,7 @@ from typing import Any
 from litebert.errors import DataError
 from litebert.text.records import format_value
 
-_PRINTED = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
+_PRINTED = re.compile(r"\[.*\]|\{.*\}|\(\s*['\"].*,.*\)", re.DOTALL)
 _ARRAY = re.compile(r"""\[\s*(?:['"].*['"]|[-+.\d\s]*)\s*\]""", re.DOTALL)
 """A list that was printed, also one without commas, as numpy prints arrays."""
 _DIGITS = re.compile(r"[01](?:[,;| ][01]){2,}")
@@ -39,15 +39,12 @@ def is_blank(value: Any) -> bool:
 
 
 def read_cell(value: Any, location: str, column: str) -> Any:
-    """Return the value that a cell holds, perhaps as the text of a list or an object: text, a
-    number, or a list. An object of 0 and 1 is the list of the labels that are 1.
-
-    Raises:
-        DataError: it is a printed list that cannot be read, or an object of other values.
+    """Return the value of a cell, which may be a printed list. An object of 0 and 1 is the list of
+    the labels that are 1.
     """
     if isinstance(value, str) and _PRINTED.fullmatch(text := value.strip()):
         value = _parse_printed(text)
-        if value is None or (isinstance(value, str) and _ARRAY.fullmatch(text)):
+        if isinstance(value, str) and _ARRAY.fullmatch(text):
             raise DataError(
                 f"{location}: '{column}' is {format_value(text)}, which looks like a printed list; "
                 "write it as JSON, or labels with a separator"
@@ -68,7 +65,6 @@ def read_cell(value: Any, location: str, column: str) -> Any:
 
 
 def _parse_printed(text: str) -> Any:
-    """Return the list or object that a text spells; the text if it spells none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -84,7 +80,6 @@ def _parse_printed(text: str) -> Any:
 
 
 def _parse_flag(value: Any) -> bool | None:
-    """Return whether a cell of 0 or 1 says that a label applies; None if it is something else."""
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     number = float(value) if isinstance(value, bool) else parse_number(value)
@@ -107,18 +102,13 @@ def count_flags(labels: Sequence[Any]) -> int:
 
 
 def format_label(value: Any, location: str, column: str) -> str:
-    """Return a label as text: whole numbers without a fraction, booleans as JSON writes them.
-
-    Raises:
-        DataError: it is no label.
-    """
+    """Return a label as text: whole numbers without a fraction, booleans as JSON writes them."""
     if isinstance(value, list):
         if len(value) == 1 and not isinstance(value[0], list):
             return format_label(value[0], location, column)
-        spans = any(isinstance(element, (list, dict)) for element in value)
-        remedy = "a class is one of them; set target=labels, or leave the row out"
-        if spans or not value:
-            remedy = "spans of a text are learned by the task tagging" if spans else "fill it in"
+        remedy = "write one label, or set target=labels"
+        if len({*map(type, value)}) > 1 or isinstance(next(iter(value), ""), (list, dict)):
+            remedy = "spans of a text are learned by the task tagging"
         raise DataError(f"{location}: '{column}' is the list {format_value(value)}; {remedy}")
     if isinstance(value, bool):
         return str(value).lower()
@@ -144,7 +134,6 @@ def parse_number(value: Any) -> float | None:
 
 
 def is_amount(value: Any) -> bool:
-    """Return True for a number that is written for people, with a decimal comma or a sign."""
     return isinstance(value, str) and _AMOUNT.fullmatch(value.strip()) is not None
 
 

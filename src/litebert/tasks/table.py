@@ -85,7 +85,7 @@ class TableFiles(TextFiles):
 
     task: Table
     _names_rows = False
-    """True to name rows by their line though they are those of one file."""
+    """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
 
     def __init__(
@@ -303,15 +303,15 @@ class TableFiles(TextFiles):
         notes: Notes,
         optional: bool = False,
     ) -> Iterator[tuple[Record, Path]]:
-        """Read the columns and the label of every row, with the file of the row. The cells of
-        several columns of labels are given by the names of the columns.
+        """Read the columns and the label of every row, with the file of the row. Several columns
+        of labels give an object of their cells.
 
         Args:
             optional: True if a file may lack the label.
         """
         labels = [label] if isinstance(label, str) else [*label]
         # Prodigy's mark of a row that a person did not accept.
-        mark = [] if "answer" in (*columns, *labels) else ["answer"]
+        mark = [] if "answer" in (*self.task.texts, *labels) else ["answer"]
         for path in paths:
             if path.is_dir():
                 yield from self._read_texts(path, columns, notes)
@@ -364,7 +364,7 @@ class TableFiles(TextFiles):
                 names.update(value)  # also the labels that no row has
             value = read_cell(value, location, self.task.label_name)
             members = split_labels(value, separator)
-            rows, singles = rows + 1, singles + (members is not None and len(members) == 1)
+            rows, singles = rows + 1, singles + (len(members or ()) == 1)
             vectors.add(-1 if members is None else count_flags(members))
             labels = [value] if members is None else members
             names.update(
@@ -396,9 +396,8 @@ class TableFiles(TextFiles):
             target = "labels" if lists else "number" if fractions and not words else "class"
             self._note_target(target, len(names), words, first_word, fractions)
             if lists and singles == rows:
-                self._survey_notes[
-                    "lists hold one label each; set target=class if texts have one"
-                ] = rows
+                one = "lists hold one label each; set target=class if texts have one"
+                self._survey_notes[one] = rows
         self._note_spellings(names, amounts, first_amount)
 
         if target != "number" and not names:
@@ -444,9 +443,8 @@ class TableFiles(TextFiles):
         if amounts:
             notes[f"labels look like numbers, such as {first_amount}, and are names"] = amounts
         if names and all(re.fullmatch(r"([\"']).*\1", name) for name in names):
-            notes[f"labels have quotes, such as {min(names)}, which are a part of them"] = len(
-                names
-            )
+            quoted = f"labels have quotes, such as {min(names)}, which are a part of them"
+            notes[quoted] = len(names)
         if alike := list_lookalikes(names):
             first = " and ".join(map(ascii, alike[0]))
             notes[
@@ -574,20 +572,10 @@ class _LabelParser:
         name = format_label(value, location, self._column)
         number = self._numbers.get(name, self._numbers.get(drop_fraction(name)))
         if number is None:
-            alike = list_lookalikes({*self._numbers, name})
-            seen = next(
-                (
-                    ascii(other)
-                    for group in alike
-                    if name in group
-                    for other in group
-                    if other != name
-                ),
-                "",
-            )
-            remedy = (
-                f"write {seen}, as they do" if seen else "correct it, or add training rows of it"
-            )
+            alike = [group for group in list_lookalikes({*self._numbers, name}) if name in group]
+            remedy = "correct it, or add training rows of it"
+            if alike:
+                remedy = f"of {' and '.join(map(ascii, alike[0]))}, write one everywhere"
             raise DataError(
                 f"{location} has the label {format_value(name)}, which the training files do not "
                 f"have; {remedy}"
@@ -625,13 +613,11 @@ def _check_target(
 
 
 def _join_columns(label: str | Sequence[str]) -> str | tuple[str, ...]:
-    """Return the column of the label, or several."""
     columns = (label,) if isinstance(label, str) else tuple(label)
     return columns[0] if len(columns) == 1 else columns
 
 
 def _check_columns(label: str | tuple[str, ...], texts: Sequence[str | None]) -> None:
-    """Refuse a column of labels that is a column of texts."""
     for name in (label,) if isinstance(label, str) else label:
         if name in texts:
             raise ConfigError(

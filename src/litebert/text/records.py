@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import warnings
@@ -65,8 +66,10 @@ _REMEDIES = {
 }
 """What to do with a file of a known format that is not read, by suffix."""
 _DELIMITERS = ",;\t|"
-_SAMPLE = 200
-"""Lines at the beginning of CSV and TSV that tell the delimiter and whether cells are quoted."""
+_SAMPLE, _LONG = 200, 1 << 14
+"""Lines at the beginning of CSV and TSV, up to a long one, that tell the delimiter and whether
+cells are quoted.
+"""
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,;\s]*', re.IGNORECASE)
 """The first line of a file that Excel is told the delimiter of."""
 
@@ -179,11 +182,7 @@ def detect_format(source: RowSource) -> FileFormat:
 
 
 def refuse_format(name: str) -> None:
-    """Refuse a file whose suffix names a format that is not read.
-
-    Raises:
-        DataError: it does.
-    """
+    """Raise a DataError for a file whose suffix names a format that is not read."""
     suffix = path_of(name).suffix.lower()
     if suffix in _REMEDIES:
         raise DataError(
@@ -192,11 +191,7 @@ def refuse_format(name: str) -> None:
 
 
 def check_delimiter(delimiter: str | None) -> str | None:
-    """Return a delimiter that a person wrote, perhaps as `tab` or `\\t`, as a character.
-
-    Raises:
-        ConfigError: it is not one character.
-    """
+    """Return a delimiter as a character: `tab` and `\\t` are one. Else raise a ConfigError."""
     delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise ConfigError(
@@ -437,6 +432,8 @@ class _Columns(NamedTuple):
             if name not in names:
                 others = [" ".join(other.split())[:40] for other in names]
                 hint = nearest(name, others) if others else "write it"
+                if len(names) == 1 and name in re.split(r"\W", names[0]):
+                    hint = "name the delimiter of columns with --delimiter"
                 if {"data", "annotations"} <= {*names}:
                     hint = "export it from Label Studio as JSON_MIN or CSV, which have columns"
                 raise DataError(f"{location} has no column '{name}'; {hint}{self.remedy}")
@@ -448,9 +445,7 @@ class _Columns(NamedTuple):
         return [names.index(name) if name in names else None for name in wanted]
 
     def resolve(self, names: Sequence[str]) -> _Columns:
-        """Replace numbers of columns, and names with other spaces, by the names of those
-        columns.
-        """
+        """Replace numbers of columns, and names with other spaces, by names."""
         plain = {" ".join(name.split()): name for name in names}
 
         def resolve(column: str) -> str:
@@ -507,21 +502,17 @@ def read_cells(
     delimiter: str | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its first line, cells) of each row of CSV, TSV or a workbook, with the
-    header.
-
-    Args:
-        columns: names that the header may have.
-        delimiter: as in `RowFile`.
+    header, which may have `columns`.
     """
     if form == "xlsx":
         yield from _read_workbook(name, notes)
         return
     head, lines = _peek(numbered_lines)
-    mark = SEPARATOR_LINE.fullmatch(head[0][1]) if head else None
+    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
     if mark:
         delimiter = delimiter or mark[1]
         next(lines)
-    sample = [line for _, line in head[mark is not None :] if line]
+    sample = [line for line in head[mark is not None :] if line]
     delimiter = delimiter or find_delimiter(sample, columns, "," if form == "csv" else "\t")
     if form == "csv" or delimiter != "\t" or _has_quoted_cells(sample):
         yield from _read_csv(shorten(name), lines, delimiter, int(mark is not None))
@@ -529,17 +520,14 @@ def read_cells(
         yield from ((number, line.split("\t")) for number, line in lines)
 
 
-def _peek(
-    numbered_lines: Iterable[tuple[int, str]],
-) -> tuple[list[tuple[int, str]], Iterator[tuple[int, str]]]:
-    """Return the first lines, and all of them. A fault in the first is raised at its place."""
-    lines, head, size, fault = iter(numbered_lines), list[tuple[int, str]](), 0, list[DataError]()
+def _peek(numbered_lines: Iterable[tuple[int, str]]) -> tuple[list[str], Iterator[tuple[int, str]]]:
+    """Return the first lines, and all with their numbers. A fault is raised at its place."""
+    lines, head, fault = iter(numbered_lines), list[tuple[int, str]](), list[DataError]()
     try:
-        while len(head) < _SAMPLE and size < 1 << 20:
-            head.append(next(lines))
-            size += len(head[-1][1])
-    except StopIteration:
-        pass
+        for line in itertools.islice(lines, _SAMPLE):
+            head.append(line)
+            if len(line[1]) > _LONG:
+                break
     except DataError as error:
         fault.append(error)
 
@@ -549,25 +537,21 @@ def _peek(
             raise error
         yield from lines
 
-    return head, replay()
+    return [text for _, text in head], replay()
 
 
 def find_delimiter(sample: Sequence[str], columns: Sequence[str], own: str) -> str:
-    """Find the delimiter of a table by its first lines: that of the format where it fits as well
-    as another.
-    """
+    """Find the delimiter of a table by its first lines: its own where no other fits better."""
 
     def rate(delimiter: str) -> tuple[int, bool, bool]:
-        rows = (
-            [line.split("\t") for line in sample]
-            if delimiter == own == "\t"
-            else split_cells(sample, delimiter)
-        )
+        rows = split_cells(sample, delimiter)
+        if delimiter == own == "\t":
+            rows = [line.split("\t") for line in sample]
         header = [cell.strip() for cell in rows[0]] if rows else []
         is_wide, width = len(header) > 1, len(header)
-        widths = {len(row) for row in rows[: None if len(sample) < _SAMPLE else -1]}
         found = sum(name in header or (name.isdecimal() and int(name) < width) for name in columns)
-        return found * (is_wide or delimiter == own), is_wide and len(widths) == 1, is_wide
+        alike = len({*map(len, rows[: None if len(sample) < _SAMPLE else -1])}) == 1
+        return found * (is_wide or delimiter == own), is_wide and alike, is_wide
 
     return max([own, *_DELIMITERS], key=rate)
 
@@ -620,7 +604,6 @@ def _read_csv(
 
 
 def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number, cells) of each row of the first sheet of a workbook, as text."""
     try:
         import openpyxl
     except ImportError as error:
@@ -648,7 +631,6 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
 
 
 def _format_cell(value: Any) -> str:
-    """Return the value of a workbook's cell as text, whole numbers without a fraction."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value)
@@ -658,44 +640,32 @@ def _read_jsonl(
     name: str, numbered_lines: Iterable[tuple[int, str]], wanted: _Columns, notes: Notes
 ) -> Iterator[Record]:
     """Yield the wanted fields of each JSON object: one on a line, or the elements of one list."""
-    keys = (*wanted.columns, *wanted.optional) or None
     head, lines = _peek(numbered_lines)
-    first = next((line.strip() for _, line in head if line.strip()), "")
-    if first == "[" or re.match(r"\[\s*[{\]]", first):
-        try:
-            rows = parse_json("\n".join(line for _, line in lines), keys)
-        except (ValueError, RecursionError) as error:
-            line = getattr(error, "lineno", 1)
-            raise DataError(
-                f"{name}:{line} is not JSON ({describe_json_error(error)}); write one list of "
-                "objects, or one whole object per line"
-            ) from error
-        for number, row in enumerate(rows, 1):
-            yield _select_fields(row, number, name, wanted)
-        return
-    for number, line in lines:
-        if not line or line.isspace():
+    start = next(filter(str.strip, head), "").strip()
+    is_list = start == "[" or re.match(r"\[\s*[{\]]", start) is not None
+    texts = iter([(1, "\n".join(line for _, line in lines))]) if is_list else lines
+    for number, text in texts:
+        if not text or text.isspace():
             notes["blank lines were skipped"] += 1
             continue
         try:
-            row = parse_json(line, keys)
+            value = parse_json(text, (*wanted.columns, *wanted.optional) or None)
         except (ValueError, RecursionError) as error:
-            fault = describe_json_error(error)
+            place = f"{name}:{number + getattr(error, 'lineno', 1) - 1}"
+            fault = f"is not JSON ({describe_json_error(error)})"
+            if start == "{":
+                place, fault = name, "is one JSON object over several lines"
             raise DataError(
-                f"{name}:{number} is not JSON ({fault}); write one whole object per line, or one "
-                "list of objects"
+                f"{place} {fault}; write one whole object per line, or one list of objects"
             ) from error
-        yield _select_fields(row, number, name, wanted)
-
-
-def _select_fields(row: Any, number: int, name: str, wanted: _Columns) -> Record:
-    if not isinstance(row, dict):
-        field = next(iter(wanted.columns), "text")
-        raise DataError(
-            f'{name}:{number} is not a JSON object; write objects like {{"{field}": ...}}'
-        )
-    wanted.find_indices(list(row), f"{name}:{number}")
-    return Record(number, wanted.select(row))
+        for place, row in enumerate(value, 1) if is_list else [(number, value)]:
+            if not isinstance(row, dict):
+                field = next(iter(wanted.columns), "text")
+                raise DataError(
+                    f'{name}:{place} is not a JSON object; write objects like {{"{field}": ...}}'
+                )
+            wanted.find_indices(list(row), f"{name}:{place}")
+            yield Record(place, wanted.select(row))
 
 
 def count_parquet_rows(name: str) -> int | None:
@@ -753,9 +723,7 @@ def _read_parquet(
 
 
 def _find_class_names(metadata: Any) -> dict[str, list[str]]:
-    """Return the names of classes by column, which the library `datasets` keeps beside their
-    numbers.
-    """
+    """Return the names by column that the library `datasets` keeps beside numbers of classes."""
     try:
         columns = json.loads(metadata[b"huggingface"])["info"]["features"].items()
     except (AttributeError, LookupError, TypeError, ValueError):
