@@ -121,6 +121,15 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     )
 
 
+def test_ids_and_starts_as_other_tools_write_them(tmp_path: Path) -> None:
+    content = whole(qa(107265, answers=[("1999", str(at("1999")[1]))]))
+    (question,) = Squad(dev=squad_file(tmp_path / "a.json", content)).read("dev")
+    assert question.id == "107265"
+    assert question.placed_answer is not None
+    paragraphs = content["data"][0]["paragraphs"]  # simpletransformers
+    assert Squad(dev=squad_file(tmp_path / "b.json", paragraphs)).read("dev") == [question]
+
+
 @pytest.mark.parametrize(
     ("content", "places"),
     [
