@@ -552,7 +552,8 @@ def find_delimiter(sample: Sequence[str], columns: Sequence[str], own: str) -> s
         alike = len({*map(len, rows[: None if len(sample) < _SAMPLE else -1])}) == 1
         return found * (is_wide or delimiter == own), is_wide and alike, is_wide
 
-    return max([own, *_DELIMITERS], key=rate)
+    best: str = max([own, *_DELIMITERS], key=rate)
+    return best
 
 
 def split_cells(lines: Sequence[str], delimiter: str, strict: bool = False) -> list[list[str]]:
@@ -656,14 +657,14 @@ def _read_jsonl(
             raise DataError(
                 f"{place} {fault}; write one whole object per line, or one list of objects"
             ) from error
-        for place, row in enumerate(value, 1) if is_list else [(number, value)]:
+        for index, row in enumerate(value, 1) if is_list else [(number, value)]:
             if not isinstance(row, dict):
                 field = next(iter(wanted.columns), "text")
                 raise DataError(
-                    f'{name}:{place} is not a JSON object; write objects like {{"{field}": ...}}'
+                    f'{name}:{index} is not a JSON object; write objects like {{"{field}": ...}}'
                 )
-            wanted.find_indices(list(row), f"{name}:{place}")
-            yield Record(place, wanted.select(row))
+            wanted.find_indices(list(row), f"{name}:{index}")
+            yield Record(index, wanted.select(row))
 
 
 def count_parquet_rows(name: str) -> int | None:
