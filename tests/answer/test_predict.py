@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -457,3 +459,45 @@ def test_choices_are_those_of_their_class(tiny_tokenizer: Path, tmp_path: Path) 
         logits = network(**{key: value[None] for key, value in batch.items()}).logits[0]
     assert answer["probabilities"] == pytest.approx(logits.softmax(-1).tolist(), abs=2e-5)
     assert answer["prediction"] == int(logits.argmax())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text;label\r\nba, de;x\r\nfi;y\r\n"),
+        ("a.csv", "sep=;\r\ntext;label\r\nba, de;x\r\nfi;y\r\n"),
+        ("a.csv", "text\tlabel\nba, de\tx\nfi\ty\n"),
+        ("a.tsv", '"text"\t"label"\n"ba, de"\t"x"\n"fi"\t"y"\n'),
+        ("a.json", '[\n{"text": "ba, de", "label": "x"},\n{"text": "fi", "label": "y"}]'),
+        ("-", "text;label\nba, de;x\nfi;y\n"),
+        ("-", "sep=|\ntext|label\nba, de|x\nfi|y\n"),
+        ("-", '[{"text": "ba, de", "label": "x"}, {"text": "fi", "label": "y"}]'),
+    ],
+)
+def test_files_as_people_export_them(
+    name: str, content: str, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source: Any = tmp_path / name
+    if name == "-":
+        source = name
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
+    else:
+        source.write_text(content, newline="")
+    out = io.StringIO()
+    assert predict_file(load(classifier), source, out, form="csv", keep=("all",)) == 2
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert [(row["text"], row["label"]) for row in rows] == [("ba, de", "x"), ("fi", "y")]
+
+
+def test_a_model_of_several_columns_of_labels_is_restored(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,a,b\n" + "ba de,1,0\nfi go,0,1\nba go,1,1\n" * 10)
+    table = Table(path, path, label_column=("b", "a"))
+    finetune(
+        recipe_file(tmp_path), table, tmp_path / "run", config(epochs=1), tokenizer=tiny_tokenizer
+    )
+    task = load(tmp_path / "run").predictor.task
+    labeled = task.files.open_labeled(task, path).read("dev")
+    assert [example.label for example in labeled[:3]] == [(1, 0), (0, 1), (1, 1)]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import litebert
@@ -127,7 +131,7 @@ def test_texts_beyond_the_limit_are_counted(
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "right"}\n{"text": wrong}\n')
-    with refused(DataError, "line 2 of", "a.jsonl"):
+    with refused(DataError, f"{tmp_path / 'a.jsonl'}:2"):
         list(read_texts(str(tmp_path / "a.jsonl")))
 
 
@@ -144,7 +148,21 @@ def test_files_that_cannot_be_read_are_refused(
         check(tmp_path / "none.tsv")
     (tmp_path / "rows.parquet").write_bytes(b"")
     with refused(DataError, tmp_path / "rows.parquet", "Parquet"):
-        check(tmp_path / "rows.parquet")
+        list(read_texts(str(tmp_path / "rows.parquet")))
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text": \n')
     with refused(DataError, tmp_path / "bad.jsonl", "JSON"):
         list(read_texts(str(tmp_path / "bad.jsonl")))
+
+
+def test_rows_of_tables_as_every_verb_reads_them(tmp_path: Path) -> None:
+    rows = [{"text": 'two\nlines, "quoted"', "label": "a"}, {"text": "b;c", "label": "d"}]
+    wanted = ["\n".join(row.values()) for row in rows]
+    for delimiter in ",;\t":
+        held = io.StringIO()
+        csv.writer(held, delimiter=delimiter).writerows([[*rows[0]], *(r.values() for r in rows)])
+        (tmp_path / "a.csv").write_text(held.getvalue())
+        assert list(read_texts(str(tmp_path / "a.csv"))) == wanted
+    (tmp_path / "a.jsonl").write_text(json.dumps(rows, indent=1))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        assert list(read_texts(str(tmp_path / name))) == wanted

@@ -10,6 +10,8 @@ import json
 import math
 import tracemalloc
 from collections import Counter
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +304,7 @@ def test_pairs_and_column_names(tmp_path: Path) -> None:
         ({"text": "x", "label": ""}, ["'label'"]),
         ({"text": "x", "label": " \t"}, ["'label'"]),
         ({"text": "x", "label": math.nan}, ["'label'"]),
-        ({"text": "x", "label": {"a": 1}}, ["'label'", "dict"]),
+        ({"text": "x", "label": {"a": "y"}}, ["'a'", "'y'"]),
     ],
 )
 def test_wrong_rows_name_their_line(tmp_path: Path, row: dict[str, Any], places: list[str]) -> None:
@@ -332,7 +334,7 @@ def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
     path = write_labeled(tmp_path / "a.jsonl", ["a"], "a")
     with refused(DataError, f"{path}:2", "'label'", "'a'"):
         Table(path, path).read("train")
-    lists = write_labeled(tmp_path / "b.jsonl", ["a"], ["b"])
+    lists = write_labeled(tmp_path / "b.jsonl", ["a", "b"], ["b"])
     with refused(DataError, f"{lists}:1", "'label'", "list"):
         Table(lists, lists, target="class").read("train")
 
@@ -445,6 +447,152 @@ def test_predicted_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "a.jsonl").read_text() == (
         '{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n'
     )
+
+
+# --------------------------------------------------------------- labels that are not what they seem
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "places"),
+    [
+        ("a.jsonl", [[0, 1, 0], [1, 0, 0]], ["0", "1"]),
+        ("a.jsonl", [[0.0, 1.0], [True, False]], ["0", "1"]),
+        ("a.csv", ["[0, 1, 0]", "[1, 0, 0]"], ["0", "1"]),
+        ("a.csv", ["0,1,0", "1,0,0"], ["0", "1"]),
+        ("a.csv", ["[0 1 0]", "[1 0 0]"], ["'[0 1 0]'"]),
+        ("a.csv", ["['a' 'b']", "['b']"], ["['a' 'b']"]),
+        ("a.csv", ["1,54", "2"], ["'1,54'"]),
+        ("a.csv", ["3", "1,234.5"], ["'1,234.5'"]),
+        ("a.csv", ["51 %", "3%"], ["'51 %'"]),
+        ("a.csv", ["€1", "$2"], ["'€1'"]),
+        ("a.jsonl", [[[0, 3, "PER"]], []], ["'label'", "tagging"]),
+        ("a.jsonl", [{"a": 0.7}, {"a": 0.3}], ["'a'", "0.7"]),
+    ],
+)
+def test_labels_that_are_refused(
+    name: str, cells: list[Any], places: list[str], tmp_path: Path
+) -> None:
+    path = write_labeled(tmp_path / name, *cells)
+    with refused(DataError, *places):
+        Table(path, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "wanted"),
+    [
+        ("a.csv", ["['b', 'a']", "['b']", "[]"], [(1, 1), (0, 1), (0, 0)]),
+        ("a.csv", ['["b", "a"]', "{'b'}", "('a', 'b')"], [(1, 1), (0, 1), (1, 1)]),
+        ("a.csv", ['{"choices": ["b", "a"]}', '{"choices": ["b"]}'], [(1, 1), (0, 1)]),
+        ("a.jsonl", [{"a": 1, "b": 0}, {"a": 0.0, "b": True}], [(1, 0), (0, 1)]),
+    ],
+)
+def test_lists_as_they_are_exported(
+    name: str, cells: list[Any], wanted: list[Any], tmp_path: Path
+) -> None:
+    path = write_labeled(tmp_path / name, *cells)
+    task = Table(path, path)
+    assert task.output.labels == ("a", "b")
+    assert targets(task) == wanted
+
+
+def test_labels_that_only_look_like_something_else(tmp_path: Path) -> None:
+    for cells in (["[URGENT]", "[later]"], ["1.2.3", "1.2"], ["(a)", "{b}"], ["2024-01-01", "x"]):
+        path = write_labeled(tmp_path / "a.csv", *cells)
+        assert Table(path, path).output.labels == tuple(sorted(cells))
+    path = write_labeled(tmp_path / "a.csv", "1,54", "2,10")
+    assert Table(path, path, target="class").output.labels == ("1,54", "2,10")
+
+
+@pytest.mark.parametrize(
+    ("cells", "places"),
+    [
+        (["1,54", "unknown", "b"], ["'1,54'"]),
+        (['"a"', '"b"'], ['"a"']),
+        (["Billing", "billing", "b"], ["'Billing' and 'billing'"]),
+        (["a b", "a\u00a0b"], [r"'a b' and 'a\xa0b'"]),
+        (["Zugänge", "Zuga\u0308nge"], [r"'Zuga\u0308nge' and 'Zug\xe4nge'"]),
+        (["hard", "hard\u200b"], [r"'hard' and 'hard\u200b'"]),
+        (["1", "1.0", "b"], ["'1' and '1.0'"]),
+        ([["a"], ["b"]], ["target=class"]),
+    ],
+)
+def test_labels_that_are_said(cells: list[Any], places: list[str], tmp_path: Path) -> None:
+    path = write_labeled(tmp_path / "a.jsonl", *cells)
+    task = Table(path, path)
+    task.read("train")
+    names(" ".join(task.notes[1:]), *places)
+
+
+def test_whole_numbers_agree_with_and_without_a_fraction(tmp_path: Path) -> None:
+    floats = write_labeled(tmp_path / "f.csv", "0.0", "10.0", "2.0")
+    whole = write_labeled(tmp_path / "i.csv", "2", "0", "10")
+    task = Table(floats, whole, whole)
+    assert task.output.labels == ("0", "2", "10")
+    assert [targets(task, part) for part in ("dev", "test")] == [[1, 0, 2]] * 2
+    assert targets(Table(whole, floats), "dev") == [0, 2, 1]
+    assert targets(Table(dev=floats, labels=["0.0", "2.0", "10.0"], target="class"), "dev")
+    other = write_labeled(tmp_path / "o.csv", "A")
+    with refused(DataError, f"{other}:2", "'A' and 'a'"):
+        Table(write_labeled(tmp_path / "a.csv", "a", "b"), other).read("dev")
+
+
+def test_a_column_for_each_label(tmp_path: Path) -> None:
+    path, test = tmp_path / "a.csv", tmp_path / "test.csv"
+    path.write_text("text,toxic,insult,threat\na,1,0,0\nb,0,0.0,false\nc,1,TRUE,0\n")
+    test.write_text("text,toxic,insult,threat\na,-1,-1,-1\nb,0,1,0\n")
+    columns = ("toxic", "insult", "threat")
+    task = Table(path, path, test, label_column=columns)
+    assert task.output.labels == ("insult", "threat", "toxic")
+    assert targets(task) == [(0, 0, 1), (0, 0, 0), (1, 0, 1)]
+    assert targets(task, "test") == [None, (1, 0, 0)], "Kaggle's -1 is counted, and not scored"
+    names(task.notes[0], 1)
+    test.write_text("text\na\n")
+    assert targets(task, "test") == [None]
+    assert task.task.settings()["columns"]["label"] == columns
+    path.write_text("text,toxic,insult\na,1,x\n")
+    with refused(DataError, f"{path}:2", "'insult'", "'x'"):
+        Table(path, label_column=columns[:2])
+    with refused(ConfigError, "'class'"):
+        Table(path, label_column=columns[:2], target="class")
+
+
+def test_lists_of_one_label_are_classes_if_told(tmp_path: Path) -> None:
+    path = write_labeled(tmp_path / "a.jsonl", ["b"], ["a"])
+    task = Table(path, path, target="class")
+    assert (task.output.labels, targets(task)) == (("a", "b"), [1, 0])
+
+
+def test_rejected_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    marks = ("accept", "reject", "ignore", "accept")
+    rows = [{"text": f"t{i}", "label": f"l{i}", "answer": mark} for i, mark in enumerate(marks)]
+    path = jsonl(tmp_path / "a.jsonl", *rows)
+    task = Table(path, path)
+    assert (task.output.labels, len(task.read("train"))) == (("l0", "l3"), 2)
+    names(task.notes[1], "answer", 2)
+    assert len(Table(path, path, text_column="answer").read("train")) == 4
+
+
+def test_typed_cells_of_parquet(tmp_path: Path) -> None:
+    amounts = write_labeled(tmp_path / "a.parquet", Decimal("1.50"), Decimal("2.00"))
+    assert targets(Table(amounts, amounts)) == [1.5, 2.0]
+    days = write_labeled(tmp_path / "b.parquet", date(2024, 1, 2), date(2024, 1, 1))
+    assert Table(days, days).output.labels == ("2024-01-01", "2024-01-02")
+
+
+def test_missing_texts_and_other_values(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path / "a.jsonl", *({"text": t, "label": i} for i, t in enumerate((math.nan, "x")))
+    )
+    assert [example.text for example in Table(path, path).read("train")] == ["", "x"]
+    path = jsonl(tmp_path / "a.jsonl", *({"text": t, "label": i} for i, t in enumerate(("x", 7))))
+    with refused(DataError, f"{path}:2", "'text'", 7):
+        Table(path, path).read("train")
+
+
+def test_labeled_rows_have_their_line(tmp_path: Path) -> None:
+    path = write_labeled(tmp_path / "a.csv", "a", "b")
+    opened = Table(path, path).open_labeled(path)
+    assert [example.name for example in opened.read("dev")] == ["2", "3"]
 
 
 # ---------------------------------------------------------------------------------------- streaming

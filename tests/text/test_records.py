@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import DataError
+from litebert.errors import DataError, MissingExtraError
 from litebert.text.records import Notes, detect_format, read_lines, read_records
 from toys.refusals import refused
 
@@ -178,3 +178,117 @@ def test_a_line_across_blocks_is_whole(tmp_path: Path) -> None:
     long = "é" * (3 << 19)
     path = write_file(tmp_path / "a.txt", f"{long}\nend\n{long}")
     assert [text for _, text in read_lines(path, Notes())] == [long, "end", long]
+
+
+# --------------------------------------------------------------------- files as people export them
+
+TABLE = [("text", "label"), ("the bill, is wrong", "billing"), ('the "fan"; is loud', "hardware")]
+
+
+def export(delimiter: str, quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    held = io.StringIO()
+    csv.writer(held, delimiter=delimiter, quoting=quoting).writerows(TABLE)
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(delimiter: str, suffix: str, tmp_path: Path) -> None:
+    path, wanted = tmp_path / f"a{suffix}", TABLE[1:]
+    for head in ("", "\ufeff", f"sep={delimiter}\r\n"):
+        if suffix == ".tsv" and delimiter == "\t":
+            write_file(path, head + export(delimiter, csv.QUOTE_ALL))
+        else:
+            write_file(path, head + export(delimiter))
+        assert read(path, "text", "label") == wanted
+        first = next(read_records(path, ["text"], Notes()))
+        assert first.line == (3 if head.startswith("sep") else 2)
+    write_file(path, export(delimiter, csv.QUOTE_ALL).split("\n", 1)[1])
+    assert read(path, "0", "1", header=False) == wanted
+
+
+def test_a_delimiter_that_nobody_expects_is_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.csv", export("~"))
+    assert read(path, "text", "label", delimiter="~") == TABLE[1:]
+    with refused(DataError, path, "'label'", "--delimiter"):
+        read(path, "label")
+    # Texts of a single column hold commas, and semicolons too.
+    path = write_file(path, "text\nyes; a\nno; b\n")
+    assert read(path, "text") == [("yes; a",), ("no; b",)]
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ('"a"\t"b"\n"x, y"\t"z"\n', [("x, y", "z")]),
+        (
+            'a\tb\n1\t"z"\n2\t"two\nlines and ""more"""\n',
+            [("1", "z"), ("2", 'two\nlines and "more"')],
+        ),
+        ('a\tb\n1\t"y"\n2\t"z"\n', [("1", "y"), ("2", "z")]),
+        ('a\tb\n"open\ty\n2\t"z"\n', [('"open', "y"), ("2", '"z"')]),  # as in GLUE
+        ('a\tb\n"yes" she said\ty\n2"\t3\n', [('"yes" she said', "y"), ('2"', "3")]),
+    ],
+)
+def test_quotes_of_tsv_by_the_file(content: str, wanted: list[Any], tmp_path: Path) -> None:
+    assert read(write_file(tmp_path / "a.tsv", content), "a", "b") == wanted
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_objects(suffix: str, indent: int | None, tmp_path: Path) -> None:
+    path = write_file(tmp_path / f"a{suffix}", json.dumps(ROWS, indent=indent))
+    assert read(path, "b", "a") == WANTED
+    for content, place in (
+        ('[{"a": 1},\n{"b": 2}]', ":2"),
+        ('[{"a": 1},\n x]', ":2"),
+        ('{\n"a": {"0": "x"}}', ""),
+        ("[1]", ":1"),
+        ('[{"data": {"a": 1}, "annotations": []}]', ":1 .*Label Studio"),
+    ):
+        with pytest.raises(DataError, match=f"{path}{place}"):
+            read(write_file(path, content), "a")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.xls", "a.zip", "a.feather", "a.pkl", "a.ods", "a.csv.bz2", "a.sqlite"]
+)
+def test_known_formats_that_are_not_read(name: str, tmp_path: Path) -> None:
+    with refused(DataError, tmp_path / name, Path(name).suffix):
+        read(write_file(tmp_path / name, "x"), "a")
+
+
+def test_a_workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    path, book = tmp_path / "a.xlsx", openpyxl.Workbook()
+    for row in (("text", "label", "n"), ("a", "x", 2.0), (None, None, None), (12, True, 0.5)):
+        book.active.append(row)
+    book.create_sheet("other")
+    book.save(path)
+    notes = Notes()
+    rows = list(read_records(path, ["text", "n", "label"], notes))
+    assert [row[:2] for row in rows] == [(2, ("a", "2", "x")), (4, ("12", "0.5", "True"))]
+    assert len(notes.notes()) == 2, "a sheet and a blank row"
+    assert read(path, "0", header=False)[0] == ("text",)
+    with refused(DataError, path, ".xlsx"):
+        read(write_file(path, path.read_bytes()[:900]), "text")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with refused(MissingExtraError, "openpyxl", "litebert[xlsx]"):
+        read(path, "text")
+
+
+def test_names_of_classes_in_parquet(tmp_path: Path) -> None:
+    names = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    features = {"a": names, "b": {"feature": names, "_type": "Sequence"}, "c": [names]}
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.table({"a": [1, 0, -1], "b": [[0, 1], [], [1]], "c": [[0], [1], None]})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table.replace_schema_metadata(about), path)
+    assert read(path, "a", "b", "c") == [
+        ("yes", ["no", "yes"], ["no"]),
+        ("no", [], ["yes"]),
+        (None, ["yes"], None),
+    ]
+    for broken in ("[]", '{"info": {"features": {"a": {"names": 3}}}}', "no JSON"):
+        pq.write_table(table.replace_schema_metadata({"huggingface": broken}), path)
+        assert read(path, "a")[0] == (1,)

@@ -62,6 +62,7 @@ def predict_file(
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
+    delimiter: str | None = None,
     explain: Method | None = None,
     part: Part | None = None,
 ) -> int:
@@ -82,6 +83,7 @@ def predict_file(
             those of the training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
+        delimiter: that of CSV and TSV; by default each file tells it.
         explain: adds `words`, how much each speaks for the answer, by this method.
         part: answers only this part, into a folder beside `out`, for `merge`.
 
@@ -95,7 +97,7 @@ def predict_file(
     """
     task = model.predictor.task
     _check_form(form, out, task, explain)
-    columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
+    columns = Columns(text_column, pair_column, tuple(keep), header, encoding, delimiter)
     files = files_of_sources(sources, out, task, encoding)
     work = _Answering(model, files, source_form, columns, form, explain, Notes())
     count = _write_all(work, out) if part is None else _write_part(work, out, part)

@@ -9,7 +9,6 @@ names the existing ones.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import logging
@@ -25,7 +24,20 @@ from litebert.remote.names import shorten
 from litebert.remote.reading import is_file, open_file
 from litebert.text.files import is_remote, list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
-from litebert.text.records import SUFFIXES, FileFormat, Notes, RowFile, format_value
+from litebert.text.records import (
+    IN_FOLDERS,
+    SEPARATOR_LINE,
+    SUFFIXES,
+    FileFormat,
+    Notes,
+    RowFile,
+    check_delimiter,
+    find_delimiter,
+    format_value,
+    read_cells,
+    refuse_format,
+    split_cells,
+)
 
 log = logging.getLogger("litebert")
 
@@ -46,6 +58,7 @@ class Columns(NamedTuple):
     keep: tuple[str, ...] = ()
     header: bool = True
     encoding: str = "utf-8"
+    delimiter: str | None = None
 
 
 class InputFile(NamedTuple):
@@ -93,20 +106,22 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
             is_number = form == "conll" and option == "--text-column" and str(value).isdecimal()
             if value is not None and not is_number:
                 raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
-    if not columns.header and form not in ("csv", "tsv"):
+    if not columns.header and form not in ("csv", "tsv", "xlsx"):
         raise ConfigError(f"{path} has no header line to lack; leave out --no-header")
-    if columns.encoding != "utf-8" and form == "parquet":
-        raise ConfigError(f"{path} is Parquet, which is always UTF-8; leave out --encoding")
+    if columns.delimiter and form not in ("csv", "tsv"):
+        raise ConfigError(f"{path} is neither CSV nor TSV; leave out --delimiter")
+    if columns.encoding != "utf-8" and form in ("parquet", "xlsx"):
+        raise ConfigError(f"{path} has an encoding of its own; leave out --encoding")
 
 
 def _list_folder(folder: Path, task: Task[Any]) -> list[Path]:
     """List the files of a folder, and of the folders in it, that can be read."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
-    suffixes = {*SUFFIXES, task.suffix}
+    suffixes = {*IN_FOLDERS, task.suffix}
     readable = [path for path in files if find_suffix(path) in suffixes]
     if not readable:
         raise DataError(
-            f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the "
+            f"{folder} is a folder without files ending in {', '.join(IN_FOLDERS)}; name the "
             "files to read"
         )
     if len(readable) < len(files):
@@ -137,7 +152,7 @@ def open_input(
         is_alone: True for the only file, for which every option must mean something.
 
     Raises:
-        DataError: its beginning is that of a JSON array, or of Parquet on standard input.
+        DataError: it is Parquet on standard input, or of a known format that is not read.
         ConfigError: a second text column for a model of single texts, or none for one of pairs.
     """
     training_columns = saved.get("columns")
@@ -147,7 +162,8 @@ def open_input(
     # Nothing is read yet where neither the format nor a column depends on the content.
     needs_head = form is None or columns.keep == (ALL,) or bool(training_columns)
     head, content = _read_head(path) if needs_head else (b"", None)
-    file = RowFile(path, form, header, columns.encoding, content=content)
+    delimiter = check_delimiter(columns.delimiter)
+    file = RowFile(path, form, header, columns.encoding, delimiter, content=content)
     head_text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
     wanted = {
         name
@@ -168,7 +184,7 @@ def open_input(
     if is_alone:
         _check_options(form, path, columns)
     file = replace(file, form=form)
-    names = _list_columns(file, head_text)
+    names = _list_columns(file, head_text, wanted)
     text_column, pair_column = _choose_columns(names, columns, training_columns, task, model)
     if columns.keep == (ALL,):
         file = replace(file, optional=tuple(names))
@@ -263,6 +279,7 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
     if form is not None:
         return form
     label = "standard input" if path == STANDARD_INPUT else path
+    refuse_format(path)
     if head.startswith(b"PAR1"):
         if path == STANDARD_INPUT:
             raise DataError(
@@ -271,7 +288,7 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
             )
         form = "parquet"
     else:
-        form = sniff(head_text, wanted, whole=len(head) < HEAD, label=label)
+        form = sniff(head_text, wanted, whole=len(head) < HEAD)
     title = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
         form, form.upper()
     )
@@ -279,24 +296,21 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
     return form
 
 
-def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> FileFormat:
+def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
     """Tell the format by the beginning of a file: JSONL, words in columns, TSV, CSV, or plain text.
 
     Args:
         wanted: names of columns; a first line that has one is a header.
         whole: whether `text` is all of the file; else its last line is not looked at.
-
-    Raises:
-        DataError: it is a JSON array of objects.
     """
     lines = text.split("\n")[: None if whole else -1] or [text]
     rows = [line.removesuffix("\r") for line in lines[:200] if line.strip()]
     if not rows:
         return "text"
-    if re.match(r'\s*\{\s*("|\}|$)', rows[0]):
+    if re.match(r'\s*(\{\s*("|\}|$)|\[\s*(\{|$))', rows[0]):
         return "jsonl"
-    if re.match(r"\s*\[\s*(\{|$)", text):
-        raise DataError(f"{label} is a JSON array; write one object on each line (JSONL)")
+    if SEPARATOR_LINE.fullmatch(rows[0]):
+        return "csv"
     words = [row.split() for row in rows]
     if len(rows) > 1 and all(len(row) > 1 and _TAG.fullmatch(row[-1]) for row in words):
         return "conll"
@@ -306,7 +320,8 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
         return "tsv"
     if rows[0].strip() in wanted:
         return "csv"
-    cells = _split_cells(rows)
+    delimiter = find_delimiter(rows, sorted(wanted), ",")
+    cells = split_cells(rows, delimiter)
     header = [cell.strip() for cell in cells[0]] if cells else []
     if len(header) < 2:
         return "text"
@@ -316,30 +331,22 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
         and len(set(header)) == len(header)
         and all(_NAME.fullmatch(cell) for cell in header)
     )
-    return "csv" if set(header) & set(wanted) or (alike and plain) else "text"
+    is_table = set(header) & set(wanted) or (alike and plain and delimiter == ",")
+    return "csv" if is_table else "text"
 
 
-def _split_cells(rows: Sequence[str]) -> list[list[str]]:
-    """Split lines as CSV, up to the first that is no CSV."""
-    cells: list[list[str]] = []
-    try:
-        for row in csv.reader(row + "\n" for row in rows):
-            cells.append(row)
-    except csv.Error:
-        pass
-    return cells
-
-
-def _list_columns(file: RowFile, head_text: str) -> list[str]:
+def _list_columns(file: RowFile, head_text: str, wanted: Collection[str]) -> list[str]:
     """List the columns that the beginning of a file names; none if it names none."""
     rows = [line.removesuffix("\r") for line in head_text.split("\n") if line.strip()]
     if file.form == "parquet":
         return _list_parquet_columns(file.path)
-    if not rows or file.form in ("text", "conll"):
+    if file.form is None or file.form in ("text", "conll") or not rows:
         return []
     if file.form == "jsonl":
-        return list(_parse_object(rows[0]))
-    cells = rows[0].split("\t") if file.form == "tsv" else next(iter(_split_cells(rows)), [])
+        return list(_parse_object("\n".join(rows)))
+    lines = enumerate(rows, 1)
+    cells_of_rows = read_cells(file.form, file.path, lines, sorted(wanted), Notes(), file.delimiter)
+    _, cells = next(cells_of_rows, (0, []))
     return [cell.strip() for cell in cells] if file.header else [str(i) for i in range(len(cells))]
 
 
@@ -354,10 +361,10 @@ def _list_parquet_columns(path: str) -> list[str]:
         return []
 
 
-def _parse_object(line: str) -> dict[str, Any]:
-    """Parse the JSON object on a line; empty if there is none."""
+def _parse_object(text: str) -> dict[str, Any]:
+    """Parse the JSON object that a text, or the list in it, begins with; empty if there is none."""
     try:
-        row = json.loads(line)
+        row, _ = json.JSONDecoder().raw_decode(text.lstrip("[ \t\r\n"))
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}

@@ -78,6 +78,7 @@ def embed_file(
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
+    delimiter: str | None = None,
     part: Part | None = None,
 ) -> int:
     """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
@@ -92,7 +93,7 @@ def embed_file(
     _check_output(out, dtype, keep)
     encoder = model.vectors_by(pooling, normalize, size, prompt_name)
     task = Table(Number())
-    columns = Columns(text_column, None, tuple(keep), header, encoding)
+    columns = Columns(text_column, None, tuple(keep), header, encoding, delimiter)
     files = files_of_sources(sources, out, task, encoding)
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
-InputFormat = Literal["csv", "tsv", "jsonl", "text", "conll"]
+InputFormat = Literal["csv", "tsv", "jsonl", "xlsx", "text", "conll"]
 
 
 @dataclass
@@ -43,6 +43,8 @@ class Reading:
     """Columns of the input to copy into the output, separated by commas, or all."""
     header: bool = True
     """Read column names from the first line of CSV and TSV; else columns are numbers from 0."""
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
     input_format: InputFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
@@ -123,6 +125,7 @@ def predict(words: list[str]) -> int:
         keep=arguments.kept_columns,
         header=arguments.header,
         encoding=arguments.encoding,
+        delimiter=arguments.delimiter,
         explain=arguments.explain,
         part=part,
     )
@@ -224,6 +227,7 @@ def embed(words: list[str]) -> int:
         keep=arguments.kept_columns,
         header=arguments.header,
         encoding=arguments.encoding,
+        delimiter=arguments.delimiter,
         part=part,
     )
     if part is not None:

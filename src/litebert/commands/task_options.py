@@ -31,23 +31,28 @@ class LabeledFiles:
     """Column of a table that holds the text; by default as in training."""
     pair_column: str | None = None
     """Column of a table that holds a second text; by default as in training."""
-    label_column: str | None = None
-    """Column of a table that holds the labels; by default as in training."""
+    label_column: tuple[str, ...] = ()
+    """Column of a table that holds the labels, or columns of 0 and 1; by default as in
+    training."""
     separator: str | None = None
     """The separator between several labels in one cell of a table; by default as in training."""
     header: bool | None = None
     """Read the names of the columns in the first line of CSV and TSV; by default as in
     training."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet", "xlsx"] | None = None
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
 
     def reading_options(self) -> dict[str, Any]:
         """Return the options of the task that are set."""
-        columns = ("text_column", "pair_column", "label_column")
-        names = (*columns, "separator", "header", "input_format", "encoding")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
+        names = (*columns, "separator", *layout, "encoding")
+        options = {name: getattr(self, name) for name in names}
+        options["label_column"] = join_source(self.label_column)
+        return {name: value for name, value in options.items() if value is not None}
 
     def list_reading_options(self) -> list[str]:
         """List the options that are set, as a person types them."""
@@ -213,6 +218,7 @@ def read_unlabeled(
         options.get("pair_column") if task.pair else None,
         header=options.get("header", True),
         encoding=options.get("encoding", "utf-8"),
+        delimiter=options.get("delimiter"),
     )
     files = expand(paths, task)
     inputs = [

@@ -9,7 +9,6 @@ Memory holds the runs of the texts, 16 bytes each, at most `MOST_RUNS` of each f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,8 +20,10 @@ import numpy.typing as npt
 from litebert.data.arrow_files import Block
 from litebert.data.encoding import encode_sentences
 from litebert.errors import DataError
+from litebert.json_reader import parse_json
+from litebert.text.files import TABLES
 from litebert.text.lines import find_suffix
-from litebert.text.records import Notes, read_lines
+from litebert.text.records import Notes, read_cells, read_lines, read_records
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 
@@ -34,6 +35,8 @@ HELDOUT = "heldout"
 """Stands for the held-out documents."""
 EXAMPLES = 3
 """Runs of each file that are shown."""
+_LONGEST_NAME = 40
+"""Characters of a column's name; a first row of longer cells, or of numbers, is no header."""
 _TEXTS = 1000
 """Texts that are encoded at once."""
 _PIECE = 1 << 14
@@ -47,49 +50,50 @@ Mask = npt.NDArray[np.bool_]
 
 
 def check_texts(name: str) -> None:
-    """Refuse a file that cannot be read for its texts.
+    """Refuse a file that does not exist.
 
     Raises:
-        DataError: there is no such file, or it is Parquet.
+        DataError: there is no such file.
     """
-    if name == HELDOUT:
-        return
-    if not Path(name).is_file():
+    if name != HELDOUT and not Path(name).is_file():
         raise DataError(
             f"check_against names {name}, which is no file; give files, or {HELDOUT} for the "
             "held-out documents"
         )
-    if find_suffix(Path(name)) == ".parquet":
-        raise DataError(f"{name} is Parquet; give the texts to look for as lines, JSON or CSV")
 
 
 def read_texts(name: str) -> Iterator[str]:
-    """Yield the texts of a task file: each line, each row of .jsonl, each string of .json.
+    """Yield the texts of a task file: each line, each row of a table, each string of .json.
 
     Raises:
-        DataError: the file is not text, or no JSON.
+        DataError: the file is not text, or malformed.
     """
-    suffix = find_suffix(Path(name))
-    lines, place = read_lines(name, Notes()), name
-    try:
-        if suffix == ".json":
-            yield from _list_strings(json.loads("\n".join(line for _, line in lines)))
-        elif suffix in (".jsonl", ".ndjson"):
-            for number, line in lines:
-                place = f"line {number} of {name}"
-                yield "\n".join(_list_strings(json.loads(line))) if line.strip() else ""
-        else:
-            yield from (line.replace("\t", "\n") for _, line in lines)
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{place} is no JSON ({error}); give a file that check_against can read"
-        ) from error
+    suffix, notes = find_suffix(name), Notes()
+    lines, form = read_lines(name, notes), TABLES.get(suffix)
+    if suffix == ".json":
+        try:
+            yield from _list_strings(parse_json("\n".join(line for _, line in lines)))
+            return
+        except ValueError:  # objects one a line
+            lines = read_lines(name, notes)
+    if form is None:
+        yield from (line.replace("\t", "\n") for _, line in lines)
+    elif form in ("jsonl", "parquet"):
+        for row in read_records(name, (), notes):
+            yield "\n".join(_list_strings(row.values))
+    else:
+        for number, cells in read_cells(form, name, lines, (), notes):
+            is_header = number == 1 and not any(
+                cell.isdecimal() or not 0 < len(cell) <= _LONGEST_NAME for cell in cells
+            )
+            if not is_header:
+                yield "\n".join(cells)
 
 
 def _list_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, (dict, list)):
+    elif isinstance(value, (dict, list, tuple)):
         for element in value.values() if isinstance(value, dict) else value:
             yield from _list_strings(element)
 

@@ -39,7 +39,6 @@ from litebert.tasks.splits import (
     take_layout,
 )
 from litebert.text.records import (
-    FileFormat,
     Notes,
     RowSource,
     format_value,
@@ -185,9 +184,8 @@ class ChoiceFiles(SplitFiles[Choice]):
         return examples
 
     def _read_examples(self, path: Path, notes: Notes) -> Iterator[Choice]:
-        form, _, encoding = self._layout
         fields = ("question", "label", "id")
-        rows = _read_choices(path, notes, fields, form, encoding)
+        rows = _read_choices(path, notes, fields, self._layout)
         return (row.example for row in rows)
 
 
@@ -309,11 +307,10 @@ def _read_choices(
     source: RowSource,
     notes: Notes,
     optional: Sequence[str],
-    form: FileFormat | None = None,
-    encoding: str = "utf-8",
+    layout: Layout | None = None,
 ) -> Iterator[Row[Choice]]:
-    wanted = ("context", "choices")
-    rows = read_records(source, wanted, notes, optional=optional, form=form, encoding=encoding)
+    wanted, layout = ("context", "choices"), layout or Layout()
+    rows = read_records(source, wanted, notes, optional=optional, **layout._asdict())
     for line, cells, extras in rows:
         location = f"{source}:{line}"
         context, choices, question, *label_and_name = cells

@@ -38,6 +38,7 @@ from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.pair_scores import RANK_SCORES, rank_seconds, truncate_answer
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import (
+    LAYOUT_OPTIONS,
     Layout,
     Source,
     SplitFiles,
@@ -56,7 +57,7 @@ from litebert.tasks.texts import (
     parse_finite,
     require_columns,
 )
-from litebert.text.records import SUFFIXES, Notes, Record, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record, read_records
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class PairOptions(VectorOptions, ColumnOptions):
 class PairFiles(TextFiles):
     """Files of pairs of texts with named columns, or of texts alone."""
 
-    suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
+    suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix != ".conll")
     task: Pairs
 
     @classmethod
@@ -175,7 +176,7 @@ class PairFiles(TextFiles):
         """Open a folder, or training files with `dev` and `test` as options."""
         options |= take_files(data, options)
         # A subclass may take no layout, so none is passed without such an option.
-        if options.keys() & {"input_format", "header", "encoding"}:
+        if options.keys() & {*LAYOUT_OPTIONS}:
             options["layout"] = take_layout(options)
         return cls.of(task_class=task_class, **options)
 
@@ -262,16 +263,8 @@ class PairFiles(TextFiles):
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
         )
-        layout = self._layout
-        rows = read_records(
-            path,
-            names[:needed],
-            notes,
-            optional=names[needed:],
-            form=layout.form,
-            header=layout.header,
-            encoding=layout.encoding,
-        )
+        layout = self._layout._asdict()
+        rows = read_records(path, names[:needed], notes, optional=names[needed:], **layout)
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
     def _read_rows(self, split: str, path: Path, notes: Notes) -> Iterator[Example]:

@@ -138,9 +138,12 @@ def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
 def _are_columns(value: Any) -> bool:
     if value is None:
         return True
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str | None) for name in value.values()
-    )
+    if not isinstance(value, Mapping):
+        return False
+    names = [*value.values()]
+    if isinstance(value.get("label"), list):  # a column for each label
+        names = [*value["label"], *(name for key, name in value.items() if key != "label")]
+    return all(isinstance(name, str | None) for name in names)
 
 
 def _is_number(value: Any) -> bool:

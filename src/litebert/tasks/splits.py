@@ -20,7 +20,7 @@ from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes, read_records
+from litebert.text.records import SUFFIXES, FileFormat, Notes, check_delimiter, read_records
 
 E = TypeVar("E")
 
@@ -29,7 +29,7 @@ Source: TypeAlias = "str | Path | Sequence[str | Path]"
 Data: TypeAlias = "str | Path | Mapping[str, Source]"
 """A folder whose file names tell the split, or the files of each split by its name."""
 
-TableFormat = Literal["csv", "tsv", "jsonl", "parquet"]
+TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 """The formats of files with named columns."""
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
@@ -64,17 +64,29 @@ class Layout(NamedTuple):
     header: bool = True
     """True if the first line of CSV and TSV names the columns."""
     encoding: str = "utf-8"
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV; None to find it in each file."""
+
+
+REJECTED = ("reject", "ignore")
+"""Prodigy's marks of a row that a person did not accept."""
+LAYOUT_OPTIONS = ("input_format", "header", "encoding", "delimiter")
 
 
 def take_layout(options: dict[str, Any]) -> Layout:
     """Remove the options of a layout from the options of `open_task`, and return the layout.
 
     Raises:
-        ConfigError: there is no such encoding.
+        ConfigError: there is no such encoding, or no such delimiter.
     """
     encoding = options.pop("encoding", "utf-8")
     encodings.check(encoding, error=ConfigError)
-    return Layout(options.pop("input_format", None), options.pop("header", True), encoding)
+    return Layout(
+        options.pop("input_format", None),
+        options.pop("header", True),
+        encoding,
+        check_delimiter(options.pop("delimiter", None)),
+    )
 
 
 class SplitFiles(TaskFiles[E]):
@@ -180,14 +192,17 @@ class SplitFiles(TaskFiles[E]):
         # known suffix is not known before it is read.
         if not forms or None in forms:
             return
-        if not self._layout.header and forms.isdisjoint(("csv", "tsv")):
+        if not self._layout.header and forms.isdisjoint(("csv", "tsv", "xlsx")):
             raise ConfigError(
                 f"{format_files(paths)} never has a header line; leave out header (--no-header)"
             )
-        if self._layout.encoding != "utf-8" and forms == {"parquet"}:
+        if self._layout.delimiter is not None and forms.isdisjoint(("csv", "tsv")):
             raise ConfigError(
-                f"{format_files(paths)} is Parquet, which is always UTF-8; leave out "
-                "encoding (--encoding)"
+                f"{format_files(paths)} is neither CSV nor TSV; leave out delimiter (--delimiter)"
+            )
+        if self._layout.encoding != "utf-8" and forms <= {"parquet", "xlsx"}:
+            raise ConfigError(
+                f"{format_files(paths)} has an encoding of its own; leave out encoding (--encoding)"
             )
 
     def _find_files(self, split: str) -> tuple[Path, ...]:
@@ -208,14 +223,18 @@ class SplitFiles(TaskFiles[E]):
 
     def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
         """Yield the cell of each row in a column, with the location of the row."""
-        form, header, encoding = self._layout
+        mark = self._find_mark()
         for path in paths:
             if path.is_dir():
                 raise ConfigError(f"{path} is a folder of texts, which have no column '{column}'")
-            for row in read_records(
-                path, [column], Notes(), form=form, header=header, encoding=encoding
-            ):
-                yield row.values[0], f"{path}:{row.line}"
+            layout = self._layout._asdict()
+            for row in read_records(path, [column], Notes(), optional=mark, **layout):
+                if not (mark and row.values[-1] in REJECTED):
+                    yield row.values[0], f"{path}:{row.line}"
+
+    def _find_mark(self) -> list[str]:
+        """Return the column that says which rows are left out; none where there is no such."""
+        return []
 
     def _read_groups(self, split: str, column: str | None) -> list[str | None]:
         """Read what each row of the training files belongs to; None of a blank cell. Empty where

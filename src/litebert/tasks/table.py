@@ -3,7 +3,7 @@
 Text files in a folder for each class are a table too. The label is a class, several labels, or a
 number. `target="auto"` decides from the training file:
 
-- Lists, or a separator, mean several labels.
+- Lists, a separator, or several columns of 0 and 1 mean several labels.
 - Numbers mean a number if at least one of them is not whole.
 - Everything else means classes, whole numbers too.
 
@@ -12,7 +12,7 @@ A file is read twice, for its labels and for its examples, so that memory never 
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,20 @@ from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.label_cells import (
+    count_flags,
+    drop_fraction,
+    format_label,
+    is_amount,
+    is_blank,
+    list_lookalikes,
+    parse_number,
+    read_cell,
+    split_labels,
+)
 from litebert.tasks.splits import (
+    LAYOUT_OPTIONS,
+    REJECTED,
     Layout,
     Source,
     format_files,
@@ -43,7 +56,7 @@ from litebert.tasks.texts import (
     require_columns,
 )
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_lines, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_lines, read_records
 
 Target = Literal["auto", "class", "labels", "number"]
 
@@ -56,8 +69,8 @@ _MANY = 20
 class TableOptions(ColumnOptions):
     """The options of a table."""
 
-    label_column: str = "label"
-    """Column that holds the label to learn."""
+    label_column: tuple[str, ...] = ("label",)
+    """Column that holds the label to learn, or several columns of 0 and 1, each of a label."""
     target: Target = "auto"
     """Kind of label; auto decides from the training file."""
     separator: str | None = None
@@ -70,9 +83,9 @@ class TableFiles(TextFiles):
     """Files with named columns, or folders of texts whose names are the classes."""
 
     task: Table
-    suffixes = tuple(
-        suffix for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
-    )
+    _names_rows = False
+    """True to name the rows of one file by their line."""
+    suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
 
     def __init__(
         self,
@@ -97,7 +110,7 @@ class TableFiles(TextFiles):
         *,
         text_column: str = "text",
         pair_column: str | None = None,
-        label_column: str = "label",
+        label_column: str | Sequence[str] = "label",
         target: Target = "auto",
         separator: str | None = None,
         labels: Sequence[str] | None = None,
@@ -118,7 +131,8 @@ class TableFiles(TextFiles):
                 text files. The name of a subfolder is the label of the texts in it. If there is no
                 subfolder, the folder's name is the label.
             text_column, pair_column, label_column: names of the columns, or their numbers from 0;
-                None for no pair. A test file may lack labels; its labels choose nothing.
+                None for no pair. A test file may lack labels; its labels choose nothing. Several
+                label columns hold 0 or 1, for the label that each is named after.
             target: the kind of label; see above for "auto".
             separator: separates several labels in one cell, if cells hold no lists.
             labels: the classes in the order of the logits, as an earlier run saved them. By default
@@ -136,7 +150,8 @@ class TableFiles(TextFiles):
             ConfigError: options that contradict each other.
             DataError: a training file that is missing or malformed; the message names the line.
         """
-        _check_target(target, separator, label_column, (text_column, pair_column), labels)
+        label = _join_columns(label_column)
+        _check_target(target, separator, label, (text_column, pair_column), labels)
         make = task_class or Table
         assert issubclass(make, Table)
         task = make(
@@ -145,7 +160,7 @@ class TableFiles(TextFiles):
             pair=pair_column is not None,
             separator=separator,
             texts=require_columns(text_column, pair_column),
-            label=label_column,
+            label=label,
             header=(layout or Layout()).header,
         )
         sources = {"train": train, "dev": dev, "test": test}
@@ -182,7 +197,7 @@ class TableFiles(TextFiles):
         """Open a folder, or training files with `dev` and `test` as options."""
         options |= take_files(data, options, folders=True)
         # A subclass may take no layout, so none is passed without such an option.
-        if options.keys() & {"input_format", "header", "encoding"}:
+        if options.keys() & {*LAYOUT_OPTIONS}:
             options["layout"] = take_layout(options)
         return cls.of(task_class=task_class, **options)
 
@@ -223,11 +238,8 @@ class TableFiles(TextFiles):
                 f"the model was fine-tuned on single texts; leave out --pair-column {pair_column}"
             )
         texts = require_columns(options.pop("text_column", text), pair_column)
-        label = options.pop("label_column", task.label)
-        if label in texts:
-            raise ConfigError(
-                f"label is '{label}', a column that the model reads; name the column of the labels"
-            )
+        label = _join_columns(options.pop("label_column", task.label))
+        _check_columns(label, texts)
         separator = options.pop("separator", task.separator)
         if separator is not None and not isinstance(task.output, SeveralLabels):
             raise ConfigError(
@@ -237,7 +249,7 @@ class TableFiles(TextFiles):
         task = replace(task, texts=texts, label=label, separator=separator)
         files = super().open_labeled(task, source, **options)
         assert isinstance(files, TableFiles)
-        files._survey_notes = Notes()
+        files._survey_notes, files._names_rows = Notes(), True
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
@@ -258,7 +270,7 @@ class TableFiles(TextFiles):
             name = ""
             if several:
                 name = location
-            elif self._holds_out and not test:
+            elif self._names_rows or (self._holds_out and not test):
                 name = str(row.line)
             label = parse(row.values[-1], location)
             examples.append(example._replace(label=label, name=name))
@@ -284,6 +296,11 @@ class TableFiles(TextFiles):
             self._note_missing_labels(examples, notes)
         return examples
 
+    def _find_mark(self) -> list[str]:
+        label = self.task.label
+        labels = [label] if isinstance(label, str) else [*label]
+        return [] if "answer" in (*self.task.texts, *labels) else ["answer"]
+
     def read_column(self, split: str, column: str) -> list[str]:
         """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
         cells = self._read_cells(self._find_files(split), column)
@@ -300,30 +317,33 @@ class TableFiles(TextFiles):
         self,
         paths: Sequence[Path],
         columns: list[str],
-        label: str,
+        label: str | tuple[str, ...],
         notes: Notes,
         optional: bool = False,
     ) -> Iterator[tuple[Record, Path]]:
-        """Read the columns and the label of every row, with the file of the row.
+        """Read the columns and the label of every row, with the file of the row. Several columns
+        of labels give an object of their cells.
 
         Args:
             optional: True if a file may lack the label.
         """
-        form, header, encoding = self._layout
+        labels = [label] if isinstance(label, str) else [*label]
+        mark = self._find_mark()
         for path in paths:
             if path.is_dir():
                 yield from self._read_texts(path, columns, notes)
                 continue
-            rows = read_records(
-                path,
-                columns if optional else [*columns, label],
-                notes,
-                optional=[label] if optional else [],
-                form=form,
-                header=header,
-                encoding=encoding,
-            )
-            yield from ((row, path) for row in rows)
+            wanted = columns if optional else [*columns, *labels]
+            others = [*labels, *mark] if optional else mark
+            for row in read_records(path, wanted, notes, optional=others, **self._layout._asdict()):
+                cells = row.values[len(columns) : len(columns) + len(labels)]
+                if mark and row.values[-1] in REJECTED:
+                    notes["rows marked as rejected or ignored (answer) were left out"] += 1
+                    continue
+                value = dict(zip(labels, cells, strict=True)) if len(cells) > 1 else cells[0]
+                if len(cells) > 1 and all(cell is None for cell in cells):
+                    value = None
+                yield row._replace(values=(*row.values[: len(columns)], value)), path
 
     def _read_texts(
         self, folder: Path, columns: list[str], notes: Notes
@@ -347,33 +367,60 @@ class TableFiles(TextFiles):
             The target that they mean, or `target` if it is not "auto"; and their sorted names.
         """
         names: set[str] = set()
-        lists = fractions = False
-        words, first_word = 0, ""
+        fractions = False
+        rows, singles, vectors, words, first_word = 0, 0, set[int](), 0, ""
+        amounts, first_amount = 0, ""
         paths = self._find_files("train")
         source = format_files(paths)
         column, separator = self.task.label, self.task.separator
         for row, path in self._read_rows(paths, [], column, Notes()):
             value, location = row.values[0], f"{path}:{row.line}"
-            if _is_blank(value):
+            if is_blank(value):
                 continue
-            members = _split_labels(value, separator)
-            lists |= members is not None
+            if isinstance(value, dict) and "choices" not in value:
+                names.update(value)  # also the labels that no row has
+            value = read_cell(value, location, self.task.label_name)
+            members = split_labels(value, separator)
+            rows, singles = rows + 1, singles + (len(members or ()) == 1)
+            vectors.add(-1 if members is None else count_flags(members))
             labels = [value] if members is None else members
             names.update(
-                _format_label(label, location, column) for label in labels if not _is_blank(label)
+                format_label(label, location, self.task.label_name)
+                for label in labels
+                if not is_blank(label)
             )
-            number = _parse_number(value) if members is None else None
+            number = parse_number(value) if members is None else None
             if number is None:
                 words, first_word = words + 1, first_word or location
+                if is_amount(value):
+                    amounts += 1
+                    first_amount = first_amount or f"{format_value(value)} in {location}"
             fractions |= number is not None and not number.is_integer()
+        if len(vectors) == 1 and min(vectors) > 1:
+            raise DataError(
+                f"'{self.task.label_name}' of {source} holds vectors of 0 and 1; write the names "
+                "of the labels that apply, or name a column for each label with --label-column"
+            )
+        if amounts == words > 0 and target == "auto":
+            raise DataError(
+                f"the label {first_amount} looks like a number; write it with a decimal point and "
+                "without other signs, or set target=class"
+            )
+        if all(drop_fraction(name).removeprefix("-").isdecimal() for name in names):
+            names = {drop_fraction(name) for name in names}
         if target == "auto":
+            lists = vectors - {-1}
             target = "labels" if lists else "number" if fractions and not words else "class"
             self._note_target(target, len(names), words, first_word, fractions)
+            if lists and singles == rows:
+                one = "lists hold one label each; set target=class if texts have one"
+                self._survey_notes[one] = rows
+        self._note_spellings(names, amounts, first_amount)
 
         if target != "number" and not names:
             raise DataError(
-                f"{source} has no label in '{column}' on any row; fill it in, or name "
-                "another column"
+                f"{source} has no label in '{self.task.label_name}' on any row; fill it in, or "
+                "name another column"
             )
         if target == "class" and len(names) == 1:
             only = format_value(names.pop())
@@ -395,7 +442,7 @@ class TableFiles(TextFiles):
             fractions: True if a number is not whole.
         """
         notes = self._survey_notes
-        notes[f"labels in the column '{self.task.label}', read as target={target}"] = count
+        notes[f"labels in the column '{self.task.label_name}', read as target={target}"] = count
         if target != "class":
             return
         if not words and count > _MANY:
@@ -407,6 +454,21 @@ class TableFiles(TextFiles):
                 "beside them are classes; correct them if all are amounts"
             ] = words
 
+    def _note_spellings(self, names: set[str], amounts: int, first_amount: str) -> None:
+        """Note labels that may not be what they seem."""
+        notes = self._survey_notes
+        if amounts:
+            notes[f"labels look like numbers, such as {first_amount}, and are names"] = amounts
+        if names and all(re.fullmatch(r"([\"']).*\1", name) for name in names):
+            quoted = f"labels have quotes, such as {min(names)}, which are a part of them"
+            notes[quoted] = len(names)
+        if alike := list_lookalikes(names):
+            first = " and ".join(map(ascii, alike[0]))
+            notes[
+                "groups of labels differ only in case, spaces, invisible characters, Unicode form "
+                f"or .0, such as {first}; each is a label of its own"
+            ] = len(alike)
+
 
 @dataclass(frozen=True)
 class Table(TextTask):
@@ -417,8 +479,8 @@ class Table(TextTask):
     options: ClassVar[type[TaskOptions]] = TableOptions
     texts: tuple[str, ...] = ("text",)
     """The columns of the one or two texts."""
-    label: str = "label"
-    """The column of the label."""
+    label: str | tuple[str, ...] = "label"
+    """The column of the label, or the columns of 0 and 1 for each label."""
     header: bool = True
     """True if the training files have a header line."""
 
@@ -438,9 +500,14 @@ class Table(TextTask):
             texts=require_columns(
                 columns.get("text", "text"), columns.get("pair", "pair") if pair else None
             ),
-            label=columns.get("label", "label"),
+            label=_join_columns(columns.get("label", "label")),
             header=settings.get("header", True),
         )
+
+    @property
+    def label_name(self) -> str:
+        """The column of the label, or the columns, for messages."""
+        return self.label if isinstance(self.label, str) else "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
         """Return the columns and the metric; `separator` and `header` only if they are needed."""
@@ -460,28 +527,31 @@ class _LabelParser:
     UNKNOWN = "labels are unknown to the model and count as missed"
 
     def __init__(self, task: Table, notes: Notes, is_scored_only: bool) -> None:
-        self._output, self._column, self._notes = task.output, task.label, notes
+        self._output, self._column, self._notes = task.output, task.label_name, notes
         self._is_scored_only, self.knows_any = is_scored_only, False
         self.unknown: dict[str, int] = {}
         """The numbers of labels that the model does not know, where they are scored only."""
         self._separator = task.separator
         self._numbers = {name: number for number, name in enumerate(task.output.labels)}
+        for name, number in [*self._numbers.items()]:  # of files that write 2.0 for 2
+            self._numbers.setdefault(drop_fraction(name), number)
 
     def parse(self, value: Any, location: str) -> Label:
         """Return the label of a cell as the output's target."""
+        value = read_cell(value, location, self._column)
         if isinstance(self._output, SeveralLabels):
             return self._parse_several(value, location)
-        if _is_blank(value):
+        if is_blank(value):
             raise DataError(
                 f"{location} has no label in '{self._column}'; fill it in, or leave the row out"
             )
         if self._output.labels:
             return self._parse_class(value, location)
-        number = _parse_number(value)
+        number = parse_number(value)
         if number is None:
             raise DataError(
-                f"{location}: '{self._column}' is {format_value(value)}, not a number; correct it, "
-                "or set another target"
+                f"{location}: '{self._column}' is {format_value(value)}, not a number; correct it "
+                "(1.54, not 1,54), or set another target"
             )
         if abs(number) > LARGEST:
             raise DataError(
@@ -492,13 +562,13 @@ class _LabelParser:
 
     def _parse_several(self, value: Any, location: str) -> tuple[int, ...]:
         """Return C zeros and ones: 1 for each label in a cell."""
-        labels = _split_labels(value, self._separator)
+        labels = split_labels(value, self._separator)
         if labels is None:
             raise DataError(
                 f"{location}: '{self._column}' is {format_value(value)}, not a list; write a list, "
                 "or name the separator"
             )
-        filled = [label for label in labels if not _is_blank(label)]
+        filled = [label for label in labels if not is_blank(label)]
         if len(filled) < len(labels):
             blanks = len(labels) - len(filled)
             self._notes["blanks in lists of labels were skipped"] += blanks
@@ -511,7 +581,7 @@ class _LabelParser:
 
     def parse_test(self, value: Any, location: str) -> Label | None:
         """Return the label of a test row; None if it has no label that can be scored."""
-        if _is_blank(value):
+        if is_blank(value):
             return None
         try:
             return self.parse(value, location)
@@ -523,33 +593,29 @@ class _LabelParser:
         """Return the number of the class that a cell names. Each that the model does not know has
         one below 0, as scores of scikit-learn count it, in files that are scored only.
         """
-        name = _format_label(value, location, self._column)
-        if name in self._numbers:
+        name = format_label(value, location, self._column)
+        number = self._numbers.get(name, self._numbers.get(drop_fraction(name)))
+        if number is not None:
             self.knows_any = True
         elif self._is_scored_only:
             self._notes[self.UNKNOWN] += 1
             return self.unknown.setdefault(name, -1 - len(self.unknown))
         else:
+            alike = [group for group in list_lookalikes({*self._numbers, name}) if name in group]
+            remedy = "correct it, or add training rows of it"
+            if alike:
+                remedy = f"of {' and '.join(map(ascii, alike[0]))}, write one everywhere"
             raise DataError(
                 f"{location} has the label {format_value(name)}, which the training files do not "
-                "have; correct it, or add training rows of it"
+                f"have; {remedy}"
             )
-        return self._numbers[name]
-
-
-def _split_labels(value: Any, separator: str | None) -> list[Any] | None:
-    """Return the labels of a cell that may hold several; None for a cell with one label."""
-    if isinstance(value, list):
-        return value
-    if separator is not None and isinstance(value, str):
-        return [label for label in value.split(separator) if not _is_blank(label)]
-    return None
+        return number
 
 
 def _check_target(
     target: Target,
     separator: str | None,
-    label: str,
+    label: str | tuple[str, ...],
     texts: tuple[str, str | None],
     labels: Sequence[str] | None,
 ) -> None:
@@ -565,13 +631,27 @@ def _check_target(
             f"separator is '{separator}' with target '{target}', but it divides "
             "several labels in one cell; leave it out, or set target=labels"
         )
-    if label in texts:
+    if not isinstance(label, str) and target not in ("auto", "labels"):
         raise ConfigError(
-            f"label is '{label}', a column that the model reads; name the column to learn"
+            f"target is '{target}', but several columns hold several labels; set target=labels"
         )
+    _check_columns(label, texts)
     if labels is not None and len(set(labels)) < len(labels):
         twice = next(name for name in labels if list(labels).count(name) > 1)
         raise ConfigError(f"labels holds '{twice}' twice; give each label once")
+
+
+def _join_columns(label: str | Sequence[str]) -> str | tuple[str, ...]:
+    columns = (label,) if isinstance(label, str) else tuple(label)
+    return columns[0] if len(columns) == 1 else columns
+
+
+def _check_columns(label: str | tuple[str, ...], texts: Sequence[str | None]) -> None:
+    for name in (label,) if isinstance(label, str) else label:
+        if name in texts:
+            raise ConfigError(
+                f"label is '{name}', a column that the model reads; name the column of the labels"
+            )
 
 
 def _choose_metric(output: Output, metric: str | None) -> str:
@@ -589,34 +669,3 @@ def _choose_metric(output: Output, metric: str | None) -> str:
 def _list_texts(folder: Path) -> list[Path]:
     """Return the text files of a folder."""
     return [path for path in list_visible(folder) if find_suffix(path) == ".txt"]
-
-
-def _is_blank(value: Any) -> bool:
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _format_label(value: Any, location: str, column: str) -> str:
-    """Return a label as text: whole numbers without a fraction, booleans as JSON writes them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, (str, int, float)):
-        raise DataError(
-            f"{location}: '{column}' holds a {type(value).__name__}, not a label; write text, "
-            "a number or a list"
-        )
-    return str(value).strip()
-
-
-def _parse_number(value: Any) -> float | None:
-    """Return the finite number that a cell holds or spells; None if there is none."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None

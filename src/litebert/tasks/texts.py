@@ -48,6 +48,8 @@ class ColumnOptions(SplitOptions):
     """Column that holds a second text."""
     header: bool = True
     """Read the names of the columns in the first line of CSV and TSV files."""
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
     group_column: str | None = None
@@ -302,13 +304,17 @@ def make_example(
         DataError: a cell is no text.
     """
     for value, name in zip(cells, names, strict=True):
+        if isinstance(value, float) and math.isnan(value):
+            value = None  # as pandas writes a missing text
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"{location}: '{name}' is {type(value).__name__}, not text; name another column"
+                f"{location}: '{name}' is {format_value(value)} ({type(value).__name__}), not a "
+                "text; correct the row, or name another column"
             )
         if not (value or "").strip():
             notes["texts are empty"] += 1
-    return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
+    texts = [value if isinstance(value, str) else "" for value in cells]
+    return Example(texts[0], texts[1] if len(texts) > 1 else None)
 
 
 def stream_texts(

@@ -15,7 +15,7 @@ from litebert.registry import SOURCES
 from litebert.remote.names import get_scheme, is_url, path_of, shorten
 from litebert.remote.reading import list_source
 from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, find_suffix
-from litebert.text.records import SUFFIXES, FileFormat
+from litebert.text.records import IN_FOLDERS, SUFFIXES, FileFormat
 from litebert.text.tally import HIDDEN, Tally, format_counts
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
@@ -25,7 +25,7 @@ any other suffix too.
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 """Suffixes of web pages. They are taken from a folder only where markup is stripped."""
 TABLES: dict[str, FileFormat] = {
-    suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
+    suffix: form for suffix, form in SUFFIXES.items() if form not in ("text", "conll")
 }
 
 _BROKEN_LINKS = "links that lead nowhere"
@@ -128,7 +128,7 @@ def list_files(
             entries, is_folder = list_source(source)
             names = [entry.url for entry in entries]
             if is_folder:
-                names = [name for name in names if find_suffix(name) in SUFFIXES]
+                names = [name for name in names if find_suffix(name) in IN_FOLDERS]
             if not names:
                 raise DataError(f"{shorten(source)} holds no file that can be read; name the files")
             files += names
@@ -189,7 +189,8 @@ def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list
 
 def _list_suffixes(html: bool) -> tuple[str, ...]:
     """Return the suffixes of the files that are read from a folder."""
-    suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
+    tables = [suffix for suffix in TABLES if suffix in IN_FOLDERS]
+    suffixes = (*PLAIN_SUFFIXES, *tables, *(key for key in SOURCES if key.startswith(".")))
     return suffixes + (HTML_SUFFIXES if html else ())
 
 

@@ -119,6 +119,8 @@ def decode_blocks(
         DataError: the bytes are not of the encoding, or no text. The message names the line.
     """
     remedy = _suggest_encoding(name) if prose else "save the whole file as UTF-8"
+    if not prose and encoding == "utf-8":
+        remedy += ", or name its encoding with --encoding, such as cp1252"
     label = encoding.upper() if encoding == "utf-8" else encoding
     decoder = codecs.getincrementaldecoder(encoding)()
     ends = io.IncrementalNewlineDecoder(None, translate=True)

@@ -1,5 +1,5 @@
-"""Rows of a file, streamed: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and
-plain text.
+"""Rows of a file, streamed: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet,
+workbooks and plain text.
 
 Each row has its line number, so that an error can name its location. `Notes` count what is changed
 or skipped. The rows of a task (`read_records`) are UTF-8, for a guessed encoding trains on wrong
@@ -9,8 +9,11 @@ letters. The rows of a corpus (sources.py) come through the same readers (`read_
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +21,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from litebert.errors import DataError, nearest
+from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
 from litebert.json_reader import fault_of, parse_json
-from litebert.remote.names import shorten
+from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.lines import (
     STANDARD_INPUT,
@@ -31,9 +34,10 @@ from litebert.text.lines import (
     split_blocks,
 )
 
-FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
-"""CSV with real quoting, TSV without quoting, JSON objects one a line, Parquet, and plain text with
-a row a line. `conll` is a word a line, which only a task that tags words reads.
+FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx", "text", "conll"]
+"""CSV with real quoting, TSV without quoting unless whole columns are quoted, JSON objects (one a
+line, or one list of them), Parquet, the first sheet of a workbook, and plain text with a row a
+line. `conll` is a word a line, which only a task that tags words reads.
 """
 
 SUFFIXES: dict[str, FileFormat] = {
@@ -41,11 +45,32 @@ SUFFIXES: dict[str, FileFormat] = {
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",
     ".parquet": "parquet",
+    ".xlsx": "xlsx",
     ".txt": "text",
     ".conll": "conll",
 }
 """Formats by suffix."""
+IN_FOLDERS = tuple(suffix for suffix in SUFFIXES if suffix not in (".json", ".xlsx"))
+"""The suffixes that are read from a folder, where other files often describe those beside them."""
+_REMEDIES = {
+    **dict.fromkeys((".xls", ".xlsb", ".xlsm", ".ods", ".numbers"), "save it as .xlsx or CSV"),
+    **dict.fromkeys((".zip", ".bz2", ".7z", ".rar", ".tar", ".tgz"), "unpack it"),
+    **dict.fromkeys(
+        (".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".h5", ".sav", ".dta", ".rds"),
+        "write it as Parquet or CSV",
+    ),
+    **dict.fromkeys((".db", ".sqlite", ".xml", ".pdf", ".docx"), "export its rows as CSV"),
+}
+"""What to do with a file of a known format that is not read, by suffix."""
+_DELIMITERS = ",;\t|"
+_SAMPLE, _LONG = 200, 1 << 14
+"""Lines at the beginning of CSV and TSV, up to a long one, that tell the delimiter and whether
+cells are quoted.
+"""
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,;\s]*', re.IGNORECASE)
+"""The first line of a file that Excel is told the delimiter of."""
 
 BYTE_ORDER_MARK = "\ufeff"
 MARK_NOTE = "byte-order marks inside the text were left out"
@@ -112,6 +137,8 @@ class RowFile:
     header: bool = True
     """True if the first line of CSV and TSV names the columns."""
     encoding: str = "utf-8"
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV; None if the file tells it."""
     keep: tuple[str, ...] = ()
     """Columns that pass through to the answers, which the file must have."""
     optional: tuple[str, ...] = ()
@@ -145,11 +172,31 @@ def detect_format(source: RowSource) -> FileFormat:
     form = SUFFIXES.get(find_suffix(str(source)))
     if form is None:
         _check_file(str(source))
+        refuse_format(str(source))
         raise DataError(
             f"{shorten(str(source))} has no suffix that tells its format; use one of "
-            f"{', '.join(SUFFIXES)}"
+            f"{', '.join(SUFFIXES)}, or name the format with --input-format"
         )
     return form
+
+
+def refuse_format(name: str) -> None:
+    """Raise a DataError for a file whose suffix names a format that is not read."""
+    suffix = path_of(name).suffix.lower()
+    if suffix in _REMEDIES:
+        raise DataError(
+            f"{shorten(name)} is a {suffix} file, which is not read; {_REMEDIES[suffix]}"
+        )
+
+
+def check_delimiter(delimiter: str | None) -> str | None:
+    """Return a delimiter as a character: `tab` and `\\t` are one. Else raise a ConfigError."""
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise ConfigError(
+            f"delimiter is {delimiter!r}; give one character that is no quote, such as ';', or tab"
+        )
+    return delimiter
 
 
 def read_lines(
@@ -259,17 +306,19 @@ def read_records(
     form: FileFormat | None = None,
     header: bool = True,
     encoding: str = "utf-8",
+    delimiter: str | None = None,
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, of each row. A blank line is a row only in
     plain text.
 
     Args:
-        columns: names of columns; in CSV and TSV also their numbers, from 0, where no column has
-            that name.
+        columns: names of columns; in CSV, TSV and workbooks also their numbers, from 0, where no
+            column has that name. All columns of a row if there are none.
         optional: columns that the file, or a JSON object, may lack.
         form: the format of the file; its suffix decides where None. A `RowFile` brings its own
             format, header and encoding.
         header: the first line of CSV or TSV names the columns; without it they are numbered.
+        delimiter: as in `RowFile`.
 
     Raises:
         DataError: the file is missing, empty or malformed, or lacks a column. The message names
@@ -279,6 +328,7 @@ def read_records(
     stretch = None
     if isinstance(source, RowFile):
         form, header, stretch = source.form, source.header, source.stretch
+        delimiter = source.delimiter
         extra_names = (*source.keep, *source.optional)
         wanted = (*columns, *optional)
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
@@ -291,9 +341,10 @@ def read_records(
         *(form, str(source), numbered_lines, columns, notes),
         optional=optional,
         header=header,
+        delimiter=delimiter,
         stretch=stretch,
     ):
-        if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
+        if form in ("jsonl", "parquet", "xlsx"):  # the lines of the other formats are clean already
             row = Record(row.line, clean(row.values, notes))
         if isinstance(source, RowFile):
             cells = dict(zip((*columns, *optional), row.values, strict=True))
@@ -318,7 +369,7 @@ def _require_columns(form: FileFormat, source: RowSource, columns: Sequence[str]
     if form == "text" and len(columns) > 1:
         raise DataError(
             f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
-            "or Parquet"
+            "or Parquet, or name the format with --input-format"
         )
 
 
@@ -333,12 +384,14 @@ def read_rows(
     meter: Meter | None = None,
     remedy: str = "",
     header: bool = True,
+    delimiter: str | None = None,
     stretch: tuple[int, int] | None = None,
 ) -> Iterator[Record]:
-    """Yield the cells of `columns`, then of `optional`, of each row.
+    """Yield the cells of `columns`, then of `optional`, of each row; of all without any.
 
     Args:
-        numbered_lines: the lines of the file `name` with their numbers; unused for Parquet.
+        numbered_lines: the lines of the file `name` with their numbers; unused for Parquet and
+            workbooks.
         meter: counts the bytes of Parquet.
         remedy: added to the message about a missing column.
         stretch: the rows of Parquet to read, as in `RowFile`.
@@ -352,12 +405,10 @@ def read_rows(
     wanted = _Columns(columns, optional, remedy)
     if form == "parquet":
         return _read_parquet(name, wanted, meter or Meter(), stretch)
-    label = shorten(name)
     if form == "jsonl":
-        return _read_jsonl(label, numbered_lines, wanted, notes)
-    return _read_table(
-        label, numbered_lines, wanted, notes, has_quotes=form == "csv", has_header=header
-    )
+        return _read_jsonl(shorten(name), numbered_lines, wanted, notes)
+    rows = read_cells(form, name, numbered_lines, (*columns, *optional), notes, delimiter)
+    return _read_table(shorten(name), rows, wanted, notes, form, header)
 
 
 class _Columns(NamedTuple):
@@ -374,10 +425,16 @@ class _Columns(NamedTuple):
             DataError: a column is absent, or a name occurs twice.
         """
         wanted = (*self.columns, *self.optional)
+        if not wanted:
+            return [*range(len(names))]
         for name in self.columns:
             if name not in names:
                 others = [" ".join(other.split())[:40] for other in names]
                 hint = nearest(name, others) if others else "write it"
+                if len(names) == 1 and name in re.split(r"\W", names[0]):
+                    hint = "name the delimiter of columns with --delimiter"
+                if {"data", "annotations"} <= {*names}:
+                    hint = "export it from Label Studio as JSON_MIN or CSV, which have columns"
                 raise DataError(f"{location} has no column '{name}'; {hint}{self.remedy}")
         for name in wanted:
             if names.count(name) > 1:
@@ -386,12 +443,14 @@ class _Columns(NamedTuple):
                 )
         return [names.index(name) if name in names else None for name in wanted]
 
-    def resolve_numbers(self, names: Sequence[str]) -> _Columns:
-        """Replace numbers of columns by the names of those columns."""
+    def resolve(self, names: Sequence[str]) -> _Columns:
+        """Replace numbers of columns, and names with other spaces, by names."""
+        plain = {" ".join(name.split()): name for name in names}
 
         def resolve(column: str) -> str:
-            is_number = column not in names and column.isdecimal() and int(column) < len(names)
-            return names[int(column)] if is_number else column
+            if column not in names and column.isdecimal() and int(column) < len(names):
+                return names[int(column)]
+            return column if column in names else plain.get(column, column)
 
         return self._replace(
             columns=[*map(resolve, self.columns)], optional=[*map(resolve, self.optional)]
@@ -399,80 +458,213 @@ class _Columns(NamedTuple):
 
     def select(self, row: dict[str, Any]) -> tuple[Any, ...]:
         """Return the cells of a row, None where it lacks one."""
-        return tuple(row.get(name) for name in (*self.columns, *self.optional))
+        return tuple(row.get(name) for name in (*self.columns, *self.optional) or row)
 
 
 def _read_table(
     name: str,
-    numbered_lines: Iterable[tuple[int, str]],
+    rows: Iterable[tuple[int, list[str]]],
     wanted: _Columns,
     notes: Notes,
-    has_quotes: bool,
+    form: str,
     has_header: bool,
 ) -> Iterator[Record]:
-    """Yield the wanted cells of each row of CSV or TSV."""
-    rows = (
-        _read_csv(name, numbered_lines)
-        if has_quotes
-        else ((number, line.split("\t")) for number, line in numbered_lines)
-    )
+    """Yield the wanted cells of each row of CSV, TSV or a workbook."""
     header: list[str] = []
     for number, row in rows:
-        if not row or (row == [""] and not has_quotes):  # quotes around nothing are a cell
+        if not row or (row == [""] and form == "tsv"):  # quotes around nothing are a cell
             notes["blank lines were skipped"] += 1
             continue
         if not header:
             header = [cell.strip() for cell in row] if has_header else [*map(str, range(len(row)))]
-            columns = wanted.resolve_numbers(header)
+            columns = wanted.resolve(header)
             indices = columns.find_indices(header, f"the first line of {name}")
             if has_header:
                 continue
+        if form == "xlsx":  # a sheet keeps no empty cells at the end of a row
+            row += [""] * (len(header) - len(row))
         if len(row) != len(header):
             counts = f"{len(row)} columns where the first line has {len(header)}"
-            remedy = "fix the row, or its quotes" if has_quotes else "fix the row"
+            remedy = "fix the row, or its quotes"
+            if form == "tsv":
+                remedy = "fix the row, or give --input-format csv if cells are in quotes"
             raise DataError(f"{name}:{number} has {counts}; {remedy}")
         yield Record(number, tuple(None if index is None else row[index] for index in indices))
 
 
-def _read_csv(
-    name: str, numbered_lines: Iterable[tuple[int, str]]
+def read_cells(
+    form: FileFormat,
+    name: str,
+    numbered_lines: Iterable[tuple[int, str]],
+    columns: Sequence[str],
+    notes: Notes,
+    delimiter: str | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, cells) of each row of CSV."""
+    """Yield (number of its first line, cells) of each row of CSV, TSV or a workbook, with the
+    header, which may have `columns`.
+    """
+    if form == "xlsx":
+        yield from _read_workbook(name, notes)
+        return
+    head, lines = _peek(numbered_lines)
+    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
+    if mark:
+        delimiter = delimiter or mark[1]
+        next(lines)
+    sample = [line for line in head[mark is not None :] if line]
+    delimiter = delimiter or find_delimiter(sample, columns, "," if form == "csv" else "\t")
+    if form == "csv" or delimiter != "\t" or _has_quoted_cells(sample):
+        yield from _read_csv(shorten(name), lines, delimiter, int(mark is not None))
+    else:
+        yield from ((number, line.split("\t")) for number, line in lines)
+
+
+def _peek(numbered_lines: Iterable[tuple[int, str]]) -> tuple[list[str], Iterator[tuple[int, str]]]:
+    """Return the first lines, and all with their numbers. A fault is raised at its place."""
+    lines, head, fault = iter(numbered_lines), list[tuple[int, str]](), list[DataError]()
+    try:
+        for line in itertools.islice(lines, _SAMPLE):
+            head.append(line)
+            if len(line[1]) > _LONG:
+                break
+    except DataError as error:
+        fault.append(error)
+
+    def replay() -> Iterator[tuple[int, str]]:
+        yield from head
+        for error in fault:
+            raise error
+        yield from lines
+
+    return [text for _, text in head], replay()
+
+
+def find_delimiter(sample: Sequence[str], columns: Sequence[str], own: str) -> str:
+    """Find the delimiter of a table by its first lines: its own where no other fits better."""
+
+    def rate(delimiter: str) -> tuple[int, bool, bool]:
+        rows = split_cells(sample, delimiter)
+        if delimiter == own == "\t":
+            rows = [line.split("\t") for line in sample]
+        header = [cell.strip() for cell in rows[0]] if rows else []
+        is_wide, width = len(header) > 1, len(header)
+        found = sum(name in header or (name.isdecimal() and int(name) < width) for name in columns)
+        alike = len({*map(len, rows[: None if len(sample) < _SAMPLE else -1])}) == 1
+        return found * (is_wide or delimiter == own), is_wide and alike, is_wide
+
+    best: str = max([own, *_DELIMITERS], key=rate)
+    return best
+
+
+def split_cells(lines: Sequence[str], delimiter: str, strict: bool = False) -> list[list[str]]:
+    """Split lines as CSV, up to the first that is no CSV."""
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=strict):
+            rows.append(row)
+    except csv.Error:
+        pass
+    return rows
+
+
+def _has_quoted_cells(sample: Sequence[str]) -> bool:
+    """Return True if TSV has quotes as CSV has: around the header, around every cell of a column,
+    or around tabs and line ends. Else quotes are letters, as in GLUE's files.
+    """
+    plain = [line.split("\t") for line in sample]
+    rows = split_cells(sample, "\t", strict=True)
+    width = len(rows[0]) if rows else 0
+    is_whole = sum(map(len, rows)) == width * len(rows) and '"' in "".join(sample)
+    # A file that is longer than the sample may end it within a cell.
+    if not is_whole or 2 * len(rows) < len(plain):
+        return False
+    quoted = [[re.fullmatch(r'".*"', cell) is not None for cell in row] for row in plain]
+    if all(quoted[0]) or {len(row) for row in plain} != {width}:
+        return True
+    return len(rows) > 2 and any(map(all, zip(*quoted[1:], strict=True)))
+
+
+def _read_csv(
+    name: str, numbered_lines: Iterable[tuple[int, str]], delimiter: str, skipped: int
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of its first line, cells) of each row of CSV, after `skipped` lines."""
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line + "\n" for _, line in numbered_lines), strict=True)
-    start = 1
+    reader = csv.reader(
+        (line + "\n" for _, line in numbered_lines), delimiter=delimiter, strict=True
+    )
+    start = 1 + skipped
     try:
         for row in reader:
             yield start, row
-            start = reader.line_num + 1
+            start = reader.line_num + 1 + skipped
     except csv.Error as error:
         raise DataError(
             f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends"
         ) from error
 
 
+def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtraError("openpyxl", "xlsx") from error
+    _check_file(name)
+    content = io.BytesIO(b"".join(read_blocks(name, Meter())))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of formats and filters, not of cells
+            book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+            sheet, *others = book.worksheets
+            sheet.reset_dimensions()  # which some programs write wrong
+            rows = [[*map(_format_cell, row)] for row in sheet.iter_rows(values_only=True)]
+    except Exception as error:  # of the readers of ZIP, XML, numbers and dates
+        raise DataError(
+            f"{shorten(name)} is not a whole .xlsx workbook ({error}); save it again, or as CSV"
+        ) from error
+    if others:
+        notes["sheets after the first were left out"] += len(others)
+    for number, row in enumerate(rows, 1):
+        while row and not row[-1]:
+            row.pop()
+        yield number, row
+
+
+def _format_cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
 def _read_jsonl(
     name: str, numbered_lines: Iterable[tuple[int, str]], wanted: _Columns, notes: Notes
 ) -> Iterator[Record]:
-    """Yield the wanted fields of each JSON object."""
-    for number, line in numbered_lines:
-        if not line or line.isspace():
+    """Yield the wanted fields of each JSON object: one on a line, or the elements of one list."""
+    head, lines = _peek(numbered_lines)
+    start = next(filter(str.strip, head), "").strip()
+    is_list = start == "[" or re.match(r"\[\s*[{\]]", start) is not None
+    texts = iter([(1, "\n".join(line for _, line in lines))]) if is_list else lines
+    for number, text in texts:
+        if not text or text.isspace():
             notes["blank lines were skipped"] += 1
             continue
         try:
-            row = parse_json(line, (*wanted.columns, *wanted.optional))
+            value = parse_json(text, (*wanted.columns, *wanted.optional) or None)
         except (ValueError, RecursionError) as error:
-            fault = describe_json_error(error)
+            place = f"{name}:{number + getattr(error, 'lineno', 1) - 1}"
+            fault = f"is not JSON ({describe_json_error(error)})"
+            if start == "{":
+                place, fault = name, "is one JSON object over several lines"
             raise DataError(
-                f"{name}:{number} is not JSON ({fault}); write one whole object per line"
+                f"{place} {fault}; write one whole object per line, or one list of objects"
             ) from error
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{name}:{number} is not a JSON object; write lines like "
-                f'{{"{wanted.columns[0]}": ...}}'
-            )
-        wanted.find_indices(list(row), f"{name}:{number}")
-        yield Record(number, wanted.select(row))
+        for index, row in enumerate(value, 1) if is_list else [(number, value)]:
+            if not isinstance(row, dict):
+                field = next(iter(wanted.columns), "text")
+                raise DataError(
+                    f'{name}:{index} is not a JSON object; write objects like {{"{field}": ...}}'
+                )
+            wanted.find_indices(list(row), f"{name}:{index}")
+            yield Record(index, wanted.select(row))
 
 
 def count_parquet_rows(name: str) -> int | None:
@@ -502,9 +694,13 @@ def _read_parquet(
             names = file.schema_arrow.names
             indices = wanted.find_indices(names, label)
             present = [names[index] for index in dict.fromkeys(indices) if index is not None]
+            class_names = _find_class_names(file.schema_arrow.metadata)
             for number, batch in _read_batches(file, present, stretch):
                 for row in _read_batch(batch):
                     number += 1
+                    for column, classes in class_names.items():
+                        if column in row:
+                            row[column] = _name_classes(row[column], classes)
                     yield Record(number, wanted.select(row))
                 meter.read = before + size * number // file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
@@ -523,6 +719,30 @@ def _read_parquet(
         raise DataError(
             f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again"
         ) from error
+
+
+def _find_class_names(metadata: Any) -> dict[str, list[str]]:
+    """Return the names by column that the library `datasets` keeps beside numbers of classes."""
+    try:
+        columns = json.loads(metadata[b"huggingface"])["info"]["features"].items()
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return {}
+    found = {}
+    for column, feature in columns:
+        while isinstance(feature, (dict, list)) and feature and "names" not in feature:
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")
+        if isinstance(feature, dict) and isinstance(names := feature.get("names"), list):
+            found[column] = [*map(str, names)]
+    return found
+
+
+def _name_classes(value: Any, names: Sequence[str]) -> Any:
+    """Replace the numbers of classes by their names; -1 means that there is none."""
+    if isinstance(value, list):
+        return [_name_classes(element, names) for element in value]
+    if not isinstance(value, int) or not -1 <= value < len(names):
+        return value
+    return None if value < 0 else names[value]
 
 
 def _read_batches(

@@ -237,7 +237,7 @@ def _read_source(source: str, reading: Reading) -> Texts:
 def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
     """Yield the texts of a file."""
     form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
-    if form == "parquet":
+    if form in ("parquet", "xlsx"):
         yield from _read_table(form, name, (), reading)
         return
     data = read_blocks(name, reading.meter)

@@ -141,8 +141,12 @@ def _parse_question(
 
 def _iterate_entries(content: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
     """Yield (location, number of the article, context, question as the file has it)."""
-    for i, article in enumerate(_read_field(content, "data", list, f"{name}: the file")):
+    if not isinstance(content, list):
+        content = _read_field(content, "data", list, f"{name}: the file")
+    for i, article in enumerate(content):
         article_location = f"{name}: data[{i}]"
+        if isinstance(article, dict) and "qas" in article:  # a paragraph alone
+            article = {"paragraphs": [article]}
         paragraphs = _read_field(article, "paragraphs", list, article_location)
         for j, paragraph in enumerate(paragraphs):
             location = f"{article_location}.paragraphs[{j}]"
@@ -159,6 +163,10 @@ def _read_field(entry: Any, key: str, type_: type, location: str) -> Any:
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"{location} has no '{key}'; give a file in the form of SQuAD")
     value = entry[key]
+    if key == "id" and type(value) is int:
+        value = str(value)
+    if key == "answer_start" and isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
     if type(value) is not type_:
         raise DataError(
             f"{location}: {key} is {str(value)[:40]!r}, not {_TYPE_NAMES[type_]}; fix it"
