@@ -19,7 +19,7 @@ from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.precision import Comparison
 from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.runtime import Runtime
-from litebert.answer.vectors import SentenceEncoder, texts_of
+from litebert.answer.vectors import SentenceEncoder
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, LitebertError, ModelError, nearest
@@ -35,6 +35,7 @@ from litebert.interop.onnx.exports import (
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
+from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -377,7 +378,7 @@ class Model(LoadedModel):
             DataError: the text has no mask, or is longer than the model reads.
             ConfigError: `top` is less than 1.
         """
-        (text,) = texts_of([text])
+        (text,) = check_texts([text])
         return self.mask_filler.fill(text, top)
 
     def score(self, texts: Iterable[str]) -> list[Score]:

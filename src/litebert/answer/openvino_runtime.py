@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
