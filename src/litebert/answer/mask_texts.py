@@ -166,8 +166,8 @@ def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) ->
         DataError: there is none.
         ConfigError: `top` guesses for each are less than 1.
     """
-    if top < 1:
-        raise ConfigError(f"top is {top}; give at least 1")
+    if not isinstance(top, int) or top < 1:
+        raise ConfigError(f"top is {top!r}; give a whole number of at least 1")
     positions = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
     if not positions:
         raise DataError(f"{text[:40]!r} has no mask; write [MASK] in the place of a word")

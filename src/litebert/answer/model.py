@@ -35,7 +35,7 @@ from litebert.interop.onnx.exports import (
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
-from litebert.text.records import check_texts
+from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -432,6 +432,9 @@ def load(
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
     """
+    for name, value in {"path": path, "tokenizer": tokenizer or ""}.items():
+        if not isinstance(value, (str, Path)):
+            raise ConfigError(f"{name} is {format_value(value)}; give a text or a path")
     if engine is None:
         engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]  # refuses an unknown name before any file is read
@@ -446,7 +449,7 @@ def load(
     return Model(
         **model_fields,
         engine=engine,
-        device=device,
+        device=str(device),
         exit_confidence=exit_confidence,
         threads=threads,
         min_precision=min_precision,
