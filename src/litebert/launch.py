@@ -28,9 +28,7 @@ def processes() -> int:
 
 
 def work_alone() -> bool:
-    """Let this process forget its group, for a verb that each process runs for itself; whether it
-    can, because a scheduler named the group for every command, and nobody called torchrun.
-    """
+    """Forget the group that a scheduler named; whether it did, as torchrun starts no lone verb."""
     if any(name.startswith("TORCHELASTIC_") for name in os.environ):
         return False
     os.environ.pop("WORLD_SIZE", None)

@@ -364,7 +364,7 @@ assert abs(first - model.encode(texts)).max() < 1e-5, "the parent goes on"
 def test_a_forked_process_answers_like_its_parent(engine: str, use: str, tmp_path: Path) -> None:
     """Neither the threads of OpenMP nor those of an engine's own are there."""
     needs(engine)
-    words = [sys.executable, "-c", _FORKED, unpack(tmp_path)["vectors"], engine, use]
+    words = [sys.executable, "-c", _FORKED, str(unpack(tmp_path)["vectors"]), engine, use]
     subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True)
 
 

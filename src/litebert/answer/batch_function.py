@@ -89,7 +89,7 @@ class BatchFunction:
         """
         if (names := getattr(batch, "column_names", None)) is not None:  # of Arrow
             batch = {name: batch[name] for name in names}
-        if not isinstance(batch, Mapping) and not hasattr(batch, "columns"):
+        if not isinstance(batch, Mapping) and not hasattr(batch, "columns"):  # type: ignore[unreachable]
             raise DataError(f"the batch is {format_value(batch)}; give its columns by their names")
         missing = [name for name in self.columns if name not in batch]
         if missing:

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from numbers import Real
 from pathlib import Path
 from typing import TypeAlias
 
@@ -75,7 +74,7 @@ def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
     """
     fractions = {}
     for folder, weight in weights.items():
-        if not isinstance(weight, Real) or not 0 < weight < math.inf:
+        if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:
             raise DataError(
                 f"the weight of {shorten(folder)} is {weight!r}; give a number above 0, or leave "
                 "the set out"
@@ -172,10 +171,7 @@ def open_data(source: DataSource, verify: bool = False) -> TrainingData:
     if isinstance(source, (str, Path)):
         return Shards.open(source, verify)
     if not source or not isinstance(source, Mapping):
-        raise DataError(
-            f"the data is {source!r}; give a folder written by litebert prepare, or several with "
-            "their weights"
-        )
+        raise DataError(f"the data is {source!r}; give folders written by litebert prepare")
     weights = reduce_weights({str(folder): weight for folder, weight in source.items()})
     sets = tuple(Shards.open(folder, verify) for folder in weights)
     if len(sets) == 1:

@@ -392,9 +392,11 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
         return np.array([answer["prediction"] for answer in self._answer(X)], np.float64)
 
 
-class TextVectorizer(  # type: ignore[misc]
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):  # type: ignore[misc]
+class TextVectorizer(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Sentence vectors of a model, for pipelines whose next step reads numbers."""
 
     def __init__(self, model: str | Path, *, device: str = "auto") -> None:
