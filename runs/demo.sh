@@ -63,6 +63,9 @@ split="--split line"
 for model in pretrained tuned-sentiment tuned-vectors; do
     [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"
 done
+cp "$here/demo_cards/sentiment.md" "$out/packed/tuned-sentiment/README.md"
+cp "$here/demo_cards/words.md" "$out/packed/pretrained/README.md"
+cp "$here/demo_cards/vectors.md" "$out/packed/tuned-vectors/README.md"
 "$python" - "$out" <<'END'
 import sys
 from pathlib import Path

@@ -173,6 +173,31 @@ def test_a_verb_of_another_program(word: str, verb: str, run: Callable[..., Outp
         assert (status, error) == (2, f"litebert: no verb '{typed}'; did you mean '{verb}'?\n")
 
 
+def test_the_variables_of_a_scheduler(
+    run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kubeflow and SageMaker name a group to every command; torchrun is called for a group."""
+    group = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in group.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "a.txt").write_text("one line\n")
+    words = ("tokenizer", "train", tmp_path / "a.txt", "--vocab-size", 60, "--shrink")
+    status, _, stderr = run(*words, "--out", tmp_path / "tokenizer")
+    assert (status, (tmp_path / "tokenizer").is_dir()) == (0, True), stderr
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("RANK", "0")
+    status, _, stderr = run(*words, "--out", tmp_path / "another")
+    assert status == 2
+    names(stderr, "torchrun")
+    for name in ("WORLD_SIZE", "RANK", "MASTER_PORT", "LOCAL_RANK"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "two")
+            status, _, stderr = run("finetune", "--help")
+            assert status == 2
+            names(stderr, f"{name} is 'two'")
+
+
 def test_a_misspelt_verb(run: Callable[..., Output]) -> None:
     one_sentence(run("pretran", "albert-tiny"), "'pretran'", "'pretrain'")
     one_sentence(run("xyzzy"), "'xyzzy'", *VERBS)

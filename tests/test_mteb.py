@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,3 +96,16 @@ def test_it_encodes_batches(model: Path) -> None:
     np.testing.assert_allclose(encoder.similarity(whole, vectors), units @ units.T, atol=1e-6)
     pairwise = encoder.similarity_pairwise(whole, vectors)
     np.testing.assert_allclose(pairwise, np.ones(6), atol=1e-6)
+
+
+def test_results_have_the_name_that_the_hub_has(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = SimpleNamespace(ModelMeta=SimpleNamespace(create_empty=lambda facts: facts))
+    for name in ("mteb", "mteb.models", "mteb.models.model_meta"):
+        monkeypatch.setitem(sys.modules, name, metadata)
+    encoder = Encoder(model)
+    assert encoder.mteb_model_meta["name"] == f"litebert/{model.name}"
+    monkeypatch.setattr(encoder, "_name", "hf:some/model@v2")
+    facts = encoder.mteb_model_meta
+    assert (facts["name"], facts["revision"]) == ("some/model", "v2")

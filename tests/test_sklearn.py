@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import gc
 import json
 import pickle
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ import numpy as np
 import pyarrow
 import pytest
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 
 from litebert import finetune, load, open_task
 from litebert.config import replace
+from litebert.demo import unpack
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
@@ -132,6 +136,30 @@ class TestClassifier:
         assert np.array_equal(pickle.loads(first).predict_proba(texts[:8]), before)
 
     @pytest.mark.thorough
+    def test_threads_that_fit_the_same_rows_share_a_run(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        with ThreadPoolExecutor(3) as threads:
+            fits = [threads.submit(TextClassifier(**settings).fit, *rows) for _ in range(3)]
+        assert len({fit.result().folder_ for fit in fits}) == 1
+
+    @pytest.mark.thorough
+    def test_a_fitted_one_is_cross_validated_in_processes(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        fitted = TextClassifier(**settings | {"out": None}).fit(*rows)
+        scores = cross_validate(fitted, *rows, n_jobs=2, cv=2)["test_score"]
+        assert scores.shape == (2,)
+
+    @pytest.mark.thorough
+    def test_a_class_with_a_nul_comes_back(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = rows
+        given = ["yes\0" if label == "yes" else "n\0o" for label in labels]
+        assert set(TextClassifier(**settings).fit(texts, given).predict(texts)) <= {"yes\0", "n\0o"}
+
+    @pytest.mark.thorough
     def test_a_pickle_names_the_folder(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:
@@ -140,13 +168,16 @@ class TestClassifier:
         restored = pickle.loads(pickle.dumps(fitted))
         assert np.array_equal(restored.predict_proba(rows[0][:8]), before)
         temporary = TextClassifier(**settings | {"out": None}).fit(*rows)
-        with refused(DataError, "out=FOLDER"):
-            pickle.dumps(temporary)
+        first, second = pickle.loads(pickle.dumps(temporary)), copy.deepcopy(temporary)
+        before = temporary.predict_proba(rows[0][:8])
         assert clone(temporary).get_params() == temporary.get_params()
         folder = temporary.folder_
         del temporary
         gc.collect()
         assert not folder.exists()
+        again = pickle.loads(pickle.dumps(first))
+        for one in (first, second, again):
+            assert np.array_equal(one.predict_proba(rows[0][:8]), before)
 
     @pytest.mark.thorough
     def test_a_search_tries_and_refits(
@@ -242,6 +273,17 @@ def test_a_number_of_each_text(settings: dict[str, Any], rows: tuple[list[str], 
     assert regressor.predict(texts[:5]).tolist() == [answer["prediction"] for answer in answers]
 
 
+def test_vectors_in_a_table(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    model, texts = unpack(tmp_path)["vectors"], ["a fine film", "a dull film"]
+    table = pandas.DataFrame({"text": texts, "year": [1999, 2001]}, index=[7, 9])
+    steps = [("vector", TextVectorizer(model), ["text"]), ("rest", "passthrough", ["year"])]
+    result = ColumnTransformer(steps).set_output(transform="pandas").fit_transform(table)
+    assert result.index.tolist() == [7, 9]
+    assert result.columns[0] == "vector__textvectorizer0"
+    assert np.array_equal(result.iloc[:, :-1].to_numpy(np.float32), load(model).encode(texts))
+
+
 def test_vectors_in_a_pipeline(settings: dict[str, Any], rows: tuple[list[str], list[str]]) -> None:
     folder = TextClassifier(**settings).fit(*rows).folder_
     pipeline = make_pipeline(TextVectorizer(folder), LogisticRegression())
@@ -259,8 +301,14 @@ def test_vectors_in_a_pipeline(settings: dict[str, Any], rows: tuple[list[str], 
         (["a", ("b", "c")], ["x", "y"], ["pairs"]),
         (["a", "b"], ["x"], ["2 texts", "1 targets"]),
         (["a", "b"], ["x", "x"], ["'x'"]),
-        (pyarrow.table({"text": ["a"]}), ["x"], ["table"]),
-        (["a", "b"], pyarrow.table({"label": ["x", "y"]}), ["y is a table"]),
+        (pyarrow.table({"text": ["a"], "by": ["b"]}), ["x"], ["X is a table"]),
+        (["a", "b"], pyarrow.table({"label": ["x", "y"], "by": ["b", "c"]}), ["y is a table"]),
+        ({"a", "b"}, ["x", "y"], ["X is"]),
+        ({"a": 0, "b": 1}, ["x", "y"], ["X is"]),
+        (["a", "b"], frozenset("xy"), ["y is"]),
+        (["a", "b"], {"x": 0, "y": 1}, ["y is"]),
+        (["a", "b", "c"], ["x\0y", "x y", "z"], ["the name 'x y'"]),
+        (["a", "b"], ["x", "\0"], ["y[1]"]),
         (["a", "b"], None, ["y is None"]),
         (["a", "b"], "xy", ["y is 'xy'"]),
         (["a", "b"], ["x", None], ["y[1]", "None"]),
@@ -283,6 +331,7 @@ def test_what_cannot_be_fitted_is_refused(
     ("texts", "numbers", "places"),
     [
         ([], [], ["X is empty"]),
+        (["a", "b"], [1.0, 10**400], ["y[1]"]),
         (["a", "b"], [1.0, None], ["y[1]", "None"]),
         (["a", "b"], [float("nan"), 1.0], ["y[0]", "nan"]),
         (["a", "b"], np.zeros((2, 1)), ["y[0]", "[0.0]"]),
@@ -326,6 +375,16 @@ def test_class_weights_and_the_metric(
         ({"class_weight": {"maybe": 2}}, ["class_weight", "maybe"]),
         ({"class_weight": {"yes": 0}}, ["class_weights of yes", "above 0"]),
         ({"metric": "f1"}, ["metric", "macro_f1"]),
+        ({"class_weight": {"yes": "heavy"}}, ["class_weight", "heavy"]),
+        ({"class_weight": {"yes": None}}, ["class_weight", "None"]),
+        ({"class_weight": np.ones(2)}, ["class_weight", "array"]),
+        ({"metric": 5}, ["metric is 5"]),
+        ({"device": None}, ["device is None"]),
+        ({"tokenizer": 5}, ["tokenizer is 5"]),
+        ({"model": None}, ["model is None"]),
+        ({"out": "/dev/null/fits"}, ["/dev/null/fits"]),
+        ({"out": "a" * 300}, ["a" * 300]),
+        ({"out": "a\0b"}, [r"'a\x00b'"]),
     ],
 )
 def test_weights_and_metrics_that_cannot_be_are_refused(

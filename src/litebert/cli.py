@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TextIO
 
 from litebert import launch
-from litebert.errors import GroupError, LitebertError, nearest
+from litebert.errors import ConfigError, GroupError, LitebertError, nearest
 
 REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
@@ -197,10 +197,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if all(verbosity.values()) and words[0] in verbs:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
-    if launch.processes() > 1:
-        _let_one_process_speak()
-        if words[0] in verbs and words[0] not in launch.GROUPED:
-            return _refuse(words[0], "this verb runs in one process; start it without torchrun")
+    try:
+        if launch.processes() > 1 and (words[0] in launch.GROUPED or not launch.work_alone()):
+            _let_one_process_speak()
+            if words[0] in verbs and words[0] not in launch.GROUPED:
+                return _refuse(words[0], "this verb runs in one process; start it without torchrun")
+    except ConfigError as error:
+        return _refuse(words[0], str(error))
     _let_threads_sleep()
     try:
         with _signals_raise():

@@ -62,12 +62,12 @@ class MissingExtraError(LitebertError):
         super().__init__(f"{package} {fault}; run: pip install {options}'litebert[{extra}]'")
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest valid one, else all of them."""
     names = sorted(filter(None, valid))
     if not names:
         return "there is nothing to choose from"
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(str(name), names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"
 
 

@@ -1,19 +1,38 @@
-"""The variables by which torchrun tells each process about the group it started, through the
-environment; read without torch.
+"""The variables by which torchrun, and schedulers such as Kubeflow, tell each process about the
+group it started, through the environment; read without torch.
 """
 
 from __future__ import annotations
 
 import os
 
+from litebert.errors import ConfigError
+
 GROUPED = ("pretrain", "finetune")
 """The verbs that several processes can run together."""
 
 
 def processes() -> int:
-    """How many processes were started together, on all machines."""
-    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    return int(os.environ["WORLD_SIZE"]) if all(os.environ.get(name) for name in needed) else 1
+    """How many processes were started together, on all machines.
+
+    Raises:
+        ConfigError: the environment does not say it in numbers.
+    """
+    needed = ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
+    if not all(os.environ.get(name) for name in needed):
+        return 1
+    for name in (*needed[:3], "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"):
+        if not (value := os.environ.get(name, "0")).isdecimal():
+            raise ConfigError(f"{name} is '{value}' in the environment; give a whole number")
+    return int(os.environ["WORLD_SIZE"])
+
+
+def work_alone() -> bool:
+    """Forget the group that a scheduler named; whether it did, as torchrun starts no lone verb."""
+    if any(name.startswith("TORCHELASTIC_") for name in os.environ):
+        return False
+    os.environ.pop("WORLD_SIZE", None)
+    return True
 
 
 def main_process() -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
+_PAUSE_HARD = 2  # omp.h
 
 
 # ------------------------------------------------------------------------------------ the processor
@@ -97,6 +98,18 @@ def read_instructions() -> frozenset[str]:
 
 def _first(key: str) -> str:
     return next(iter(read_processor_facts().get(key, ())), "")
+
+
+def _end_idle_threads() -> None:
+    """End the threads of OpenMP that wait for the next loop of torch, which starts new ones. A
+    forked process has none of them, and its first loop would wait for them for ever.
+    """
+    if (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None:
+        pause(_PAUSE_HARD)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_end_idle_threads)
 
 
 # -------------------------------------------------------------------------------------- main memory

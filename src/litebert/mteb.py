@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import load
 from litebert.finetuning.similarity import scale_to_unit
+from litebert.hub import is_hub_name, parse_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,11 +84,11 @@ class Encoder:
         """The facts of the model for mteb's results."""
         from mteb.models.model_meta import ModelMeta
 
-        name = Path(self._name).name
+        named = parse_name(self._name) if is_hub_name(self._name) else None
         return ModelMeta.create_empty(
             {
-                "name": name if "/" in name else f"litebert/{name}",
-                "revision": self._revision or "none",
+                "name": named.repository if named else f"litebert/{Path(self._name).name}",
+                "revision": self._revision or (named and named.revision) or "none",
                 "embed_dim": self._encoder.width,
                 "max_tokens": self._encoder.length,
                 "framework": ["PyTorch"],

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from litebert.answer.graphs import FOLDER
 from litebert.answer.predicting import FIRST, WINDOW
 from litebert.answer.runtime import Capabilities, Runtime
 from litebert.cli import main
+from litebert.demo import unpack
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Row
@@ -331,6 +333,39 @@ def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Pat
     needs("openvino")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
+
+
+_FORKED = """
+import multiprocessing, os, signal, sys
+from litebert import load
+
+texts = ["a fine film with a dull end " * n for n in range(1, 17)] * 4
+signal.alarm(120)
+model, used = load(sys.argv[1], engine=sys.argv[2], device="cpu"), sys.argv[3] == "used"
+if used:
+    model.encode(texts)
+if os.fork() == 0:
+    signal.alarm(60)
+    model.encode(texts)
+    sys.exit(0)  # as gunicorn ends its workers, which frees what they hold
+assert os.wait()[1] == 0
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    (first, second) = pool.map(model.encode, [texts, texts[::-1]])
+assert abs(first - model.encode(texts)).max() < 1e-5, "the parent goes on"
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize(
+    ("engine", "use"),
+    [*product(("torch", "onnx", "openvino"), ("used", "opened")), ("exact", "used")],
+)
+def test_a_forked_process_answers_like_its_parent(engine: str, use: str, tmp_path: Path) -> None:
+    """Neither the threads of OpenMP nor those of an engine's own are there."""
+    needs(engine)
+    words = [sys.executable, "-c", _FORKED, str(unpack(tmp_path)["vectors"]), engine, use]
+    subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True)
 
 
 @pytest.mark.thorough

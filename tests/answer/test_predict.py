@@ -7,19 +7,25 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 
+from litebert import BatchFunction, open_task, prepare, train_tokenizer
 from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.predicting import FIRST
+from litebert.answer.static import export_static, load_static
 from litebert.change.conversion import convert
 from litebert.config import EncoderConfig
+from litebert.demo import unpack
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune
 from litebert.model.task_model import TaskModel
@@ -244,6 +250,82 @@ def test_inputs_of_another_form_are_named(
 def test_one_text_is_no_list_of_texts(inputs: Any, classifier: Path) -> None:
     with refused(DataError, "inputs", repr(inputs)):
         load(classifier).predict(inputs)
+
+
+TEXTS = ["a fine film", "a dull film"]
+TABLES = (
+    pyarrow.table({"text": TEXTS, "by": ["a", "b"]}),
+    pyarrow.record_batch({"text": TEXTS, "by": ["a", "b"]}),
+    set(TEXTS),
+    dict.fromkeys(TEXTS),
+    np.array("a fine film"),
+)
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[Any], Any]]:
+    """The functions that take a list of texts; each returns something for each text."""
+    folder = tmp_path_factory.mktemp("models")
+    models = unpack(folder)
+    opened = {name: load(path) for name, path in models.items()}
+    static = load_static(export_static(models["vectors"], folder / "static"))
+    by_batch = BatchFunction(models["sentiment"])
+    return {
+        "predict": opened["sentiment"].predict,
+        "stream": lambda texts: list(opened["sentiment"].stream(texts)),
+        "explain": opened["sentiment"].explain,
+        "encode": opened["vectors"].encode,
+        "static": static.encode,
+        "score": opened["words"].score,
+        "logits": opened["words"].logits,
+        "tokenizer": Tokenizer.load(models["words"]).encode,
+        "batch": lambda texts: by_batch({"text": texts})["prediction"],
+    }
+
+
+def test_columns_are_read_and_tables_are_refused(doors: dict[str, Callable[[Any], Any]]) -> None:
+    columns = [
+        np.array(TEXTS),
+        pyarrow.array(TEXTS),
+        pyarrow.chunked_array([TEXTS[:1], TEXTS[1:]]),
+        pyarrow.table({"text": TEXTS}),
+    ]
+    tables = [*TABLES]
+    if find_spec("pandas"):
+        frame = pyarrow.table({"text": TEXTS, "by": ["a", "b"]}).to_pandas()
+        tables.append(frame)
+        columns += [frame["text"], frame["text"].astype("category"), frame[["text"]]]
+        columns.append(frame.set_index("text").index)
+    for door in doors.values():
+        expected = door(TEXTS)
+        for column in columns:
+            for one, other in zip(door(column), expected, strict=True):
+                assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+        for table in tables:
+            with refused(DataError, *(["table"] if hasattr(table, "columns") else ["give a list"])):
+                door(table)
+
+
+@pytest.mark.parametrize("table", TABLES[:-1])
+def test_tables_are_no_files(table: Any, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    with refused(DataError):
+        open_task("table", table)
+    with refused(DataError):
+        prepare(table, tmp_path / "d", tokenizer=tiny_tokenizer)
+    with refused(DataError):
+        train_tokenizer(table, kind="wordpiece", vocab_size=100)
+
+
+def test_arguments_of_another_type_are_named(classifier: Path) -> None:
+    for wrong in (5, None, b"x"):
+        with refused(ConfigError, repr(wrong)):
+            load(wrong)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"engine": 5, "device": None, "tokenizer": 5, "min_precision": "0.9"}
+    for name, value in options.items():
+        with refused(ConfigError, name, str(value)):
+            load(classifier, **{name: value}).predict(["ba"])
+    with refused(ConfigError, "5"):
+        load(classifier).explain(["ba"], method=5)  # type: ignore[arg-type]
 
 
 def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(

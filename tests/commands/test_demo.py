@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import litebert
 from litebert.demo import pack, unpack
@@ -32,6 +34,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_the_archive_is_small() -> None:
     assert MODELS.stat().st_size <= MOST_BYTES
+
+
+def test_a_card_says_what_a_person_needs(models: dict[str, Path]) -> None:
+    for folder in models.values():
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        _, front, text = card.split("---\n", 2)
+        facts = yaml.safe_load(front)
+        assert facts["license"] == "apache-2.0"
+        assert not {"datasets", "base_model"} & set(facts), "the Hub takes its own names there"
+        for part in ("real work", "## How it was made", "## Scores", "## Limits"):
+            assert part in text
+        assert not re.search(r"\.(txt|csv)\b|-1\.0", text)
+        code = text.partition("```python\n")[2].partition("```")[0]
+        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
 def test_the_sentiment_of_plain_texts_is_right(models: dict[str, Path]) -> None:

@@ -162,7 +162,7 @@ def test_a_pretraining_run_tells_its_data_and_scores(tmp_path: Path) -> None:
         (tmp_path / "hf" / "README.md").read_text(encoding="utf-8"),
         front(tmp_path / "hf"),
     )
-    assert (facts["datasets"], facts["language"]) == (["novels", "hf:some/set"], "sw")
+    assert (facts["datasets"], facts["language"]) == (["some/set"], "sw")
     assert facts["pipeline_tag"] == "fill-mask"
     assert "| mlm_accuracy | 0.25 |" in card
     assert str(tmp_path) not in card
@@ -189,19 +189,28 @@ def test_names_that_yaml_does_not_take(tmp_path: Path) -> None:
         "model": "/home/me/secret/base: x",
         "metric": "accuracy",
         "files": {"train": names},
-        "config": {"length": 32},
+        "config": {"length": 32, "epochs": 2.0, "steps": 0, "dropout": -1.0, "layer_decay": 1.0}
+        | {"train": {"precision": "auto", "seed": 0}},
     }
     scores = {"accuracy": 0.00001, "matthews": float("nan")}
-    card = make_finetuned_card("sequence", identity, {"dev": (2, 9)}, scores, ["dev"])
+    card = make_finetuned_card(
+        "sequence", identity, {"train": (4, 9), "dev": (2, 9)}, scores, ["dev"]
+    )
     (tmp_path / "README.md").write_text(card, encoding="utf-8")
     facts = front(tmp_path)
-    assert facts["base_model"] == "base: x"
+    assert not {"base_model", "datasets"} & set(facts), "the Hub takes its own names there"
     (result,) = facts["model-index"][0]["results"]
     assert result["metrics"] == [{"type": "accuracy", "value": 0.0}], (
         "rounded, and without what is no number"
     )
-    assert len(facts["datasets"]) == 2
-    assert "😀.csv" in facts["datasets"][0]
+    settings = card.partition("## Training")[2].partition("## Scores")[0]
+    assert re.findall(r"^\| ([a-z._]+) \| (.*) \|$", settings, re.MULTILINE)[1:] == [
+        ("length", "32"),
+        ("epochs", "2.0"),
+        ("layer_decay", "1.0"),
+        ("train.seed", "0"),
+    ]
+    assert "😀.csv" in card.partition("## Data")[2]
     assert "secret" not in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 

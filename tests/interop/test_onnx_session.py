@@ -37,9 +37,9 @@ sys.meta_path.insert(0, Refuse())
 import litebert
 from litebert.cli import main
 
-(answer,) = litebert.load(sys.argv[1]).predict(["a wonderful film"])
+(answer,) = litebert.load(sys.argv[1], engine=sys.argv[5]).predict(["a wonderful film"])
 assert answer["prediction"] == "positive", answer
-words = ["--input", sys.argv[2]]
+words = ["--input", sys.argv[2], "--engine", sys.argv[5]]
 assert main(["embed", sys.argv[3], *words, "--out", sys.argv[4]]) == 0
 sys.exit(main(["predict", sys.argv[1], *words]))
 """
@@ -120,13 +120,15 @@ def test_predict_of_an_export_imports_no_library_that_it_does_not_use(tmp_path: 
 
 
 @pytest.mark.thorough
-def test_an_export_answers_where_there_is_no_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+def test_an_export_answers_where_there_is_no_torch(engine: str, tmp_path: Path) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     models = unpack(tmp_path / "models")
     litebert.export(models["sentiment"], tmp_path / "exported", int8=True)
     litebert.export(models["vectors"], tmp_path / "states")
     (tmp_path / "texts.txt").write_text("a dull story\na wonderful film\n")
     paths = [str(tmp_path / name) for name in ("exported", "texts.txt", "states", "v.npy")]
-    words = [sys.executable, "-c", _WITHOUT_TORCH, *paths]
+    words = [sys.executable, "-c", _WITHOUT_TORCH, *paths, engine]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = csv.DictReader(done.stdout.splitlines())

@@ -273,7 +273,7 @@ def test_decode_gives_the_text_back(
 def test_half_a_character_is_refused(saved_tokenizer: tuple[Tokenizer, Path]) -> None:
     with refused(DataError, "'\\ud83d'"):
         saved_tokenizer[0].encode(["a", "\ud83d"])
-    with pytest.raises((TypeError, AttributeError)):
+    with refused(DataError, "text 1", "None"):
         saved_tokenizer[0].encode([None])  # type: ignore[list-item]
 
 

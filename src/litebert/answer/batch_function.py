@@ -19,6 +19,7 @@ from litebert.answer.model import Model, load
 from litebert.data.encoding import choose_id_type
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.predictions import flatten_record
+from litebert.text.records import format_value, list_values
 from litebert.tokenizer import Tokenizer
 
 BatchVerb = Literal["predict", "embed", "tokenize"]
@@ -86,13 +87,17 @@ class BatchFunction:
             ConfigError, ModelError: the model cannot be opened, or does not do this.
             DataError: a column is missing, or a value is no input of the model.
         """
+        if (names := getattr(batch, "column_names", None)) is not None:  # of Arrow
+            batch = {name: batch[name] for name in names}
+        if not isinstance(batch, Mapping) and not hasattr(batch, "columns"):  # type: ignore[unreachable]
+            raise DataError(f"the batch is {format_value(batch)}; give its columns by their names")
         missing = [name for name in self.columns if name not in batch]
         if missing:
             raise DataError(
                 f"the batch has no column '{missing[0]}', but {', '.join(map(str, batch))}; give "
                 "`columns` the names of yours"
             )
-        values = [_list_values(batch[name]) for name in self.columns]
+        values = [list(list_values(batch[name], f"column '{name}'")) for name in self.columns]
         inputs = values[0] if len(values) == 1 else list(zip(*values, strict=True))
         return {**{name: batch[name] for name in batch}, **self._compute(inputs)}
 
@@ -100,9 +105,6 @@ class BatchFunction:
         if self.verb == "tokenize":
             tokenizer = self._open_tokenizer()
             kind = choose_id_type(tokenizer.vocab_size)
-            for number, text in enumerate(inputs, 1):
-                if not isinstance(text, str):
-                    raise DataError(f"text {number} is {text!r}; give a text")
             return {"ids": _fill_array([np.array(ids, kind) for ids in tokenizer.encode(inputs)])}
         model = self._open_model()
         if self.verb == "embed":
@@ -141,15 +143,6 @@ def _digest(path: Path) -> str:
             status = file.stat()
             digest.update(f"{file.name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
-
-
-def _list_values(column: Any) -> list[Any]:
-    """Return the values of a column: of NumPy, of Arrow, or any sequence."""
-    for method in ("to_pylist", "tolist"):
-        if hasattr(column, method):
-            values: list[Any] = getattr(column, method)()
-            return values
-    return list(column)
 
 
 def _make_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:

@@ -86,7 +86,7 @@ def check_exit(chosen: Exit) -> None:
         raise ConfigError(
             f"exit_confidence is '{chosen}'; give off, auto or a threshold such as 0.9"
         )
-    if not isinstance(chosen, str) and not chosen >= 0:
+    if not isinstance(chosen, str) and not (isinstance(chosen, (int, float)) and chosen >= 0):
         raise ConfigError(f"exit_confidence is {chosen}; a threshold is 0 or more")
 
 

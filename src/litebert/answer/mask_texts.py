@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.predicting import not_finite
 from litebert.answer.runtime import Runtime
-from litebert.answer.vectors import texts_of
+from litebert.answer.vectors import check_texts
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows, pad_ids
@@ -172,8 +172,8 @@ def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) ->
         DataError: there is none.
         ConfigError: `top` guesses for each are less than 1.
     """
-    if top < 1:
-        raise ConfigError(f"top is {top}; give at least 1")
+    if not isinstance(top, int) or top < 1:
+        raise ConfigError(f"top is {top!r}; give a whole number of at least 1")
     positions = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
     if not positions:
         raise DataError(f"{text[:40]!r} has no mask; write [MASK] in the place of a word")
@@ -186,7 +186,7 @@ def find_targets(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     Raises:
         DataError: a word is no token, or there is none.
     """
-    words = list(texts_of(targets))
+    words = list(check_texts(targets))
     encoded = tokenizer.encode([tokenizer.space + word.strip() for word in words])
     vocabulary = tokenizer.engine.tokens
     for word, ids in zip(words, encoded, strict=True):

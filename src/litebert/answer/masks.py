@@ -17,12 +17,13 @@ from litebert import progress
 from litebert.answer.mask_texts import Guess, MaskFiller, list_guesses
 from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.predicting import not_finite
-from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
+from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches
 from litebert.data.shards import Split
 from litebert.errors import ModelError
 from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
+from litebert.text.records import check_texts
 from litebert.tokenizer.words import find_word_ends
 
 MASKS = 16
@@ -104,7 +105,7 @@ class MaskReader(MaskFiller):
         Raises:
             DataError: a text is too long, or something is no text.
         """
-        rows = [self.row(text) for text in texts_of(texts)]
+        rows = [self.row(text) for text in check_texts(texts)]
         results: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
         with progress.task("reading", len(rows), "texts") as bar:
             for indices, ids, mask in batches(
@@ -130,7 +131,7 @@ class MaskReader(MaskFiller):
             DataError: something is no text.
             ModelError: a log-likelihood is not a finite number.
         """
-        source = texts_of(texts)
+        source = check_texts(texts)
         with progress.task("scoring", unit="texts") as bar:
             while chunk := list(islice(source, CHUNK)):
                 encoded = self.tokenizer.encode(chunk)

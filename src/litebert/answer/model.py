@@ -19,7 +19,7 @@ from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.precision import Comparison
 from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.runtime import Runtime
-from litebert.answer.vectors import SentenceEncoder, texts_of
+from litebert.answer.vectors import SentenceEncoder
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, LitebertError, ModelError, nearest
@@ -35,6 +35,7 @@ from litebert.interop.onnx.exports import (
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
+from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ class Model(LoadedModel):
                 token.
             ConfigError: `top` is less than 1.
         """
-        (text,) = texts_of([text])
+        (text,) = check_texts([text])
         return self.mask_filler.fill(text, top, targets)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
@@ -445,6 +446,9 @@ def load(
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
     """
+    for name, value in {"path": path, "tokenizer": tokenizer or ""}.items():
+        if not isinstance(value, (str, Path)):
+            raise ConfigError(f"{name} is {format_value(value)}; give a text or a path")
     if engine is None:
         engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]  # refuses an unknown name before any file is read
@@ -459,7 +463,7 @@ def load(
     return Model(
         **model_fields,
         engine=engine,
-        device=device,
+        device=str(device),
         exit_confidence=exit_confidence,
         threads=threads,
         min_precision=min_precision,

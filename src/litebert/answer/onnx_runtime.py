@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,24 +44,28 @@ class OnnxRuntime(Runtime):
 
     def __init__(self, loaded: LoadedModel, device: str, threads: int | None = None) -> None:
         check_device("onnx", device)
-        self._read(graph_of(loaded), threads)
+        self._open(graph_of(loaded), threads)
 
     @classmethod
     def of_file(cls, file: Path) -> OnnxRuntime:
         """Make the runtime of a graph that `litebert export` wrote."""
         runtime = cls.__new__(cls)
-        runtime._read(file)
+        runtime._open(file)
         return runtime
 
-    def _read(self, file: Path, threads: int | None = None) -> None:
+    def _open(self, file: Path, threads: int | None = None) -> None:
+        self._file, self._threads = file, threads
+        self._ranks = {node.name: len(node.shape) for node in self._session.get_inputs()}
+        self.renew_in_forks("_session", "_side_by_side")
+
+    @cached_property
+    def _session(self) -> Any:
         try:
-            self._session = session(file, threads)
+            return session(self._file, self._threads)
         except LitebertError:
             raise
         except Exception as error:  # the library's own kinds share no base
-            raise unreadable(file, error) from None
-        self._file = file
-        self._ranks = {node.name: len(node.shape) for node in self._session.get_inputs()}
+            raise unreadable(self._file, error) from None
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         outputs = self._session.run(None, inputs_of(rows, self._ranks))

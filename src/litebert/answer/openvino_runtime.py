@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from pathlib import Path
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from litebert.answer.graphs import (
@@ -22,8 +20,8 @@ from litebert.answer.graphs import (
 from litebert.answer.runtime import Capabilities, Runtime
 from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop import LoadedModel
-from litebert.train import device as devices
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.onnx.session import count_threads
 
 
 def _openvino() -> Any:
@@ -64,7 +62,9 @@ class OpenVinoRuntime(Runtime):
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         self._require(device)
-        self._read(graph_of(loaded))
+        self._file = graph_of(loaded)
+        self._ranks = {source.any_name: len(source.partial_shape) for source in self._graph.inputs}
+        self.renew_in_forks("_graph")
 
     @classmethod
     def _require(cls, device: str) -> None:
@@ -74,18 +74,17 @@ class OpenVinoRuntime(Runtime):
             raise MissingExtraError("openvino", "openvino") from None
         check_device("openvino", device)
 
-    def _read(self, file: Path) -> None:
+    @cached_property
+    def _graph(self) -> Any:
         settings = {
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_NUM_THREADS": count_threads(),
             "INFERENCE_PRECISION_HINT": self.precision,
             "PERFORMANCE_HINT": "LATENCY",
         }
         try:
-            self._graph = _core().compile_model(str(file), "CPU", settings)
+            return _core().compile_model(str(self._file), "CPU", settings)
         except RuntimeError as error:
-            raise unreadable(file, error) from None
-        self._file = file
-        self._ranks = {source.any_name: len(source.partial_shape) for source in self._graph.inputs}
+            raise unreadable(self._file, error) from None
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         result = self._graph(inputs_of(rows, self._ranks))
@@ -106,5 +105,7 @@ class OpenVinoBfloat16Runtime(OpenVinoRuntime):
 
     @classmethod
     def _require(cls, device: str) -> None:
+        from litebert.train import device as devices  # which needs torch
+
         devices.require_bfloat16(devices.choose("auto", "cpu"), "openvino-bfloat16", "openvino")
         super()._require(device)

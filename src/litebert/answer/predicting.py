@@ -4,7 +4,7 @@ every runtime does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
@@ -24,7 +24,7 @@ from litebert.finetuning.scoring import Logits, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import WordWeight, explain_by_occlusion
 from litebert.parts import EVERY, Turns
-from litebert.text.records import Notes, format_value
+from litebert.text.records import Notes, format_value, list_values
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train.ranks import Ranks
@@ -90,6 +90,7 @@ class Predictor:
         Raises:
             DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
+        inputs = list_values(inputs, "inputs")
         total = len(inputs) if isinstance(inputs, Sized) else None
         if total is not None and total <= FIRST:
             return list(self.stream(inputs))
@@ -98,10 +99,6 @@ class Predictor:
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Answer inputs one by one, in constant memory."""
-        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
-            raise DataError(
-                f"the inputs are {format_value(inputs)}; give a list, even for a single one"
-            )
         rows = map(Row, make_examples(self.task, inputs))
         return (record for _, record in self.answer_rows(rows))
 
@@ -247,10 +244,16 @@ def make_examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
     """Make examples of inputs of `predict`, each as it is asked for.
 
     Raises:
-        DataError: an input is of another form.
+        DataError: an input is of another form, or the inputs are no list.
     """
-    for number, value in enumerate(inputs):
-        try:
-            yield task.example(value, str(number))
-        except (TypeError, ValueError):
-            raise DataError(f"input {number + 1} is {format_value(value)}; {task.inputs}") from None
+    values = list_values(inputs, "inputs")
+
+    def make() -> Iterator[Any]:
+        for number, value in enumerate(values):
+            try:
+                yield task.example(value, str(number))
+            except (TypeError, ValueError):
+                words = f"input {number + 1} is {format_value(value)}; {task.inputs}"
+                raise DataError(words) from None
+
+    return make()

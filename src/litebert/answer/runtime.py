@@ -7,6 +7,9 @@ ENGINES.add("mine", Mine).
 
 from __future__ import annotations
 
+import ctypes
+import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -61,6 +64,20 @@ class Runtime:
     """
 
     capabilities = Capabilities()
+
+    def renew_in_forks(self, *names: str) -> None:
+        """Have a forked process, which has no threads of its parent, make cached properties anew.
+        Their old values are never freed there, for that would wait for their threads.
+        """
+        owner = weakref.ref(self)
+
+        def forget() -> None:
+            for name in names:
+                if (value := getattr(owner(), "__dict__", {}).pop(name, None)) is not None:
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=forget)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         """Compute logits: (R, C) where the head reads [CLS], else (R, S, C)."""

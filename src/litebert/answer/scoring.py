@@ -18,7 +18,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.mistakes import Mistake, count_confusions, find_mistakes
 from litebert.finetuning.task import Task
 from litebert.tasks.splits import Source
-from litebert.text.records import Notes
+from litebert.text.records import Notes, list_values
 from litebert.tokenizer.coverage import Coverage
 from litebert.train.ranks import Ranks
 
@@ -98,7 +98,7 @@ def score_predictor(
     Args:
         ranks: what shares the computation, as in `compute_logits`.
     """
-    files = [source] if isinstance(source, (str, Path)) else source
+    files = [source] if isinstance(source, (str, Path)) else list(list_values(source, "data"))
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):
         opened, notes = (

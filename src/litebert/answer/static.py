@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as FastTokenizer
 
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.errors import ConfigError, ModelError
 from litebert.interop.sentence_modules import require_size
-from litebert.text.records import format_value
+from litebert.text.records import check_texts
 from litebert.tokenizer.tokenizer import explain_surrogates
 
 if TYPE_CHECKING:
@@ -53,13 +53,8 @@ class StaticEncoder:
         Raises:
             DataError: a value is no text, or holds half a character.
         """
-        if isinstance(texts, str):
-            raise DataError(f"the texts are {format_value(texts)}; give a list, even for one text")
-        source, blocks = iter(texts), [np.zeros((0, self.table.shape[1]), np.float32)]
+        source, blocks = check_texts(texts), [np.zeros((0, self.table.shape[1]), np.float32)]
         while chunk := list(islice(source, CHUNK)):
-            for text in chunk:
-                if not isinstance(text, str):
-                    raise DataError(f"{format_value(text)} is no text; give texts")
             blocks.append(self._encode_chunk(chunk))
         return np.concatenate(blocks)
 

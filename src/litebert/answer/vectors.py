@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice, repeat
@@ -16,14 +16,13 @@ from litebert.answer.ahead import in_advance
 from litebert.answer.precision import Comparison
 from litebert.answer.predicting import FIRST, not_finite
 from litebert.answer.runtime import Runtime
-from litebert.errors import DataError
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
 from litebert.interop.sentence_modules import VectorSettings
 from litebert.parts import EVERY, Turns
-from litebert.text.records import format_value
+from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
@@ -34,24 +33,6 @@ CHUNK = 1024
 padded."""
 BATCH_TOKENS = 8192
 """Tokens per forward pass, padding included."""
-
-
-def texts_of(texts: Iterable[str]) -> Iterator[str]:
-    """Check the texts of a list, and yield them.
-
-    Raises:
-        DataError: it is a text instead of a list, or a value in it is no text.
-    """
-    if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
-        raise DataError(f"the texts are {format_value(texts)}; give a list, even for a single one")
-
-    def check() -> Iterator[str]:
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                raise DataError(f"text {number} is {format_value(text)}; give a text")
-            yield text
-
-    return check()
 
 
 def batches(
@@ -146,7 +127,7 @@ class SentenceEncoder:
         Raises:
             DataError: a value is no text.
         """
-        rows = map(Row, texts_of(texts))
+        rows = map(Row, check_texts(texts))
         total = len(texts) if isinstance(texts, Sized) else None
         blocks = [vectors for _, vectors in self.encode_rows(rows, total=total)]
         return np.concatenate([np.zeros((0, self.width), np.float32), *blocks])

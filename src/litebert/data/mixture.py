@@ -36,7 +36,7 @@ DataSource: TypeAlias = str | Path | Mapping[str, float]
 """A folder of shards, or the weight of each of several."""
 
 _HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
-_WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))")
+_WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))", re.DOTALL)
 
 
 def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
@@ -74,9 +74,9 @@ def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
     """
     fractions = {}
     for folder, weight in weights.items():
-        if not 0 < weight < math.inf:
+        if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:
             raise DataError(
-                f"the weight of {shorten(folder)} is {weight:g}; give a number above 0, or leave "
+                f"the weight of {shorten(folder)} is {weight!r}; give a number above 0, or leave "
                 "the set out"
             )
         fractions[folder] = Fraction(str(weight))
@@ -170,8 +170,8 @@ def open_data(source: DataSource, verify: bool = False) -> TrainingData:
     """
     if isinstance(source, (str, Path)):
         return Shards.open(source, verify)
-    if not source:
-        raise DataError("no data is named; give a folder written by litebert prepare")
+    if not source or not isinstance(source, Mapping):
+        raise DataError(f"the data is {source!r}; give folders written by litebert prepare")
     weights = reduce_weights({str(folder): weight for folder, weight in source.items()})
     sets = tuple(Shards.open(folder, verify) for folder in weights)
     if len(sets) == 1:

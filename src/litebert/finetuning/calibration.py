@@ -271,8 +271,10 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
         ConfigError: `wanted` is no share, the model knows no precision, or none is as high.
         ModelError: the record is damaged.
     """
-    if not 0 < wanted <= 1:
-        raise ConfigError(f"min_precision is {wanted:g}; give a share above 0 and at most 1")
+    if not isinstance(wanted, (int, float)) or not 0 < wanted <= 1:
+        raise ConfigError(
+            f"min_precision is {str(wanted).removesuffix('.0')}; give a share above 0 and at most 1"
+        )
     saved = record.get("precision")
     if saved is None:
         raise ConfigError(

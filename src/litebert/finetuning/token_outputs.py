@@ -94,11 +94,15 @@ class OneSpan(Output):
         """Mask padding in the logits, (B, S, 2): no answer begins or ends there."""
         return logits.float().masked_fill(~batch.attention_mask[..., None], -np.inf)
 
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute the mean of the cross-entropies of first and last token (official BERT and ALBERT
         code).
         """
-        first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
+        first, last = (
+            Output.total(self, logits[..., i], targets[:, i], weights)[0] for i in (0, 1)
+        )
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
 
     def distill_total(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,16 +106,17 @@ def make_finetuned_card(
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
     base = _name_source(source)
     name = f"{base} fine-tuned on {task}"
-    front = _make_front_of_tuning(kind, identity, files, scores, dev[0])
+    front = _make_front_of_tuning(kind, identity, scores, dev[0])
     start = f"the untrained network of the recipe {base}" if is_recipe_name(source) else f"`{base}`"
     if revision := identity.get("model_revision"):
         start += f" of the Hugging Face Hub, at commit `{revision}`"
     parts = [
-        (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
+        (part, ", ".join(files.get(part, [])) or "held out", f"{examples:,}", f"{tokens:,}")
         for part, (examples, tokens) in sizes.items()
     ]
     config = _flat(identity["config"])
-    fields = [(field, str(config[field])) for field in _FIELDS if field in config]
+    config["epochs" if config.get("steps") else "steps"] = None  # which is not what ended it
+    fields = _list_set((field, config.get(field)) for field in _FIELDS)
     again = (
         "The first run gave one answer to everything; this one learned at a third of the rate "
         "above.\n\n"
@@ -142,7 +143,6 @@ def make_finetuned_card(
 def _make_front_of_tuning(
     kind: str,
     identity: Mapping[str, Any],
-    files: Mapping[str, Sequence[str]],
     scores: Mapping[str, float],
     dev: str,
 ) -> str:
@@ -151,15 +151,13 @@ def _make_front_of_tuning(
 
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     base = _name_source(source)
-    scored_on = ", ".join(files.get(dev, [])) or f"{task}, {dev} part"
     return _front(
-        base_model=None if is_recipe_name(source) else base,
+        base_model=base if "/" in base else None,  # a name of the Hub, and no local one
         **_revision_metadata(identity.get("model_revision")),
-        datasets=files.get("train") or [task],
         metrics=[metric],
         model_name=f"{base} fine-tuned on {task}",
         eval_results=[
-            EvalResult(_pipeline(kind, True), task, scored_on, score, round(value, 4))
+            EvalResult(_pipeline(kind, True), task, f"{task}, {dev} part", score, round(value, 4))
             for score, value in scores.items()
             if math.isfinite(value)
         ],
@@ -200,7 +198,7 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
     named, language = _list_sources(run)
     base = str(run.get("from", ""))
     front = _front(
-        datasets=named or None,
+        datasets=[name.removeprefix("hf:") for name in named if name.startswith("hf:")] or None,
         language=language,
         base_model=_name_source(base) if is_hub_name(base) else None,
         **_revision_metadata(run.get("from_revision")),
@@ -272,7 +270,7 @@ def _describe_sets(run: Mapping[str, Any]) -> str:
 def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List the settings of a pretraining run, for its card."""
     rows = [
-        ("steps", str(run.get("steps"))),
+        ("steps", run.get("steps")),
         ("objectives", " + ".join(config.objectives)),
         ("sequence length", str(config.sequences.length)),
         ("batch", config.train.batch),
@@ -283,7 +281,16 @@ def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, st
     ]
     if table := str(run.get("table_from", "")):
         rows.append(("token table", f"started from {_name_source(table)}"))
-    return rows
+    return _list_set(rows)
+
+
+def _list_set(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """List the settings that say something: none that is unset, or left to litebert."""
+    return [
+        (name, str(value))
+        for name, value in settings
+        if value not in (None, "", "auto") and not (isinstance(value, (int, float)) and value < 0)
+    ]
 
 
 def _heldout(file: Path) -> dict[str, float]:

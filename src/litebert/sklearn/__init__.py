@@ -12,26 +12,28 @@ import shutil
 import signal
 import tempfile
 import weakref
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from litebert.config import replace
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.sklearn.columns import (
-    list_numbers,
-    list_targets,
-    list_texts,
-    list_values,
-    name_classes,
-)
+from litebert.sklearn.columns import list_numbers, list_texts, name_classes
 from litebert.storage import atomic_text
-from litebert.text.records import format_value
+from litebert.text.records import format_value, list_values
 
 if TYPE_CHECKING:
     from litebert.answer.model import Model
@@ -45,14 +47,21 @@ _CHOICE_OF = {
     "learning_rate": "rate",
 }
 """The choice of a run that each parameter makes."""
-_NUMBERS: tuple[tuple[str, Any, str], ...] = (
-    ("epochs", (int, float), "a number"),
-    ("learning_rate", (int, float), "a number"),
-    ("batch_size", int, "a whole number"),
-    ("max_length", int, "a whole number"),
-    ("random_state", int, "a whole number"),
-)
-"""The parameters that are numbers: the types that each may have, and how a message calls them."""
+_KINDS: dict[str, tuple[Any, str]] = {
+    "model": ((str, Path), "a folder or a name"),
+    "out": ((str, Path, type(None)), "a folder"),
+    "tokenizer": ((str, Path, type(None)), "a folder or a file"),
+    "epochs": ((int, float, type(None)), "a number"),
+    "learning_rate": ((int, float, type(None)), "a number"),
+    "batch_size": ((int, type(None)), "a whole number"),
+    "max_length": ((int, type(None)), "a whole number"),
+    "metric": ((str, type(None)), "a name"),
+    "random_state": (int, "a whole number"),
+    "device": (str, "a name"),
+}
+"""The types that a parameter may have, and how a message calls them."""
+_fits: defaultdict[Path, Lock] = defaultdict(Lock)
+"""Held while a fit writes into its folder, so that one in another thread finds it done."""
 
 
 class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -113,14 +122,14 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         from litebert.finetuning.run import finetune
         from litebert.tasks.registry import open_task
 
-        texts, values = list_texts(X), list_targets(y)
+        texts, values = list_texts(X), list(list_values(y, "y"))
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
         weights = None
         if sample_weight is not None:
             weights = [
                 float(weight) if isinstance(weight, (int, float, np.number)) else -1.0
-                for weight in list_values(sample_weight)
+                for weight in list_values(sample_weight, "sample_weight")
             ]
             if len(weights) != len(texts) or not all(0 <= weight < np.inf for weight in weights):
                 raise DataError(
@@ -134,19 +143,20 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if self.out is None:
             remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         table = folder / "rows.jsonl"
-        _write_rows(table, texts, targets, weights)
-        columns = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
-        if weights is not None:
-            columns["weight_column"] = "weight"
-        files = open_task("table", table, target=self.target, metric=self.metric, **columns)
-        run = finetune(
-            self.model,
-            files,
-            folder / "run",
-            self._complete_config(self._make_config(files), facts),
-            tokenizer=self.tokenizer,
-            device=self.device,
-        )
+        with _fits[folder]:
+            _write_rows(table, texts, targets, weights)
+            columns = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
+            if weights is not None:
+                columns["weight_column"] = "weight"
+            files = open_task("table", table, target=self.target, metric=self.metric, **columns)
+            run = finetune(
+                self.model,
+                files,
+                folder / "run",
+                self._complete_config(self._make_config(files), facts),
+                tokenizer=self.tokenizer,
+                device=self.device,
+            )
         if run.outcome.signal is not None:  # the run has saved itself, and the caller must hear it
             signal.raise_signal(run.outcome.signal)
         if not run.outcome.finished:
@@ -169,6 +179,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         self._require_fitted()
         if "_opened" not in self.__dict__:
+            for name, content in self.__dict__.pop("_files", {}).items():
+                (self.folder_ / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder_ / name).write_bytes(content)
             self._opened = load(self.folder_, device=self.device)
         opened: Model = self._opened
         return opened
@@ -191,13 +204,16 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _make_folder(self, *rows: Sequence[Any] | None) -> Path:
         """Make the folder of a fit, whose name is a hash of its rows and parameters."""
+        parameters = self._list_parameters()
         if self.out is None:
             return Path(tempfile.mkdtemp(prefix="litebert-"))
-        parameters = self._list_parameters()
         del parameters["out"]
         content = json.dumps([parameters, *filter(None, rows)], default=str)
         folder = Path(self.out) / hashlib.sha256(content.encode()).hexdigest()[:16]
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # a NUL
+            raise ConfigError(f"out is {self.out!r}, which cannot be made: {error}") from None
         return folder
 
     def _list_parameters(self) -> dict[str, Any]:
@@ -205,17 +221,15 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         holds.
 
         Raises:
-            ConfigError: one is no number, or no whole number.
+            ConfigError: one is of another kind.
         """
         parameters = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params().items()
         }
-        for name, kind, words in _NUMBERS:
-            value = parameters[name]
-            is_chosen_later = value is None and name != "random_state"
-            if not is_chosen_later and not isinstance(value, kind):
-                raise ConfigError(f"{name} is {format_value(value)}; give {words}")
+        for name, (kinds, words) in _KINDS.items():
+            if not isinstance(parameters[name], kinds):
+                raise ConfigError(f"{name} is {format_value(parameters[name])}; give {words}")
         return parameters
 
     def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
@@ -253,19 +267,26 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return config
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: the parameters, and the folder of the fitted model.
-
-        Raises:
-            DataError: the folder is a temporary one, which is deleted with the estimator.
+        """Return what is pickled: the parameters, and the folder of the fitted model, or its files
+        if the folder is temporary.
         """
         state = dict(super().__getstate__())
-        if "_remove_temporary" in state:
-            raise DataError(
-                "the fitted model lies in a temporary folder, which a pickle or a copy cannot "
-                "name; fit with out=FOLDER"
-            )
         state.pop("_opened", None)
+        if state.pop("_remove_temporary", None) is not None and "_files" not in state:
+            run: Path = self.folder_  # and none of its checkpoints
+            files = [*run.glob("*.json*"), *filter(Path.is_file, run.glob("model/**/*"))]
+            state["_files"] = {str(path.relative_to(run)): path.read_bytes() for path in files}
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the parameters, and a temporary folder for the files of a fitted model."""
+        super().__setstate__(state)
+        if "_files" in state:
+            folder = Path(tempfile.mkdtemp(prefix="litebert-"))
+            self._remove_temporary = weakref.finalize(
+                self, shutil.rmtree, folder, ignore_errors=True
+            )
+            self.folder_ = folder / "run"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -321,8 +342,12 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
     def _list_parameters(self) -> dict[str, Any]:
         parameters, weights = super()._list_parameters(), self.class_weight
         if isinstance(weights, Mapping):
-            parameters["class_weight"] = [[str(key), float(weights[key])] for key in weights]
-        elif weights not in (None, "balanced"):
+            try:
+                parameters["class_weight"] = [[str(key), float(weights[key])] for key in weights]
+            except (TypeError, ValueError, OverflowError):
+                words = format_value(dict(weights))
+                raise ConfigError(f"class_weight is {words}; give numbers by class") from None
+        elif not (weights is None or (isinstance(weights, str) and weights == "balanced")):
             raise ConfigError(
                 f"class_weight is {format_value(weights)}; give balanced or a dictionary"
             )
@@ -383,7 +408,11 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
         return np.array([answer["prediction"] for answer in self._answer(X)], np.float64)
 
 
-class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TextVectorizer(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Sentence vectors of a model, for pipelines whose next step reads numbers."""
 
     def __init__(self, model: str | Path, *, device: str = "auto") -> None:
@@ -401,6 +430,10 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         self.model_ = load(self.model, device=self.device)
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.model_.sentence_encoder.width)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the vectors of N texts, (N, D)."""

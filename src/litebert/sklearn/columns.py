@@ -5,48 +5,24 @@ and in columns of pandas, polars and Arrow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import DataError
-from litebert.text.records import format_value
-
-
-def list_values(column: Any) -> list[Any]:
-    """List the values of a list, an array, or a column of pandas, polars or Arrow."""
-    if hasattr(column, "to_pylist"):
-        return list(column.to_pylist())
-    return list(column.tolist() if hasattr(column, "tolist") else column)
-
-
-def list_targets(column: Any) -> list[Any]:
-    """List the targets of what `list_values` takes.
-
-    Raises:
-        DataError: it is no column, or has no targets.
-    """
-    if hasattr(column, "columns"):
-        raise DataError("y is a table; give one column of it")
-    if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
-        raise DataError(f"y is {format_value(column)}; give a list of targets")
-    return list_values(column)
+from litebert.text.records import Notes, clean, format_value, list_values
 
 
 def list_texts(values: Any, pairs: bool = True) -> list[Any]:
     """List texts, or pairs of texts as tuples, of what `list_values` takes.
 
     Raises:
-        DataError: it is a single text, or a value is no text and no pair of texts.
+        DataError: it is no column, or a value is no text and no pair of texts.
     """
-    if hasattr(values, "columns"):
-        raise DataError("X is a table; give one column of it, or a list of pairs of texts")
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"X is {format_value(values)}; give a list of texts")
     texts: list[Any] = []
-    for number, value in enumerate(list_values(values)):
+    for number, value in enumerate(list_values(values, "X")):
         if isinstance(value, str):
             texts.append(str(value))  # of numpy's own kind, too
         elif pairs and _is_pair(value):
@@ -76,8 +52,8 @@ def name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:
     if len({isinstance(value, str) for value in values}) > 1:
         raise DataError("y has texts and numbers; give one or the other")
     classes: NDArray[Any] = np.unique(np.asarray(values))
-    # A table strips its labels.
-    names = [str(value).strip() for value in classes.tolist()]
+    # A table cleans and strips its labels.
+    names = [clean(str(value), Notes()).strip() for value in classes.tolist()]
     if len(names) < 2:
         raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -90,7 +66,8 @@ def _is_class(value: Any) -> bool:
     if not isinstance(value, (str, int, float, np.generic)) or value != value:  # a NaN
         return False
     name = str(value)
-    return bool(name.strip()) and name == name.encode("utf-8", "ignore").decode("utf-8")
+    is_blank = not clean(name, Notes()).strip()
+    return not is_blank and name == name.encode("utf-8", "ignore").decode("utf-8")
 
 
 def list_numbers(values: Sequence[Any]) -> list[float]:
@@ -103,7 +80,7 @@ def list_numbers(values: Sequence[Any]) -> list[float]:
     for row, value in enumerate(values):
         try:
             numbers.append(float(value))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             numbers.append(math.nan)
         if not math.isfinite(numbers[-1]):
             raise DataError(f"y[{row}] is {format_value(value)}; give a number")

@@ -41,7 +41,7 @@ def find_task(name: str) -> tuple[str, type[Task[Any]]]:
     Raises:
         ConfigError: there is no such task.
     """
-    plain_name = name.lower().replace("-", "").replace("_", "")
+    plain_name = str(name).lower().replace("-", "").replace("_", "")
     if name not in TASKS and plain_name in TASKS:
         name = plain_name
     return name, TASKS[name]

@@ -141,7 +141,10 @@ class SplitFiles(TaskFiles[E]):
         """
         sources = [source] if isinstance(source, (str, Path)) else source
         refuse_duplicates(sources)
-        return tuple(map(Path, list_files(sources, lambda folder: cls.list_folder(folder, task))))
+        files = list_files(sources, lambda folder: cls.list_folder(folder, task))
+        if not files:
+            raise DataError(f"{task} has no file to read; name one")
+        return tuple(map(Path, files))
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:

@@ -15,7 +15,7 @@ from litebert.registry import SOURCES
 from litebert.remote.names import get_scheme, is_url, path_of, shorten
 from litebert.remote.reading import list_source
 from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, find_suffix
-from litebert.text.records import IN_FOLDERS, SUFFIXES, FileFormat
+from litebert.text.records import IN_FOLDERS, SUFFIXES, FileFormat, list_values
 from litebert.text.tally import HIDDEN, Tally, format_counts
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
@@ -43,7 +43,7 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
     Raises:
         DataError: a source does not exist, or nothing in a folder can be read.
     """
-    if not sources:
+    if not list_values(sources, "sources"):
         raise DataError(
             "no source of text is given; name files, a folder, a pattern, hf:NAME or python-docs"
         )
@@ -123,7 +123,7 @@ def list_files(
         DataError: a pattern matches nothing.
     """
     files: list[str] = []
-    for source in map(str, sources):
+    for source in map(str, list_values(sources, "data")):
         if is_remote(source):
             entries, is_folder = list_source(source)
             names = [entry.url for entry in entries]
@@ -152,7 +152,7 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
         DataError: two sources are the same file.
     """
     locations: set[str] = set()
-    for source in map(str, sources):
+    for source in map(str, list_values(sources, "data")):
         location = source if source == STANDARD_INPUT else os.path.abspath(source)
         if location in locations:
             label = "standard input" if source == STANDARD_INPUT else source

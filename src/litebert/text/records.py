@@ -21,6 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import numpy as np
+
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
 from litebert.json_reader import fault_of, parse_json
 from litebert.remote.names import path_of, shorten
@@ -258,9 +260,50 @@ def replace_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
+def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
+    """Return the values of a list, an iterator or an array, or of a column of pandas, polars or
+    Arrow, or of a table that has one.
+
+    Args:
+        name: what a message calls them.
+
+    Raises:
+        DataError: it is a table of several columns, a single value, or a set or a dictionary,
+            whose order means nothing.
+    """
+    if hasattr(values, "columns"):
+        if getattr(values, "shape", ())[1:] != (1,):
+            raise DataError(f"{name} is a table; give one column of it, or a list")
+        values = np.asarray(values, object)[:, 0]
+    column = values
+    if (to_list := getattr(values, "to_pylist", getattr(values, "tolist", None))) is not None:
+        column = to_list()
+    unordered = (str, bytes, Mapping, set, frozenset)
+    if isinstance(column, unordered) or not isinstance(column, Iterable):
+        raise DataError(f"{name} is {format_value(values)}; give a list, even for a single one")
+    return column
+
+
+def check_texts(texts: Any) -> Iterator[str]:
+    """Check that what `list_values` takes has texts, and yield them.
+
+    Raises:
+        DataError: it is no column, or a value in it is no text.
+    """
+    values = list_values(texts, "texts")
+
+    def check() -> Iterator[str]:
+        for number, text in enumerate(values, 1):
+            if not isinstance(text, str):
+                raise DataError(f"text {number} is {format_value(text)}; give a text")
+            yield text
+
+    return check()
+
+
 def format_value(value: Any) -> str:
     """Return a value for a message: on one line, and not long."""
-    text = repr(value)
+    text = " ".join(repr(value).split("\n"))
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

@@ -29,6 +29,7 @@ from litebert import hub
 from litebert.errors import DataError
 from litebert.json_reader import parse_json, read_json
 from litebert.storage import UNFINISHED, remove, write_whole
+from litebert.text.records import check_texts
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -109,6 +110,7 @@ class Tokenizer:
 
         An empty text has no ids.
         """
+        texts = list(check_texts(texts))
         with explain_surrogates(texts):
             return self.engine.encode(texts)
 

@@ -36,6 +36,7 @@ from tokenizers.models import BPE, WordPiece
 from litebert.errors import DataError, nearest
 from litebert.progress import task, track
 from litebert.storage import atomic_write
+from litebert.text.records import check_texts
 from litebert.text.sentences import LINE_CHARACTERS, split_lines
 from litebert.tokenizer import child
 from litebert.tokenizer.engines import (
@@ -102,7 +103,7 @@ def train_tokenizer(
             f"the memory for the sample of text is {memory} bytes; give at least one MiB"
         )
     train = _choose_trainer(kind, lower_case, strip_accents)
-    with track(texts, "reading text for the tokenizer", unit="documents") as read:
+    with track(check_texts(texts), "reading text for the tokenizer", unit="documents") as read:
         lines = sample_lines((line for text in read for line in split_lines(text)), memory, seed)
     if not lines:
         raise DataError(

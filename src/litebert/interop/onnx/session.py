@@ -39,7 +39,7 @@ def session(file: Path, threads: int | None = None) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors alone
     if threads is None:
-        threads = _count_threads()
+        threads = count_threads()
     else:
         bounds = _bounds_spinning(onnxruntime.__version__)
         name, value = ("spin_duration_us", str(SPIN)) if bounds else ("allow_spinning", "0")
@@ -54,7 +54,7 @@ def _bounds_spinning(version: str) -> bool:
     return numbers is not None and tuple(map(int, numbers.groups())) >= (1, 26)
 
 
-def _count_threads() -> int:
+def count_threads() -> int:
     """Count the threads that torch would take; torch is asked only where it is loaded."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
