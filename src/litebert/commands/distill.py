@@ -94,10 +94,12 @@ def distill(words: list[str]) -> int:
             list_steps,
             parse_size,
         )
+        from litebert.train.device import choose
         from litebert.train.trackers import require_trackers
 
     request = _make_request(arguments, options, rest)
     require_trackers(arguments.tracker)
+    choose("auto", arguments.device)
     inputs = _read_inputs(arguments, request, options, words)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
@@ -108,7 +110,7 @@ def distill(words: list[str]) -> int:
         console.say(f"with a full vocabulary {describe_student(config)}")
         return 0
     with lock_folder(out, RunError):
-        record = open_record(out, request)
+        record = open_record(out, request, inputs.content)
         status = _run_steps(steps, record, arguments.tracker)
         if status:
             console.say("stopped; the same command continues")
@@ -183,7 +185,8 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
     """Run the steps that are not whole; return the exit status of the one that stopped, or 0."""
     for number, step in enumerate(steps, 1):
         label = f"{number}/{len(steps)}"
-        if step.name in record.done and step.path.exists():
+        has_form = step.path.is_file() if step.path.suffix else step.path.is_dir()
+        if step.name in record.done and has_form:
             console.say(f"{label}  {step.path} is whole")
             continue
         if step.name in record.done and record.refusal and step is steps[-1]:

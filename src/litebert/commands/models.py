@@ -58,7 +58,7 @@ class PretrainArguments:
     table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
     (page "A smaller model at pretraining")."""
-    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
+    watch: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score this prepared text at each evaluation, to see what the model forgets."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Learn from a pretrained model of any size: its predictions, states or relations,

@@ -7,6 +7,7 @@ quickstart.
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,6 +262,13 @@ def _check(request: _Request) -> None:
             "the quickstart reads its text twice, which standard input does not allow; "
             "give --source a file instead"
         )
+    for source in request.source:
+        place = Path(os.path.realpath(source))
+        if place.is_dir() and place in (inside := Path(os.path.realpath(folder)), *inside.parents):
+            raise ConfigError(
+                f"--out {folder} lies in the source {source}, which holds other text then; give "
+                "--out a folder elsewhere"
+            )
     next(read_documents(request.source))  # raises if a source does not exist, or holds no text
     if request.vocab_size is not None:
         check_size(request.vocab_size)
@@ -274,6 +282,7 @@ def _check(request: _Request) -> None:
                 f"{folder} holds a quickstart with --budget '{saved_budget}'; give that, or "
                 "another --out"
             )
+    devices.choose("auto", request.device)
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)

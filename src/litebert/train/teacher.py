@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -359,16 +358,12 @@ def _compute_checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
 def _write(file: Path, guesses: Likeliest) -> None:
     pieces, values = guesses.tokens.int().cpu(), guesses.log_probabilities.cpu()
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(
-        f"{file.stem}.{os.getpid()}{file.suffix}"
-    )  # another run may be writing the same
-    with write_whole(temporary) as aside:
+    with write_whole(file) as aside:  # another run may be writing the same
         write_tensors(
             aside,
             {"pieces": pieces, "log_probabilities": values},
             {"sha256": _compute_checksum(pieces, values)},
         )
-    os.replace(temporary, file)
 
 
 def _read(file: Path) -> Likeliest | None:
