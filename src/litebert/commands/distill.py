@@ -87,6 +87,7 @@ def distill(words: list[str]) -> int:
     """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
+        from litebert.recipes import STUDENT_WIDTHS, make_student
         from litebert.studies.distill_record import open_record
         from litebert.studies.distilling import (
             choose_student,
@@ -101,6 +102,11 @@ def distill(words: list[str]) -> int:
     require_trackers(arguments.tracker)
     choose("auto", arguments.device)
     inputs = _read_inputs(arguments, request, options, words)
+    lessons = console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
+    output = inputs.files.task.output  # what finetune would refuse in the last step but one
+    output.recipe_for(lessons, make_student(STUDENT_WIDTHS[0], inputs.vocab_size).encoder)
+    output.require_linear(lessons)
+    output.require_weights(lessons)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:
@@ -135,7 +141,6 @@ def _make_request(
 
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the labeled texts")
-    console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
     request = DistillRequest(
         teacher=arguments.teacher,
         data=arguments.data,

@@ -52,8 +52,7 @@ def require_local(name: str | Path) -> None:
     if re.search("[\ud800-\udfff]", str(name)):
         text = str(name).encode("utf-8", "backslashreplace").decode()
         raise ConfigError(
-            f"the name {text} is not UTF-8, so files of weights in it cannot be opened; give "
-            "another name"
+            f"the name {text} is not UTF-8, so not every library can open it; give another name"
         )
 
 

@@ -17,7 +17,7 @@ from litebert.analysis.curves import average_points, make_switched, read_points
 from litebert.analysis.figures import Intervals, save_png
 from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
-from litebert.storage import atomic_write
+from litebert.storage import atomic_text
 from litebert.studies.cells import Cell, read_scores
 from litebert.studies.grid import set_vocabulary
 from litebert.studies.markdown import format_markdown
@@ -421,8 +421,8 @@ def _make_sections(
 
 
 def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    with atomic_text(path) as file:
+        file.write(text)
 
 
 def _format_csv(findings: Findings) -> str:
