@@ -146,13 +146,11 @@ def find_parts(out: str | Path) -> str | Path:
     Raises:
         ConfigError: the output has no name, which that of the folder begins with.
     """
-    url = as_url(out)
-    place = os.path.normpath(out) if url is None else url.partition("://")[2].strip("/")
-    if place in ("", ".", "..", "/", "//") or (url is not None and "/" not in place):
+    url, path = as_url(out), Path(os.path.normpath(out))
+    has_name = path.name not in ("", "..") if url is None else url.rstrip("/").count("/") > 2
+    if not has_name:
         raise ConfigError(f"the output '{shorten(out)}' has no name of its own; give --out a name")
-    if url is not None:
-        return url.rstrip("/") + SUFFIX
-    return Path(place).with_name(Path(place).name + SUFFIX)
+    return path.with_name(path.name + SUFFIX) if url is None else url.rstrip("/") + SUFFIX
 
 
 def describe_input(names: Sequence[str]) -> dict[str, Any]:
@@ -231,9 +229,7 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
             finished = is_finished(folder)
             existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
             if fault := compare_identities(existing, identity):
-                raise ConfigError(
-                    f"{folder} was made {fault}; {DIVIDE_AGAIN if fault == DIVIDED else remedy}"
-                )
+                raise ConfigError(f"{folder} was made {fault}; {remedy}")
         if is_finished(folder):
             target.delete(BEGUN)
         else:
@@ -325,12 +321,6 @@ def _normalize(sources: Any) -> Any:
     ]
 
 
-DIVIDED = "by another litebert, which divides the rows otherwise"
-"""The clause on work where only one side knows the number of rows."""
-DIVIDE_AGAIN = "delete all parts and compute them again"
-"""The remedy for it."""
-
-
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """Say how some work was made where it is not the wanted work; None where it is."""
     if existing["verb"] != wanted["verb"]:
@@ -347,8 +337,6 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
         return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
     before, now = existing["input"], wanted["input"]
     for key in ("files", "bytes", "rows"):
-        if key == "rows" and (key in before) != (key in now):
-            return DIVIDED
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
     return None if before == now else "from another input (files of other names or contents)"

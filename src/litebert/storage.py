@@ -89,11 +89,9 @@ def _stem(target: Path) -> str:
 def _machine() -> str:
     """A mark of this machine since it started, and of this container: elsewhere, a process id is
     that of another process. Containers may share the name of the machine."""
-    mark = platform.node()
+    mark, boot = platform.node(), Path("/proc/sys/kernel/random/boot_id")
     with suppress(OSError):
-        mark += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink(
-            "/proc/self/ns/pid"
-        )
+        mark += boot.read_text() + os.readlink("/proc/self/ns/pid")
     return f"{zlib.crc32(mark.encode()):08x}"
 
 

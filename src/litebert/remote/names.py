@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 
-from litebert.errors import ConfigError
+from litebert.errors import require
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):(//|/(?=[^/]))", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*@")
@@ -29,31 +29,22 @@ def is_url(name: str | Path) -> bool:
     return as_url(name) is not None
 
 
-def refuse_store(name: str | Path) -> None:
-    """Refuse a name that must be of this machine and is in a store.
+def require_local(name: str | Path, *, any_bytes: bool = False) -> None:
+    """Refuse a name in a store and, without `any_bytes`, one that not all libraries can open.
 
     Raises:
         ConfigError: names it.
     """
-    if url := as_url(name):
-        raise ConfigError(
-            f"{shorten(url)} is in a store, and this must be a file or a folder of this machine; "
-            "give one, and copy it from or to the store"
-        )
-
-
-def require_local(name: str | Path) -> None:
-    """Refuse a name in a store, and one that not all libraries can open.
-
-    Raises:
-        ConfigError: names it.
-    """
-    refuse_store(name)
-    if re.search("[\ud800-\udfff]", str(name)):
-        text = str(name).encode("utf-8", "backslashreplace").decode()
-        raise ConfigError(
-            f"the name {text} is not UTF-8, so not every library can open it; give another name"
-        )
+    text = str(name).encode("utf-8", "backslashreplace").decode()
+    require(
+        not is_url(name),
+        f"{shorten(name)} is in a store, and this must be a file or a folder of this machine; give "
+        "one, and copy it from or to the store",
+    )
+    require(
+        any_bytes or text == str(name),
+        f"the name {text} is not UTF-8, so not every library can open it; give another name",
+    )
 
 
 def get_scheme(url: str) -> str:

@@ -85,6 +85,5 @@ def _format_option(name: str, value: Any) -> str:
     if name.endswith("_words"):
         return " ".join(value) if value else "the defaults of the task and of finetune"
     text = " ".join(value) if isinstance(value, list) else value
-    text = f"{text:g}" if isinstance(text, float) else text
     option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
     return f"{option} {text}" if text not in (None, "", []) else f"no {option}"

@@ -101,13 +101,7 @@ class DistillRequest:
             ConfigError: names the option.
         """
         check_size(self.vocab_size)
-        parameters = parse_size(self.size)
-        choose_student(parameters, min(self.vocab_size, LEAST_VOCABULARY))
-        require(
-            parameters <= MOST_PARAMETERS,
-            f"--size is {self.size}; give at most {MOST_PARAMETERS // 10**6}M, which is more than "
-            "the largest student has",
-        )
+        choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
             self.max_drop is None or self.max_drop >= 0,
             f"--max-drop is {self.max_drop}; give 0 points or more",
@@ -148,14 +142,10 @@ class DistillInputs:
         """The digests of what is read, by its options: with other content, all steps differ."""
         task = self.files.task
         rows = [self.files.read(split) for split in ("train", *task.dev)]
-        read = {"--data": [task.output, rows], "--unlabeled": self.unlabeled}
-        digests = {
-            name: sha256(repr(value).encode("utf-8", "surrogatepass"))
-            for name, value in read.items()
-        }
-        return {"TEACHER": self.teacher} | {
-            name: value.hexdigest() for name, value in digests.items()
-        }
+        data = [task.output, rows]
+        read = {"TEACHER": self.teacher, "--data": data, "--unlabeled": self.unlabeled}
+        texts = {name: repr(value).encode("utf-8", "surrogatepass") for name, value in read.items()}
+        return {name: sha256(text).hexdigest() for name, text in texts.items()}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -363,9 +353,9 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     parameters = 0 if match is None else int(float(match[1]) * _SCALES[match[2].lower()])
-    if not parameters:
+    if not 0 < parameters <= MOST_PARAMETERS:
         raise ConfigError(
-            f"--size is '{text}'; write a number of parameters, such as 500k, 2M or 10M"
+            f"--size is '{text}'; write a number of parameters up to 1000M, such as 500k, 2M or 10M"
         )
     return parameters
 

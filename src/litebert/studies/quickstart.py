@@ -269,12 +269,8 @@ def _check(request: _Request) -> None:
             "give --source a file instead"
         )
     for source in request.source:
-        place = Path(os.path.realpath(source))
-        if place.is_dir() and place in (inside := Path(os.path.realpath(folder)), *inside.parents):
-            raise ConfigError(
-                f"--out {folder} lies in the source {source}, which holds other text then; give "
-                "--out a folder elsewhere"
-            )
+        if Path(os.path.realpath(source)) in Path(os.path.realpath(folder)).parents:
+            raise ConfigError(f"--out {folder} lies in the source {source}; give another folder")
     next(read_documents(request.source))  # raises if a source does not exist, or holds no text
     if request.vocab_size is not None:
         check_size(request.vocab_size)
@@ -292,11 +288,9 @@ def _check(request: _Request) -> None:
     saved = read_json(record, RunError) if record.exists() else wanted
     for name, value in wanted.items():
         if saved.get(name) != value:
-            there = f", '{saved.get(name)}'" if name.startswith("--") else ""
-            raise ConfigError(
-                f"{folder} holds a quickstart with another {name}{there}; give that, or another "
-                "--out"
-            )
+            there = "" if "content" in name else f", {saved.get(name)}"
+            reason = f"holds a quickstart with another {name}{there}"
+            raise ConfigError(f"{folder} {reason}; give that, or another --out")
     devices.choose("auto", request.device)
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)

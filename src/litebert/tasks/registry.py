@@ -10,7 +10,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.registry import TASKS
-from litebert.remote.names import refuse_store
+from litebert.remote.names import require_local
 from litebert.tasks.splits import Source
 
 
@@ -33,7 +33,7 @@ def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
     name, task_class = find_task(name)
     _check_options(name, set_options)
     if isinstance(data, (str, Path)):
-        refuse_store(data)
+        require_local(data, any_bytes=True)
     files: TaskFiles[Any] = task_class.files.open(task_class, name, data, **set_options)
     return files
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.remote.names import refuse_store
+from litebert.remote.names import require_local
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
@@ -130,7 +130,7 @@ class SplitFiles(TaskFiles[E]):
         sources = [source] if isinstance(source, (str, Path)) else source
         refuse_duplicates(sources)
         for name in sources:
-            refuse_store(name)
+            require_local(name, any_bytes=True)
         return tuple(map(Path, list_files(sources, lambda folder: cls.list_folder(folder, task))))
 
     @classmethod

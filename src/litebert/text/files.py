@@ -32,11 +32,7 @@ _BROKEN_LINKS = "links that lead nowhere"
 
 
 def expand(
-    sources: Sequence[str],
-    *,
-    html: bool = False,
-    tally: Tally | None = None,
-    out: str | Path = "",
+    sources: Sequence[str], *, html: bool = False, tally: Tally | None = None, out: str | Path = ""
 ) -> list[str]:
     """List the files that folders and patterns stand for, sorted within each source.
 
@@ -164,15 +160,11 @@ def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path]
     Args:
         named: files that stay.
     """
-    own, stay = _list_own(out), {str(name) for name in named}
+    own, stay = tuple(f"{place}{os.sep}" for place in _list_own(out)), set(map(str, named))
     return [
         file
         for file in files
-        if file in stay
-        or not any(
-            (place := os.path.realpath(file)) == name or place.startswith(name + os.sep)
-            for name in own
-        )
+        if file in stay or not f"{os.path.realpath(file)}{os.sep}".startswith(own)
     ]
 
 
