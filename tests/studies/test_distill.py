@@ -265,7 +265,7 @@ def test_another_command_on_the_folder_is_refused(
             ("deletion",),
         ),
         ({"--device": "tpu"}, ("'tpu'", "cpu")),
-        ({"--size": "99999999999M"}, ("--size", "99999999999M", "at most")),
+        ({"--size": "99999999999M"}, ("--size", "99999999999M", "1000M")),
         ({"--class-weights": "zzz 3"}, ("class_weights", "'zzz'")),
         ({"--early-exits-max-drop": "-1"}, ("early_exits_max_drop",)),
     ],
