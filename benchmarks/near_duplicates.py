@@ -19,7 +19,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,11 +98,9 @@ def drop_with_litebert(documents: list[Ids], similarity: float) -> set[int]:
         ends = np.cumsum([0, *map(len, chosen)]).astype(np.int32)
         ids = np.concatenate(chosen).astype(np.uint16)
         blocks.append(Block(ids, ends, np.arange(len(ends), dtype=np.int32)))
-    with tempfile.TemporaryDirectory() as folder:
-        count = write_signatures(Path(folder) / "signatures", blocks)
-        dropped = find_near_duplicates(
-            Path(folder) / "signatures", similarity, np.zeros(count, bool)
-        ).dropped
+    with tempfile.TemporaryFile() as file:
+        count = write_signatures(file, blocks)
+        dropped = find_near_duplicates(file, similarity, np.zeros(count, bool)).dropped
     return set(np.flatnonzero(dropped).tolist())
 
 

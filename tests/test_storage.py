@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from litebert import storage
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.json_reader import read_json
 from litebert.storage import atomic_write, check_output, lock_folder, write_json, write_whole
@@ -61,6 +62,64 @@ def test_a_path_appears_whole_or_not_at_all(
         assert not path.exists()
     assert text_of(path) == "all of it"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@needs_fork
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of zombies")
+def test_a_zombie_has_ended(tmp_path: Path) -> None:
+    """The first process of a container may never ask how its children ended."""
+    left = leave_unfinished(tmp_path / "path", is_reaped=False)
+    assert left.exists()
+    write_json(tmp_path / "path", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["path"]
+
+
+@needs_fork
+def test_a_container_of_the_same_name_does_not_delete_what_another_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process ids tell nothing there. What nobody has written to for a week goes."""
+    monkeypatch.setattr(storage, "_machine", lambda: "0123abcd")
+    left = leave_unfinished(tmp_path / "path")
+    monkeypatch.undo()
+    before = {*left.iterdir()}
+    write_json(tmp_path / "path", {})
+    assert {*left.iterdir()} == before
+    for path in (left, *before):
+        os.utime(path, (time.time() - 8 * 24 * 3600,) * 2)
+    write_json(tmp_path / "path", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["path"]
+
+
+def test_two_threads_write_one_path_at_once(tmp_path: Path) -> None:
+    with write_whole(tmp_path / "path") as first, write_whole(tmp_path / "path") as second:
+        first.write_text("one")
+        second.write_text("two")
+    assert (tmp_path / "path").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "below"),
+    [
+        ("a", True, True),
+        ("a b.c", True, True),
+        ("...", True, True),
+        ("a/b", False, True),
+        *((name, False, False) for name in ("", ".", "..", "/", "/a", "a/../b", "a/..", "a//b")),
+        *((name, False, False) for name in ("../a", "a/", "..\\a", "a\\b", "C:a", "a\0b", 5, None)),
+    ],
+)
+def test_a_name_from_outside_stays_in_its_folder(name: Any, alone: bool, below: bool) -> None:
+    assert storage.is_inside(name) is alone
+    assert storage.is_inside(name, below=True) is below
+
+
+def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"file": "tr\udce4n"})
+    assert read_json(tmp_path / "a.json", RunError, "") == {"file": "tr\udce4n"}
+    with storage.atomic_text(tmp_path / "a.txt") as file:
+        file.write("tr\udce4n")
+    assert (tmp_path / "a.txt").read_bytes() == b"tr\\udce4n"
 
 
 def test_a_file_is_replaced_by_a_whole_one_only(tmp_path: Path) -> None:

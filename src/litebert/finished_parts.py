@@ -16,8 +16,6 @@ from typing import Any
 
 from litebert.errors import DataError
 from litebert.parts import (
-    DIVIDE_AGAIN,
-    DIVIDED,
     MARKER,
     Part,
     compare_identities,
@@ -156,10 +154,9 @@ def _require_fit(parts: Sequence[FinishedPart]) -> None:
     usual = parts[texts.index(Counter(texts).most_common(1)[0][0])]
     for other in parts:
         if fault := compare_identities(other.marker["identity"], usual.marker["identity"]):
-            remedy = f"delete {other.name} and run its command again with the options of the others"
             raise DataError(
-                f"part {other.part} was made {fault} as part {usual.part}; "
-                f"{DIVIDE_AGAIN if fault == DIVIDED else remedy}"
+                f"part {other.part} was made {fault} as part {usual.part}; delete {other.name} and "
+                "run its command again with the options of the others"
             )
     made, current = usual.marker["identity"]["version"], version("litebert")
     if made != current:

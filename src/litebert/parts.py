@@ -23,10 +23,10 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError
 from litebert.json_reader import read_json
-from litebert.remote.names import as_url, join, shorten
-from litebert.remote.reading import is_file, size_of
+from litebert.remote.names import as_url, is_url, join, shorten
+from litebert.remote.reading import describe, is_file, size_of
 from litebert.remote.target import Target, open_target
-from litebert.storage import file_record, lock_folder, write_json
+from litebert.storage import file_record, is_inside, lock_folder, write_json
 
 FORMAT_VERSION = 1
 MARKER = "part.json"
@@ -35,6 +35,8 @@ BEGUN = "identity.json"
 SUFFIX = ".parts"
 """Follows the name of the output in the name of the folder of its parts."""
 
+_PIECE, _PIECES = 1 << 20, 64
+"""Bytes of a piece of a file, and the pieces that count."""
 _OPTION = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
 
 
@@ -139,24 +141,31 @@ EVERY = Turns()
 
 
 def find_parts(out: str | Path) -> str | Path:
-    """Return the folder of the parts of an output; a URL where the output is in a store."""
-    if url := as_url(out):
-        return url.rstrip("/") + SUFFIX
-    path = Path(os.path.normpath(out))
-    return path.with_name(path.name + SUFFIX)
+    """Return the folder of the parts of an output; a URL where the output is in a store.
+
+    Raises:
+        ConfigError: the output has no name, which that of the folder begins with.
+    """
+    url, path = as_url(out), Path(os.path.normpath(out))
+    has_name = path.name not in ("", "..") if url is None else url.rstrip("/").count("/") > 2
+    if not has_name:
+        raise ConfigError(f"the output '{shorten(out)}' has no name of its own; give --out a name")
+    return path.with_name(path.name + SUFFIX) if url is None else url.rstrip("/") + SUFFIX
 
 
 def describe_input(names: Sequence[str]) -> dict[str, Any]:
-    """Return the identity of input files: how many, their bytes, and a digest of names and sizes.
+    """Return the identity of input files: how many, their bytes, and a digest of names and
+    contents.
 
-    Times do not count, for a copy on another machine has others.
+    Times do not count, for a copy on another machine has others. Of a large file, pieces count, as
+    no part reads all of it; of a file in a store, its mark.
 
     Raises:
         ConfigError: an input can be read only once, so that no other part could read it.
     """
     digest, total = hashlib.sha256(), 0
     for name in names:
-        path, size = Path(name), 0
+        path, size, mark = Path(name), 0, ""
         if name == "-" or (path.exists() and not path.is_file()):
             label = "standard input" if name == "-" else name
             raise ConfigError(
@@ -165,10 +174,18 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
             )
         if is_file(name):
             size = size_of(name)
+        if is_url(name):
+            mark = describe(name).mark
+        elif path.is_file():
+            with open(path, "rb") as file:
+                pieces = range(0, size, max(_PIECE, size // _PIECES))
+                for start in (*pieces, max(0, size - _PIECE)):
+                    file.seek(start)
+                    digest.update(file.read(_PIECE))
         total += size
         label = shorten(_normalize([name])[0])
-        digest.update(f"{label}\0{size}\0".encode("utf-8", "surrogatepass"))
-    return {"files": len(names), "bytes": total, "names_and_sizes": digest.hexdigest()}
+        digest.update(f"{label}\0{size}\0{mark}\0".encode("utf-8", "surrogatepass"))
+    return {"files": len(names), "bytes": total, "names_and_contents": digest.hexdigest()}
 
 
 def make_identity(
@@ -212,9 +229,7 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
             finished = is_finished(folder)
             existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
             if fault := compare_identities(existing, identity):
-                raise ConfigError(
-                    f"{folder} was made {fault}; {DIVIDE_AGAIN if fault == DIVIDED else remedy}"
-                )
+                raise ConfigError(f"{folder} was made {fault}; {remedy}")
         if is_finished(folder):
             target.delete(BEGUN)
         else:
@@ -275,7 +290,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     try:
         Part.parse(f"{marker['part']}/{marker['parts']}")
         for name, record in marker["files"].items():
-            if Path(name).name != name or name == "..":
+            if not is_inside(name):
                 raise ValueError(name)
             int(record["bytes"]), str(record["sha256"])
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError):
@@ -306,30 +321,22 @@ def _normalize(sources: Any) -> Any:
     ]
 
 
-DIVIDED = "by another litebert, which divides the rows otherwise"
-"""The clause on work where only one side knows the number of rows."""
-DIVIDE_AGAIN = "delete all parts and compute them again"
-"""The remedy for it."""
-
-
 def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """Say how some work was made where it is not the wanted work; None where it is."""
     if existing["verb"] != wanted["verb"]:
         return f"by litebert {existing['verb']}, not {wanted['verb']}"
     if existing["version"] != wanted["version"]:
         return f"by version {existing['version']} of litebert, not {wanted['version']}"
-    if existing["fingerprint"] != wanted["fingerprint"]:
-        return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
     old, new = existing["settings"], wanted["settings"]
     for key in (*new, *(key for key in old if key not in new)):
         if key == "sources" and _normalize(old.get(key)) == _normalize(new.get(key)):
             continue
         if old.get(key) != new.get(key):
             return f"with {key}={old.get(key)!r}, not {new.get(key)!r}"
+    if existing["fingerprint"] != wanted["fingerprint"]:
+        return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
     before, now = existing["input"], wanted["input"]
     for key in ("files", "bytes", "rows"):
-        if key == "rows" and (key in before) != (key in now):
-            return DIVIDED
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"
-    return None if before == now else "from another input (files of other names or sizes)"
+    return None if before == now else "from another input (files of other names or contents)"

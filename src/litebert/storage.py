@@ -12,12 +12,15 @@ import math
 import os
 import platform
 import re
+import secrets
 import shutil
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -26,6 +29,7 @@ from litebert.json_reader import read_json
 
 UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""
+_WEEK = 7 * 24 * 3600
 LOCK = ".lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The error numbers of the system where no more can be written: a full disk, a quota, a limit of
@@ -71,29 +75,39 @@ def write_whole(path: Path) -> Iterator[Path]:
 
 
 def _aside(target: Path) -> Path:
-    """A name beside `target` that no other living process uses."""
-    # File systems allow 255 bytes for a name; the machine and the process tell writers of one path
-    # apart.
-    name = target.name if len(os.fsencode(target.name)) < 220 else target.name[:50]
-    return target.with_name(f"{UNFINISHED}{name}.{_machine()}-{os.getpid()}")
+    """A new name beside `target`, which tells the machine and the process that write it."""
+    return target.with_name(f"{_stem(target)}{_machine()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
+def _stem(target: Path) -> str:
+    # File systems allow 255 bytes for a name.
+    name = target.name if len(os.fsencode(target.name)) < 210 else target.name[:50]
+    return f"{UNFINISHED}{name}."
+
+
+@cache
 def _machine() -> str:
-    """A short mark of this machine: a process id says nothing about the processes of another
-    one."""
-    return f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
+    """A mark of this machine since it started, and of this container: elsewhere, a process id is
+    that of another process. Containers may share the name of the machine."""
+    mark, boot = platform.node(), Path("/proc/sys/kernel/random/boot_id")
+    with suppress(OSError):
+        mark += boot.read_text() + os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32(mark.encode()):08x}"
 
 
 def _sweep(target: Path) -> None:
-    """Delete what killed processes left of writing to `target`."""
-    unfinished = _aside(target)
-    stem = unfinished.name.removesuffix(str(os.getpid()))
+    """Delete what killed processes left of writing to `target`: at once where they were of this
+    machine, else when nothing was written for a week."""
+    owned = re.compile(
+        re.escape(_stem(target)) + r"(?:([0-9a-f]{8})-(\d+)-[0-9a-f]{8}|[0-9a-f]{4}-\d+)"
+    )
     with suppress(OSError):
-        names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(stem)]
-        for name in names:
-            owner = name.removeprefix(stem)
-            if name == unfinished.name or (owner.isdecimal() and not _alive(int(owner))):
-                remove(target.with_name(name))
+        for name in os.listdir(target.parent):
+            if match := owned.fullmatch(name):
+                left, is_ours = target.with_name(name), match[1] == _machine()
+                times = (path.lstat().st_mtime for path in (left, *left.rglob("*")))
+                if not _alive(int(match[2])) if is_ours else max(times) < time.time() - _WEEK:
+                    remove(left)
 
 
 def _alive(process: int) -> bool:
@@ -102,11 +116,13 @@ def _alive(process: int) -> bool:
         return True
     try:
         os.kill(process, 0)
+        # A zombie has ended; its parent has not asked yet, and in a container may never ask.
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return state not in (b"Z", b"X")
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):
-        pass
-    return True
+    except (OSError, OverflowError, IndexError):
+        return True
 
 
 def _copy_access(source: Path, target: Path) -> None:
@@ -171,8 +187,15 @@ def check_output(path: Path, option: str = "--out") -> None:
 
 @contextmanager
 def atomic_text(path: Path) -> Iterator[TextIO]:
-    """The same for UTF-8 text, whose line ends stay as they are."""
-    with atomic_write(path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
+    """The same for UTF-8 text, whose line ends stay as they are.
+
+    Bytes of a file's name that are not UTF-8 are halves of surrogate pairs in Python, and \\udcff
+    here.
+    """
+    with (
+        atomic_write(path) as raw,
+        io.TextIOWrapper(raw, "utf-8", "backslashreplace", newline="") as file,
+    ):
         yield file
 
 
@@ -247,17 +270,16 @@ class _NamedFile(io.FileIO):
 
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file as a person reads it; see `json_text`."""
-    with atomic_write(path) as file:
-        # Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, which JSON spells
-        # \udcff.
-        file.write(json_text(data).encode("utf-8", "backslashreplace"))
+    with atomic_text(path) as file:
+        file.write(json_text(data))
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:
     """Strict JSON and a line break; a number that is not finite becomes null, which every reader
     takes.
     """
-    return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace").decode()  # JSON spells a half pair \udcff
 
 
 def _finite(value: Any) -> Any:
@@ -269,6 +291,17 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_inside(name: object, *, below: bool = False) -> bool:
+    """True where a name from outside names a file in its folder, or with `below` also one in a
+    folder there, on every system.
+
+    Every name of a store, the Hub or a file is checked here before it becomes a path.
+    """
+    parts = name.split("/") if isinstance(name, str) else [""]
+    is_relative = not {"", ".", ".."} & {*parts} and (below or len(parts) == 1)
+    return is_relative and re.search(r"[\\\0]|^[A-Za-z]:", str(name)) is None
 
 
 def remove(path: Path) -> None:

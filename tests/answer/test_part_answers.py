@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,7 +180,9 @@ def test_a_part_reads_only_its_rows_of_parquet(
         with refused(DataError, path):
             predict_file(model, tables, out, part=Part(number, 3))
         path.write_bytes(whole[path])
-        predict_file(model, tables, out, part=Part(number, 3))
+    shutil.rmtree(find_parts(out))  # they began with other files
+    for part in shuffle_parts(3):
+        predict_file(model, tables, out, part=part)
     litebert.merge(out)
     assert out.read_bytes() == (tmp_path / "single.csv").read_bytes()
 
@@ -380,6 +383,55 @@ def test_merged_scores_are_those_of_one_run(
 
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))
 """Rows of the slow test; a million stands in the issue."""
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_part_does_not_continue_with_other_rows_of_the_same_size(
+    classifier: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    model, out = load(classifier), tmp_path / "out.csv"
+    source = rows.with_suffix(f".{form}")
+    texts = [{"text": f"bado {number:03}"} for number in range(100)]
+
+    def save(texts: list[dict[str, str]]) -> None:
+        if form == "csv":
+            source.write_text("text\n" + "".join(f"{row['text']}\n" for row in texts))
+        else:
+            pq.write_table(pa.Table.from_pylist(texts), source)
+
+    save(texts)
+    with monkeypatch.context() as patch:
+        patch.setattr(predicting.Predictor, "answer_items", stop_after(2))
+        with pytest.raises(LitebertError, match="stops"):
+            predict_file(model, source, out, part=Part(1, 2))
+    size = source.stat().st_size
+    save(texts[:98] + texts[:97:-1])
+    assert source.stat().st_size == size
+    with refused(ConfigError, "another input", "contents"):
+        predict_file(model, source, out, part=Part(1, 2))
+    save(texts)
+    predict_file(model, source, out, part=Part(1, 2))
+
+
+def test_an_output_in_the_folder_of_its_input(
+    classifier: Path, rows: Path, tmp_path: Path, run: Run
+) -> None:
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    shutil.copy(rows, folder)
+    for verb, name in (("predict", "a.csv"), ("embed", "v.jsonl"), ("embed", "v.npy")):
+        words = (verb, classifier, "--input")
+        assert run(*words, rows, "--out", tmp_path / name)[0] == 0
+        for part in ("1/2", "2/2"):
+            status, _, err = run(*words, folder, "--out", folder / name, "--part", part)
+            assert status == 0, err
+        assert run("merge", folder / name)[0] == 0
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+        status, _, err = run(*words, folder, "--out", folder / name)  # and over itself
+        assert status == 0, err
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+        (folder / name).unlink()
+        shutil.rmtree(folder / f"{name}.parts")
 
 
 @pytest.mark.slow

@@ -4,9 +4,12 @@ foreign folders.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -25,6 +28,7 @@ from answer.test_engines import BYTES
 from answer.test_predict import made
 from litebert.answer import vectors as module
 from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.vector_files import embed_file
 from litebert.config import Config, Pooling, SequenceConfig
 from litebert.errors import ModelError
 from litebert.finetuning.rows import PaddedRows
@@ -162,6 +166,39 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [*vectors, "b.scale.npy", "in.jsonl"]
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills and forks are POSIX's")
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.jsonl"])
+def test_vectors_never_meet_the_scale_of_others(folder: Path, tmp_path: Path, name: str) -> None:
+    """However many names were changed when the process was killed."""
+    model, out, scale = litebert.load(folder), tmp_path / name, tmp_path / "v.scale.npy"
+    pairs = []
+    for number in (0, 1):
+        source = tmp_path / f"{number}.txt"
+        source.write_text("\n".join(TEXTS[number : number + 4]))
+        embed_file(model, source, out, dtype="int8")
+        pairs.append((out.read_bytes(), scale.read_bytes()))
+    assert pairs[0][0] != pairs[1][0]
+    assert pairs[0][1] != pairs[1][1]
+    for kill in itertools.count(1):
+        if not (child := os.fork()):
+            calls, replace = itertools.count(1), os.replace
+
+            def deadly(*names: Any, calls: Any = calls, replace: Any = replace) -> None:
+                replace(*names)
+                if next(calls) == kill:  # noqa: B023 - in this round's child alone
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            os.replace = deadly  # type: ignore[assignment]
+            embed_file(model, tmp_path / "0.txt", out, dtype="int8")
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        found = (out.read_bytes(), scale.read_bytes() if scale.exists() else b"")
+        assert found in pairs or not found[1], f"mixed after {kill} new names"
+        if ended:
+            break
+    assert (kill, found) == (3, pairs[0])
 
 
 def test_the_vectors_before_a_bad_row_are_kept_and_counted(

@@ -56,9 +56,9 @@ def list_runs(ids: Ids) -> set[tuple[int, ...]]:
 
 
 def find(documents: list[Ids], similarity: float, tmp_path: Path) -> npt.NDArray[np.bool_]:
-    file = tmp_path / "signatures"
-    count = write_signatures(file, [make_block(documents)])
-    return find_near_duplicates(file, similarity, np.zeros(count, bool)).dropped
+    with open(tmp_path / "signatures", "w+b") as file:
+        count = write_signatures(file, [make_block(documents)])
+        return find_near_duplicates(file, similarity, np.zeros(count, bool)).dropped
 
 
 def test_estimates_are_those_of_exact_similarities() -> None:
@@ -150,7 +150,8 @@ def test_memory_is_less_than_60_bytes_a_document(tmp_path: Path) -> None:
             out.write(draw.integers(0, 2**32, (count // 20, 128), np.uint32).data)
     tracemalloc.start()
     try:
-        find_near_duplicates(file, 0.8, np.zeros(count, bool))
+        with open(file, "rb") as signatures:
+            find_near_duplicates(signatures, 0.8, np.zeros(count, bool))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

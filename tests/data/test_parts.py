@@ -28,6 +28,7 @@ from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.parts import MARKER, Part
+from litebert.storage import lock_folder
 from litebert.text.sources import Document, Reading, read_documents
 from litebert.tokenizer import train_tokenizer
 from toys.prepare import SHARD_BYTES, Interrupted, content, run
@@ -214,7 +215,7 @@ def test_a_finished_part_notices_other_text(
     folder = make("1/2", corpus, tmp_path / "data", tiny_tokenizer)
     corpus.write_text(text[:100].swapcase() + text[100:])
     os.utime(corpus, (1, 1))
-    with refused(DataError, folder, "other text"):
+    with refused(ConfigError, folder, "another input"):
         make("1/2", corpus, tmp_path / "data", tiny_tokenizer)
     corpus.write_text(text)
     os.utime(corpus, (2, 2))
@@ -240,6 +241,94 @@ def test_a_merge_that_is_interrupted_continues(
     assert not (parts / disk.INDEX).exists()
     litebert.merge(parts)
     assert content(parts) == content(single)
+
+
+def test_a_merge_of_other_parts_takes_their_tokenizer(
+    parts: Path, single: Path, tiny_tokenizer: Path
+) -> None:
+    """A merge that was killed before its first shard left that of the parts before."""
+    (parts / disk.TOKENIZER).mkdir(parents=True)
+    (parts / disk.TOKENIZER / "tokenizer.json").write_text("of other parts")
+    (parts / "unfinished.jsonl").write_text("")
+    litebert.merge(parts)
+    assert content(parts) == content(single)
+
+
+def test_parts_on_a_disk_that_is_only_read(
+    parts: Path, corpus: Path, tiny_tokenizer: Path, tmp_path: Path, single: Path
+) -> None:
+    make("1/1", corpus, tmp_path / "near", tiny_tokenizer, near_duplicates=0.9)
+    for name in ("data", "near"):
+        folder = tmp_path / f"{name}.parts"
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+        for path in (*before, folder):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        litebert.merge(tmp_path / name)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        lock = folder / ".lock"  # for who may write in spite of the mode
+        assert {
+            path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != lock
+        } == before
+        assert os.access(tmp_path / name / disk.TOKENIZER, os.W_OK)
+        assert (tmp_path / name / disk.TOKENIZER).stat().st_mode & 0o200
+    assert content(parts) == content(single)
+
+
+def test_two_merges_at_once_are_refused(parts: Path) -> None:
+    folder = parts.with_name("data.parts")
+    with lock_folder(folder, DataError), refused(DataError, folder, os.getpid()):
+        litebert.merge(parts)
+
+
+@pytest.mark.parametrize("verb", ["embed", "predict", "evaluate"])
+def test_a_part_whose_verb_was_changed(parts: Path, verb: str) -> None:
+    for path in parts.with_name("data.parts").rglob(MARKER):
+        path.write_text(path.read_text().replace('"verb": "prepare"', f'"verb": "{verb}"'))
+    with refused(DataError, verb, parts.with_name("data.parts") / "1-of-3" / MARKER):
+        litebert.merge(parts)
+
+
+@pytest.mark.parametrize("out", ["", ".", "..", "/", "a/..", "s3://bucket", "s3://bucket/"])
+def test_an_output_without_a_name_is_refused(
+    corpus: Path, tiny_tokenizer: Path, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with refused(ConfigError, "has no name"):
+        litebert.merge(out)
+    with refused(ConfigError, "has no name"):
+        make("1/2", corpus, out, tiny_tokenizer)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_of_text_of_the_same_size_is_of_another_input(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "text.txt"
+    source.write_text("toto bado kumi\n\n" * 9)
+    make("1/2", source, tmp_path / "data", tiny_tokenizer)
+    source.write_text("toto kumi bado\n\n" * 9)
+    make("2/2", source, tmp_path / "data", tiny_tokenizer)
+    with refused(DataError, "part 2/2", "another input", "contents"):
+        litebert.merge(tmp_path / "data")
+
+
+@pytest.mark.parametrize("options", [{}, {"near_duplicates": 0.8}])
+def test_an_output_in_its_source_is_no_source(
+    corpus: Path, tiny_tokenizer: Path, single: Path, tmp_path: Path, options: Any
+) -> None:
+    """Neither the set, nor its parts, nor what a killed process left of them."""
+    for name in ("plain", "within"):
+        shutil.copytree(corpus, tmp_path / name)
+    run(tmp_path / "plain", tmp_path / "out", tiny_tokenizer, **options)
+    for _ in range(2):
+        run(tmp_path / "within", tmp_path / "within" / "data", tiny_tokenizer, **options)
+    wanted, found = (content(folder) for folder in (tmp_path / "out", tmp_path / "within" / "data"))
+    assert found.keys() == wanted.keys()
+    assert all(found[name] == wanted[name] for name in wanted if name != disk.INDEX)
+    for number in (1, 2):
+        make(f"{number}/2", tmp_path / "within", tmp_path / "within" / "b", tiny_tokenizer)
+    litebert.merge(tmp_path / "within" / "b")
 
 
 KILLED = textwrap.dedent("""

@@ -219,6 +219,38 @@ def test_parts_in_a_store_are_merged_there(
     assert store.content("data2.parts/") == {}
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "data.parts/1-of-1/tokenizer/../../../../../../../{outside}",
+        "data.parts/1-of-1/tokenizer/..\\..\\{outside}",
+        "data.parts/1-of-1/a//{outside}",
+        "data.parts/1-of-1/./x/{outside}",
+        "data/tokenizer/..",
+    ],
+)
+def test_a_bucket_writes_no_file_elsewhere(
+    store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, key: str
+) -> None:
+    make_part("1/1", tiny_corpus, tiny_tokenizer)
+    litebert.merge(URL)
+    outside = tmp_path / "outside.txt"
+    shutil.rmtree(tmp_path / "cache")
+    store.put(key.format(outside=str(outside).lstrip("/")), b"written by the bucket")
+    with refused(DataError, "not the name of a file in this folder"):
+        _ = Shards.open(URL) if key.startswith("data/") else litebert.merge(URL)
+    assert not outside.exists()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ""]
+
+
+@pytest.mark.parametrize("digest", ["../../../outside", "", "g" * 64, "A" * 64, "a" * 63])
+def test_a_checksum_that_is_none_names_no_file(store: Store, tmp_path: Path, digest: str) -> None:
+    store.put("x.arrow", b"12")
+    with refused(DataError, "s3://texts/x.arrow", "sha256"):
+        cache.fetch("s3://texts/x.arrow", 2, digest)
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.thorough
 def test_a_set_in_a_store_is_searched_for_held_out_texts(
     store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path

@@ -211,7 +211,6 @@ def test_an_encoder_is_fine_tuned_before_it_teaches(
         (("--metric", "macro_f1"), ("--metric macro_f1", "--dev")),
         (("--vocab-size", "300"), ("--vocab-size 200", "--vocab-size 300")),
         (("--train.seed", "3"), ("--train.seed 3",)),
-        (("--max-drop", "1"), ("--max-drop 100", "--max-drop 1")),
         (("--phrases", "0"), ("--phrases 40", "not with --phrases 0")),
     ],
 )
@@ -253,6 +252,22 @@ def test_another_command_on_the_folder_is_refused(
         ({"teacher": "nowhere"}, ("nowhere",)),
         ({"--tokenizer": "teacher"}, ("--tokenizer", "baseline")),
         ({"--epochs": "-1"}, ("epochs",)),
+        ({"--max-drop": "-1"}, ("--max-drop", "-1.0")),
+        ({"--max-drop": "nan"}, ("--max-drop", "nan")),
+        (
+            {
+                "--pair-column": "pair",
+                "--data": "pairs.csv",
+                "--unlabeled": "pairs.csv",
+                "--phrases": "0",
+                "--deletion": "1e-1",
+            },
+            ("deletion",),
+        ),
+        ({"--device": "tpu"}, ("'tpu'", "cpu")),
+        ({"--size": "99999999999M"}, ("--size", "99999999999M", "1000M")),
+        ({"--class-weights": "zzz 3"}, ("class_weights", "'zzz'")),
+        ({"--early-exits-max-drop": "-1"}, ("early_exits_max_drop",)),
     ],
 )
 def test_wrong_words_are_refused_before_any_work(
@@ -270,11 +285,55 @@ def test_wrong_words_are_refused_before_any_work(
         elif option in words:
             words[words.index(option) + 1] = value
         else:
-            words += [option, value]
+            words += [option, *value.split(" ")]
     status, _, err = run(*words)
     assert status == 2
     names(err.splitlines()[-1], *places)
     assert not (tmp_path / "run" / "distill.json").exists()
+
+
+@pytest.mark.parametrize("name", ["train.csv", "dev.csv", "more.txt"])
+def test_changed_data_of_the_same_name_is_refused(
+    run: Run, place: Path, whole: Path, tmp_path: Path, name: str
+) -> None:
+    """Whether the distillation has ended or was killed: other rows would meet earlier steps."""
+    for end in ("ended", "killed"):
+        shutil.copytree(place, tmp_path / end)
+        folder, file = tmp_path / end / "whole", tmp_path / end / name
+        record = json.loads(
+            (folder / "distill.json").read_text().replace(str(place), str(file.parent))
+        )
+        if end == "killed":
+            record |= {"done": ["text"], "results": {}}
+        (folder / "distill.json").write_text(json.dumps(record))
+        text = file.read_text()
+        flipped = text.replace("yes", "N").replace("no", "yes").replace("N", "no")
+        flipped = text[::-1] if name == "more.txt" else flipped
+        assert flipped != text
+        file.write_text(flipped)
+        status, _, err = run(*list_words(file.parent, folder))
+        assert status == 2
+        names(err, "--unlabeled" if name == "more.txt" else "--data", "changed", folder)
+        file.write_text(text)
+    status, _, err = run(*list_words(tmp_path / "ended", tmp_path / "ended" / "whole"))
+    assert status == 0, err
+
+
+def test_a_limit_of_the_last_step_repeats_only_that(
+    run: Run, place: Path, whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    words = list_words(place, folder)
+    words[words.index("--max-drop") + 1] = "99"
+    status, _, err = run(*words)
+    assert status == 0, err
+    assert err.count("is whole") == 6
+    assert "--max-drop 99" in err
+    shutil.rmtree(folder / "student")
+    (folder / "student").write_text("a file in its place")
+    status, _, err = run(*words)
+    assert status == 2, "it is not whole"
 
 
 def test_a_task_without_labeled_rows_is_refused(run: Run, place: Path, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from litebert.storage import write_whole
 
 
-def leave_unfinished(path: Path) -> Path:
+def leave_unfinished(path: Path, is_reaped: bool = True) -> Path:
     """Let a process die while it writes a folder that is to become `path`; the folder that it
-    leaves.
+    leaves. A process that nobody reaps stays a zombie.
     """
     before = set(path.parent.iterdir())
     if not (child := os.fork()):
@@ -18,6 +18,6 @@ def leave_unfinished(path: Path) -> Path:
             aside.mkdir()
             (aside / "half").write_text("left by a kill")
             os._exit(0)
-    os.waitpid(child, 0)
+    os.waitid(os.P_PID, child, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
     (left,) = set(path.parent.iterdir()) - before
     return left

@@ -26,7 +26,7 @@ from litebert.analysis.page_style import PAGE, STYLE
 from litebert.finetuning.seeds import compute_share_error
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
-from litebert.storage import atomic_write
+from litebert.storage import atomic_text
 from litebert.tasks.scores import score_title
 
 
@@ -98,8 +98,8 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> None:
     """Write the page in one step: a reader finds the old page or the new one, never half of one."""
-    with atomic_write(Path(path)) as file:
-        file.write(render(title, lead, sections).encode())
+    with atomic_text(Path(path)) as file:
+        file.write(render(title, lead, sections))
 
 
 def _section(section: Section, axes: Sequence[str]) -> str:

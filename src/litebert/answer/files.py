@@ -39,10 +39,10 @@ from litebert.remote.reading import is_file
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
-from litebert.text.files import refuse_duplicates
+from litebert.text.files import leave_out, refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import FileFormat, Notes
-from litebert.text.tally import format_count
+from litebert.text.tally import escape_name, format_count
 
 log = logging.getLogger("litebert")
 
@@ -143,7 +143,7 @@ class _Answering:
         """Return the record of a row: its file if there are several, its cells, the answer, and the
         words that decided it if they are asked for.
         """
-        file = {"file": row.file} if len(self.files) > 1 else {}
+        file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
         if self.explain is not None:
             words = self.model.explain_example(row.example, self.explain)
             answer["words"] = (
@@ -276,7 +276,7 @@ def files_of_sources(
     refuse_duplicates(sources)
     files = expand(sources, task)
     if isinstance(out, (str, Path)):
-        output = Path(out)
+        output, files = Path(out), leave_out(files, out, sources)
         if is_url(out):
             check_output_file(out)
         for file in files:

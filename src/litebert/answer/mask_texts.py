@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from litebert.answer.predicting import not_finite
 from litebert.answer.runtime import Runtime
-from litebert.answer.vectors import check_texts
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows, pad_ids
+from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 
 _STAND_IN = "\u9fa5"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from litebert.answer.files import merge_answers
 from litebert.answer.part_scores import merge_scores
@@ -11,8 +14,9 @@ from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
 from litebert.finished_parts import FinishedPart, read_parts
-from litebert.parts import MARKER
-from litebert.remote.names import join
+from litebert.parts import MARKER, find_parts
+from litebert.remote.names import is_url, join
+from litebert.storage import lock_folder
 
 
 def merge(out: str | Path) -> list[FinishedPart]:
@@ -34,13 +38,25 @@ def merge(out: str | Path) -> list[FinishedPart]:
             f"{join(parts[0].name, MARKER)} was made by litebert {verb}, whose parts this version "
             "cannot merge; merge them with the version that made them"
         )
-    _MERGERS[verb](out, parts)
+    run, *fields = _MERGERS[verb]
+    for part in parts:
+        known = {**part.marker["identity"]["settings"], **part.marker}
+        if missing := [name for name in fields if name not in known]:
+            raise DataError(
+                f"{join(part.name, MARKER)} has no {missing[0]}, which a part of litebert {verb} "
+                "has; delete that part and run its command again"
+            )
+    folder = Path(find_parts(out))
+    is_locked = not is_url(out) and os.access(folder, os.W_OK)  # else it is only read
+    with lock_folder(folder, DataError) if is_locked else nullcontext():
+        run(out, parts)
     return parts
 
 
-_MERGERS: Mapping[str, Callable[[str | Path, Sequence[FinishedPart]], object]] = {
-    "prepare": merge_shards,
-    "predict": merge_answers,
-    "embed": merge_vectors,
-    "evaluate": merge_scores,
+_MERGERS: Mapping[str, tuple[Any, ...]] = {
+    "prepare": (merge_shards, "header", "shards", "documents", "tally"),
+    "predict": (merge_answers, "form", "separator", "first_file", "rows"),
+    "embed": (merge_vectors, "width", "dtype", "rows"),
+    "evaluate": (merge_scores, "model", "data", "loading", "scoring"),
 }
+"""Merges the parts of a verb; and the fields that their markers have."""

@@ -36,6 +36,7 @@ from litebert.parts import (
     make_identity,
     read_marker,
 )
+from litebert.storage import naming
 
 FILE = "windows.jsonl"
 Window = tuple[list[dict[str, Any]], NDArray[np.float32] | None]
@@ -74,7 +75,7 @@ def write_part(
             turns = Turns(part, finished, windows)
             units = itertools.count() if windows is None else turns.stretch
             numbers = (number for number in units if number in turns)
-            with open(path, "ab") as file:
+            with naming(path), open(path, "ab") as file:
                 for (records, vectors), number in zip(compute(turns), numbers, strict=False):
                     file.write(_format_line(number, records, vectors))
                     file.flush()

@@ -32,7 +32,7 @@ from litebert.parts import (
 )
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.storage import atomic_write, write_json
-from litebert.text.files import list_files
+from litebert.text.files import leave_out, list_files
 from litebert.train.ranks import Ranks
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def score_part(
         "loading": dict(loading),
         "scoring": dict(scoring),
     }
-    identity = make_answer_identity("evaluate", opened, work, _list_inputs(data), out)
+    identity = make_answer_identity("evaluate", opened, work, _list_inputs(data, out), out)
     with lock_part(out, part, identity) as target:
         folder = target.folder
         if not is_finished(folder):
@@ -98,7 +98,7 @@ def merge_scores(out: str | Path, parts: Sequence[FinishedPart]) -> None:
     work = identity["settings"]
     opened = load(work["model"], **work["loading"])
     chosen = {name: work[name] for name in ("model", "data", "loading", "scoring")}
-    actual = make_answer_identity("evaluate", opened, chosen, _list_inputs(work["data"]), out)
+    actual = make_answer_identity("evaluate", opened, chosen, _list_inputs(work["data"], out), out)
     if fault := compare_identities(identity, actual):
         raise DataError(
             f"part {parts[0].part} ({parts[0].folder}) was made {fault}, which `merge` finds here; "
@@ -115,8 +115,9 @@ def merge_scores(out: str | Path, parts: Sequence[FinishedPart]) -> None:
         write_json(path, describe_scores(work["model"], measured_on, scored))
 
 
-def _list_inputs(data: Sequence[str]) -> list[str]:
-    return list_files(data, lambda folder: sorted(p for p in folder.rglob("*") if p.is_file()))
+def _list_inputs(data: Sequence[str], out: str | Path) -> list[str]:
+    files = list_files(data, lambda folder: sorted(p for p in folder.rglob("*") if p.is_file()))
+    return leave_out(files, out, data)
 
 
 class _Computed(Exception):

@@ -53,6 +53,7 @@ from litebert.storage import (
 )
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat, Notes
+from litebert.text.tally import escape_name
 from litebert.tokenizer.coverage import Coverage
 
 DType = Literal["float32", "int8"]
@@ -143,7 +144,7 @@ class _Encoding:
     def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:
         """Yield each text with the cells that stand before its vector."""
         for row in read_rows(inputs, self.task.files, Notes()):
-            file = {"file": row.file} if len(self.files) > 1 else {}
+            file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
             cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
             yield Row(row.example.text, {**file, **cells})
 
@@ -207,8 +208,8 @@ def _write_vectors(
         if dtype == "int8":
             assert isinstance(out, (str, Path))
             check_output(Path(out))
-            # Both files get their names at the end: old vectors with a new scale would be other
-            # vectors.
+            # Both files get their names at the end, the vectors first, and the old scale is gone by
+            # then: with it, the new vectors would be others.
             scale = stack.enter_context(atomic_write(scale_file(out)))
             blocks = _quantize(blocks, width, Path(out), scale)
         if suffix == ".npy":
@@ -279,6 +280,7 @@ def _quantize(blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes])
             vectors = np.frombuffer(data, np.float32).reshape(-1, width)
             quantized = np.clip(np.rint((vectors - offset) / scale), -128, 127).astype(np.int8)
             yield quantized, [json.loads(beside.readline()) for _ in quantized]
+    scale_file(out).unlink(missing_ok=True)
 
 
 def _write_npy(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
@@ -25,6 +26,7 @@ from litebert.commands.options import READING, bare, is_flag, join_lines, metada
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
 from litebert.registry import pause_collection
+from litebert.remote.names import require_local
 from litebert.storage import json_text
 
 if TYPE_CHECKING:
@@ -61,9 +63,15 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """Parse the arguments of a verb; a mistake prints the likely intention and exits with
     status 2."""
     _refuse_twice(cls, words)
+    if ("--out", "") in pairwise(words) or "--out=" in words:
+        raise ConfigError("--out is empty; give the name of what is to be written")
     parser_options = {"description": join_lines(cls.__doc__ or ""), **options}
     with READING:
         parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **parser_options)
+    values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
+    for name, value in values.items():
+        if isinstance(value, Path) or (name == "model" and isinstance(value, str)):
+            require_local(value)
     return parsed
 
 

@@ -87,6 +87,7 @@ def distill(words: list[str]) -> int:
     """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
+        from litebert.recipes import STUDENT_WIDTHS, make_student
         from litebert.studies.distill_record import open_record
         from litebert.studies.distilling import (
             choose_student,
@@ -94,11 +95,18 @@ def distill(words: list[str]) -> int:
             list_steps,
             parse_size,
         )
+        from litebert.train.device import choose
         from litebert.train.trackers import require_trackers
 
     request = _make_request(arguments, options, rest)
     require_trackers(arguments.tracker)
+    choose("auto", arguments.device)
     inputs = _read_inputs(arguments, request, options, words)
+    lessons = console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
+    output = inputs.files.task.output  # what finetune would refuse in the last step but one
+    output.recipe_for(lessons, make_student(STUDENT_WIDTHS[0], inputs.vocab_size).encoder)
+    output.require_linear(lessons)
+    output.require_weights(lessons)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:
@@ -108,7 +116,7 @@ def distill(words: list[str]) -> int:
         console.say(f"with a full vocabulary {describe_student(config)}")
         return 0
     with lock_folder(out, RunError):
-        record = open_record(out, request)
+        record = open_record(out, request, inputs.content)
         status = _run_steps(steps, record, arguments.tracker)
         if status:
             console.say("stopped; the same command continues")
@@ -133,7 +141,6 @@ def _make_request(
 
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the labeled texts")
-    console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
     request = DistillRequest(
         teacher=arguments.teacher,
         data=arguments.data,
@@ -183,7 +190,8 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
     """Run the steps that are not whole; return the exit status of the one that stopped, or 0."""
     for number, step in enumerate(steps, 1):
         label = f"{number}/{len(steps)}"
-        if step.name in record.done and step.path.exists():
+        has_form = step.path.is_file() if step.path.suffix else step.path.is_dir()
+        if step.name in record.done and has_form:
             console.say(f"{label}  {step.path} is whole")
             continue
         if step.name in record.done and record.refusal and step is steps[-1]:

@@ -74,7 +74,7 @@ class EvaluateArguments(LabeledFiles):
     """Columns of a table of --data; the rows with each value are scored by themselves."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
-    out: Path | None = None
+    out: DataPath | None = None
     """File to write the report to, as JSON."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
     """Compute one of N parts of --data here, such as 1/4; litebert merge writes --out of all."""

@@ -12,6 +12,7 @@ import tyro
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
 from litebert.errors import ConfigError
+from litebert.storage import check_output
 
 if TYPE_CHECKING:
     from litebert.studies.findings import Findings
@@ -70,6 +71,9 @@ def study(words: list[str]) -> int:
         from litebert.studies.run import study as run
         from litebert.studies.study import make_study
 
+    if arguments.page is not None:
+        check_output(arguments.page, "--page")
+        check_output(arguments.page.with_suffix(".png"), "--page")
     if arguments.shards is None:
         make_study(arguments.name, arguments.scale)  # a wrong name is refused before missing data
         raise ConfigError(

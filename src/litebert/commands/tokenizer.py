@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -184,7 +184,7 @@ def _train(words: list[str]) -> int:
             f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MAX_VOCABULARY}"
         )
     _check_memory(arguments.sample_mib)
-    reading = arguments.reading()
+    reading = replace(arguments.reading(), out=arguments.out)
     trained = train_tokenizer(
         (document.text for document in read_documents(arguments.sources, reading)),
         kind=arguments.kind,

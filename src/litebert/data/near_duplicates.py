@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,19 +167,20 @@ def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
 # ------------------------------------------------------------------------------------ all documents
 
 
-def write_signatures(file: Path, blocks: Iterable[Block]) -> int:
+def write_signatures(file: IO[bytes], blocks: Iterable[Block]) -> int:
     """Write the signatures of all documents into a file, and return how many there are."""
     count = 0
-    with open(file, "wb") as out, task("looking for near-duplicates", unit="documents") as bar:
+    with task("looking for near-duplicates", unit="documents") as bar:
         for block in blocks:
-            out.write(sign(block).data)
+            file.write(sign(block).data)
             count += block.documents
             bar.advance(block.documents)
+    file.flush()
     return count
 
 
 def find_near_duplicates(
-    file: Path, similarity: float, skipped: npt.NDArray[np.bool_], examples: int = 3
+    file: IO[bytes], similarity: float, skipped: npt.NDArray[np.bool_], examples: int = 3
 ) -> NearDuplicates:
     """Find the documents that resemble an earlier one, from the file of `write_signatures`.
 

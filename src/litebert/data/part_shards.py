@@ -36,6 +36,8 @@ from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
 from litebert.finished_parts import FinishedPart
 from litebert.progress import task
+from litebert.remote import cache
+from litebert.remote.names import is_url
 from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
@@ -56,15 +58,18 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
 
     def save_tokenizer(folder: Path) -> None:
         tokenizer = folder / disk.TOKENIZER
-        if not tokenizer.exists():
-            with storage.write_whole(tokenizer) as unfinished:
-                shutil.copytree(parts[0].folder / disk.TOKENIZER, unfinished)
+        storage.remove(tokenizer)  # it may be that of other parts, whose merge was killed
+        with storage.write_whole(tokenizer) as unfinished:
+            unfinished.mkdir()
+            for file in (parts[0].folder / disk.TOKENIZER).iterdir():
+                shutil.copyfile(file, unfinished / file.name)  # without the mode: it may be 444
 
     corpus = _PartsCorpus(parts)
     corpus.count_filtered(header["settings"])
     if similarity := header["settings"].get("near_duplicates", 0.0):
-        with task("comparing documents"):
-            corpus.drop_near_duplicates(similarity)
+        folder = cache.find_folder() if is_url(out) else Path(out)
+        with task("comparing documents"):  # parts may be on a disk that is only read
+            corpus.drop_near_duplicates(similarity, folder if folder.is_dir() else folder.parent)
     return finish_set(out, header, corpus, save_tokenizer)
 
 
@@ -108,24 +113,21 @@ class _PartsCorpus:
         if languages:
             self.dropped["languages"] = counts.list_languages()
 
-    def drop_near_duplicates(self, similarity: float) -> None:
-        """Leave out documents that resemble an earlier one, and note how many."""
+    def drop_near_duplicates(self, similarity: float, scratch: Path) -> None:
+        """Leave out documents that resemble an earlier one, and note how many.
+
+        Args:
+            scratch: a folder to write in.
+        """
         seen, is_copy, is_compared = DocumentHashes(), bytearray(), bytearray()
         for document, note in self._read_rows():
             block, row = document.content
             is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
             is_copy.append(not is_dropped_by(note) and not seen.is_new(document.digest))
             is_compared.append(not is_empty and not is_copy[-1])
-        parent = self._parts[0].folder.parent
-        for leftover in parent.glob(f"{storage.UNFINISHED}signatures*"):  # of a killed process
-            storage.remove(leftover)
-        with tempfile.NamedTemporaryFile(
-            prefix=f"{storage.UNFINISHED}signatures", dir=parent
-        ) as file:
-            write_signatures(Path(file.name), self._read_blocks())
-            result = find_near_duplicates(
-                Path(file.name), similarity, ~np.frombuffer(is_compared, bool)
-            )
+        with storage.naming(scratch), tempfile.TemporaryFile(dir=scratch) as file:
+            write_signatures(file, self._read_blocks())
+            result = find_near_duplicates(file, similarity, ~np.frombuffer(is_compared, bool))
         # A copy goes with its first document, which may be dropped itself.
         copies = np.frombuffer(is_copy, bool)
         filtered = self._is_dropped

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from litebert.data.building import reporting_writes, write_shards
-from litebert.data.dealing import Dealer, make_other_text_error
+from litebert.data.dealing import Dealer
 from litebert.data.encoding import encode_with_texts
 from litebert.data.filtering import FilteredEncoding
 from litebert.data.journal import Journal
 from litebert.data.settings import ShardSettings
-from litebert.data.shards import ShardInfo
 from litebert.data.text_corpus import TextCorpus, save_tokenizer
 from litebert.parts import (
     BEGUN,
@@ -24,7 +23,6 @@ from litebert.parts import (
     is_finished,
     lock_part,
     make_identity,
-    read_marker,
 )
 from litebert.remote.names import is_url, join
 from litebert.remote.target import Target, open_target
@@ -50,9 +48,7 @@ def write_part(
     )
     corpus = TextCorpus(settings, settings.make_reading(), processes, part, encode)
     with lock_part(out, part, identity) as target, reporting_writes(target.folder):
-        if is_finished(target.folder):
-            _check_part(target.folder, header, corpus)
-        else:
+        if not is_finished(target.folder):
             save_tokenizer(tokenizer, target.folder)
             _write_files(target, part, identity, header, corpus)
             target.finish(MARKER)
@@ -81,23 +77,6 @@ def _write_files(
         documents={"kept": dealer.distinct, "duplicates": dealer.duplicates},
         tally=corpus.tally.to_state(),
     )
-
-
-def _check_part(folder: Path, header: dict[str, Any], corpus: TextCorpus) -> None:
-    """Check that the sources still hold the text of a finished part, where their times differ.
-
-    Raises:
-        DataError: they hold other text.
-    """
-    marker, settings = read_marker(folder), header["settings"]
-    if marker["header"]["settings"]["files"] == settings["files"]:
-        return
-    infos = [ShardInfo.from_json(entry) for entry in marker["shards"]]
-    finished = {info.file: info for info in infos}
-    dealer: Dealer[str] = Dealer(None, settings["shard_bytes"], finished, folder)
-    has_more = any(True for _ in dealer.make_chunks(corpus.read()))
-    if has_more or dealer.distinct != marker["documents"]["kept"]:
-        raise make_other_text_error(folder)
 
 
 def remove_part(folder: str | Path) -> None:

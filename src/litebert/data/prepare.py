@@ -92,6 +92,7 @@ def prepare(
         filters=filters,
         keep_languages=keep_languages,
         check_against=check_against,
+        out=out,
     )
     return _prepare_set(out, settings, Tokenizer.load(tokenizer), processes)
 
@@ -140,7 +141,7 @@ def prepare_part(
     return write_part(
         Part.parse(part) if isinstance(part, str) else part,
         out,
-        ShardSettings(sources, **settings),
+        ShardSettings(sources, out=out, **settings),
         Tokenizer.load(tokenizer),
         processes,
     )

@@ -52,6 +52,8 @@ class ShardSettings:
     filters: Sequence[str] = ()
     keep_languages: Sequence[str] = ()
     check_against: Sequence[str] = ()
+    out: str | Path = ""
+    """Where the set is written, which is no source where it lies in one."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
@@ -90,11 +92,12 @@ class ShardSettings:
             self.encodings or {},
             self.unwrap,
             self.markup,
+            out=self.out,
         )
 
     def list_files(self) -> list[str]:
         """Return the names of all files of the sources, in order."""
-        return expand(self.sources, html=self.markup == "strip")
+        return expand(self.sources, html=self.markup == "strip", out=self.out)
 
     def make_header(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """Return the settings and the tokenizer, which decide the content of a folder."""

@@ -14,7 +14,7 @@ from litebert.cost import format_bytes
 from litebert.errors import DataError
 from litebert.progress import track
 from litebert.remote import cache, stores
-from litebert.remote.names import as_url, join, shorten
+from litebert.remote.names import as_url, join, require_local, shorten
 from litebert.remote.target import FileEntry
 from litebert.storage import sha256_of
 
@@ -155,6 +155,7 @@ def open_set_folder(
     """
     url = as_url(folder)
     if url is None:
+        require_local(folder)
         return Path(folder), FolderFiles(Path(folder))
     url = url.rstrip("/")
     entry = stores.look(join(url, index_name))

@@ -38,7 +38,7 @@ from litebert.json_reader import fault_of, read_json
 from litebert.parts import MARKER
 from litebert.remote import cache
 from litebert.remote.names import join
-from litebert.storage import sha256_of, write_json
+from litebert.storage import is_inside, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -87,7 +87,7 @@ class ShardInfo:
             value = getattr(info, name)
             if type(value).__name__ != kind or (kind == "int" and value < 0):
                 raise ValueError(f"{name} is {value!r}")
-        if Path(info.file).name != info.file or info.file == "..":
+        if not is_inside(info.file):
             raise ValueError(
                 f"file is {info.file!r}, which is not the name of a file in this folder"
             )

@@ -20,7 +20,7 @@ from litebert.hub.names import HubName
 from litebert.hub.refusals import explain, get_reason, is_unreachable
 from litebert.json_reader import read_json
 from litebert.registry import FAMILIES
-from litebert.storage import remove, sha256_of
+from litebert.storage import is_inside, remove, sha256_of
 
 log = logging.getLogger("litebert.hub")
 
@@ -92,7 +92,8 @@ class Fetching:
                     files_metadata=True,
                     timeout=constants.HF_HUB_ETAG_TIMEOUT,
                 )
-                files = {file.path: file for file in map(_describe, info.siblings or ())}
+                described = map(_describe, info.siblings or ())
+                files = {f.path: f for f in described if is_inside(f.path, below=True)}
                 return self._download(files, str(info.sha))
             except (LitebertError, MemoryError):
                 raise

@@ -24,6 +24,7 @@ from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts
 from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.onnx.exports import PICKLED, without_weights
 from litebert.interop.onnx.exports import WEIGHTS as WEIGHTS
+from litebert.remote.names import require_local
 from litebert.storage import FULL, hash_fault, newest_whole, write_whole
 
 log = logging.getLogger("litebert")
@@ -202,6 +203,7 @@ def require_new(folder: Path, source: str | Path | None = None) -> None:
     Raises:
         ModelError: the name is taken, inside `source`, or a name of the Hub.
     """
+    require_local(folder)
     if is_hub_name(folder):
         raise ModelError(
             f"{folder} is a name of the Hugging Face Hub, and this writes a folder; name a folder, "

@@ -28,6 +28,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
 from litebert.interop.onnx.exports import PICKLED, WEIGHTS
 from litebert.json_reader import parse_json
+from litebert.storage import is_inside
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
@@ -287,7 +288,7 @@ def encoder_folder(folder: Path) -> Path:
     """Return where sentence-transformers has the encoder: before version 2 in `0_Transformer`."""
     first = next(iter(_modules(folder)), None) if (folder / LIST).is_file() else None
     path = first.get("path") if isinstance(first, dict) else None
-    if not isinstance(path, str) or not path or Path(path).name != path:
+    if not isinstance(path, str) or not is_inside(path):
         return folder
     inner = folder / path
     return inner if inner.is_dir() and not inner.is_symlink() else folder
@@ -370,7 +371,7 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
     Raises:
         ModelError: it is missing, damaged, or of a kind that is not computed.
     """
-    if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+    if not is_inside(name):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     dense_folder = folder / name
     activation = str(
@@ -610,12 +611,7 @@ def _present(folder: Path) -> list[str]:
     inner = encoder_folder(folder)
     paths = [module.get("path") for module in _modules(folder) if isinstance(module, dict)]
     # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
-    named = [
-        path
-        for path in paths
-        if isinstance(path, str) and path not in ("", "..") and "\0" not in path
-    ]
-    names = [path for path in named if Path(path).name == path]
+    names = [path for path in paths if isinstance(path, str) and is_inside(path)]
     inside = [
         name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()
     ]

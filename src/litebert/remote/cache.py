@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,13 +23,14 @@ from pathlib import Path
 from litebert import storage
 from litebert.errors import ConfigError, DataError
 from litebert.remote import stores
-from litebert.remote.names import shorten
+from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import BLOCK
 
 FOLDER_VARIABLE = "LITEBERT_CACHE"
 SIZE_VARIABLE = "LITEBERT_CACHE_GB"
 DEFAULT_GB = 100.0
 _SET = "set-"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _TRIES = 2
 
 
@@ -68,7 +70,11 @@ def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
         DataError: the file is absent or another one, the store cannot be read, or the disk is full.
     """
     folder = find_folder()
-    path = folder / f"{sha256}{Path(url).suffix}"
+    path = folder / f"{sha256}{path_of(url).suffix}"
+    if not (_DIGEST.fullmatch(sha256) and storage.is_inside(path.name)):
+        raise DataError(
+            f"the sha256 of {shorten(url)} is {sha256!r}, which is none; write it again"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder, sha256[:2]):
@@ -97,8 +103,14 @@ def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> P
         index_name: its name.
 
     Raises:
-        DataError: a file cannot be read, or the disk is full.
+        DataError: a file cannot be read or names a place elsewhere, or the disk is full.
     """
+    for name in names:
+        if not storage.is_inside(name, below=True):
+            raise DataError(
+                f"{shorten(url)} holds {name!r}, which is not the name of a file in this folder; "
+                "delete it"
+            )
     folder = find_folder()
     path = folder / f"{_SET}{hashlib.sha256(index).hexdigest()}"
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 
+from litebert.errors import require
+
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):(//|/(?=[^/]))", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*@")
 _QUERY = re.compile(r"\?[^/]*=.*$")
@@ -25,6 +27,24 @@ def as_url(name: str | Path) -> str | None:
 def is_url(name: str | Path) -> bool:
     """Return whether a name is the URL of a store."""
     return as_url(name) is not None
+
+
+def require_local(name: str | Path, *, any_bytes: bool = False) -> None:
+    """Refuse a name in a store and, without `any_bytes`, one that not all libraries can open.
+
+    Raises:
+        ConfigError: names it.
+    """
+    text = str(name).encode("utf-8", "backslashreplace").decode()
+    require(
+        not is_url(name),
+        f"{shorten(name)} is in a store, and this must be a file or a folder of this machine; give "
+        "one, and copy it from or to the store",
+    )
+    require(
+        any_bytes or text == str(name),
+        f"the name {text} is not UTF-8, so not every library can open it; give another name",
+    )
 
 
 def get_scheme(url: str) -> str:

@@ -29,7 +29,7 @@ from typing import Protocol
 from litebert import storage
 from litebert.errors import ConfigError, DataError, LitebertError
 from litebert.remote import cache, stores
-from litebert.remote.names import as_url, join, shorten
+from litebert.remote.names import as_url, join, require_local, shorten
 
 log = logging.getLogger("litebert")
 
@@ -156,7 +156,7 @@ class StoreTarget:
         if self._sizes.pop(_WRITER, None) is not None:
             self._take_name()
         for name in self._sizes:
-            if "/" not in name and name.endswith(_RECORDS):
+            if storage.is_inside(name) and name.endswith(_RECORDS):
                 (self.folder / name).write_bytes(stores.read_file(join(self._url, name)))
 
     def _read_writer(self) -> tuple[str, str] | None:
@@ -273,4 +273,7 @@ Target = FolderTarget | StoreTarget
 def open_target(folder: str | Path) -> Target:
     """Return the folder to write that a name or a URL stands for."""
     url = as_url(folder)
-    return FolderTarget(Path(folder)) if url is None else StoreTarget(url)
+    if url is not None:
+        return StoreTarget(url)
+    require_local(folder)
+    return FolderTarget(Path(folder))

@@ -24,7 +24,7 @@ from litebert import progress
 from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.registry import TASKS
-from litebert.storage import lock_folder, write_json
+from litebert.storage import atomic_text, lock_folder, write_json
 from litebert.studies.grid import DECIDING, make_environment
 from litebert.studies.plan import Extras, Plan
 from litebert.studies.statistics import FIRST_LOOK
@@ -269,8 +269,10 @@ def _count_processor_seconds() -> float:
 def _note_time(plan: Plan, job: _Job, seconds: float) -> None:
     if not job.cell.fault:
         words = (job.cell.run.name, job.cell.commands[job.command].output.stem, f"{seconds:.1f}")
-        with (plan.folder / TIMES).open("a", encoding="utf-8") as file:
-            file.write(",".join(words) + "\n")
+        path = plan.folder / TIMES
+        before = path.read_text("utf-8", "replace") if path.exists() else ""
+        with atomic_text(path) as file:  # a line that an earlier version tore is cut off
+            file.write(before[: before.rfind("\n") + 1] + ",".join(words) + "\n")
 
 
 def _drop_needless(grid: _Grid) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.storage import LOCK, write_json
-from litebert.studies.distilling import DistillRequest
+from litebert.studies.distilling import LAST, DistillRequest
 
 RECORD = "distill.json"
 
@@ -26,6 +26,8 @@ class DistillRecord:
     refusal: str = ""
     """The reason why there are no 8-bit weights, where these cost too much."""
     results: dict[str, Any] = field(default_factory=dict)
+    content: dict[str, str] = field(default_factory=dict)
+    """The digests of what the steps read, by its options."""
 
     def mark(self, name: str) -> None:
         """Note that a step is whole."""
@@ -34,17 +36,19 @@ class DistillRecord:
 
     def write(self) -> None:
         """Write the file."""
-        fields = {"format": 1, "request": self.request, "done": self.done}
+        fields = {"format": 1, "request": self.request, "content": self.content, "done": self.done}
         if self.refusal:
             fields["refusal"] = self.refusal
         write_json(self.folder / RECORD, {**fields, "results": self.results})
 
 
-def open_record(folder: Path, request: DistillRequest) -> DistillRecord:
-    """Begin a distillation in a folder, or find the one that is there.
+def open_record(folder: Path, request: DistillRequest, content: dict[str, str]) -> DistillRecord:
+    """Begin a distillation in a folder, or find the one that is there. Its last step, the weights
+    in 8 bits, is done again where their limit differs.
 
     Raises:
-        RunError: the folder holds something else, or a distillation of another request.
+        RunError: the folder holds something else, or a distillation of another request, or of
+            other data or another teacher of the same name.
     """
     fields = json.loads(json.dumps(asdict(request)))
     if not (folder / RECORD).is_file():
@@ -52,24 +56,28 @@ def open_record(folder: Path, request: DistillRequest) -> DistillRecord:
             raise RunError(
                 f"{folder} holds no distillation, and is not empty; give --out a new folder"
             )
-        record = DistillRecord(folder, fields)
+        record = DistillRecord(folder, fields, content=content)
         record.write()
         return record
     saved = read_json(folder / RECORD, RunError)
     before = saved.get("request", {})
     for name, value in fields.items():
-        if before.get(name) != value:
+        if before.get(name) != value and name != "max_drop":
             raise RunError(
                 f"{folder} holds a distillation with {_format_option(name, before.get(name))}, not "
                 f"with {_format_option(name, value)}; give that, or another --out"
             )
-    return DistillRecord(
-        folder,
-        fields,
-        list(saved.get("done", [])),
-        str(saved.get("refusal", "")),
-        dict(saved.get("results", {})),
-    )
+    for option, digest in content.items():
+        if saved.get("content", content).get(option) != digest:
+            raise RunError(
+                f"what {option} names has changed since the distillation in {folder} began; "
+                "restore it, or give another --out"
+            )
+    done = list(saved.get("done", []))
+    if before.get("max_drop") != request.max_drop:
+        done, saved = [name for name in done if name != LAST], {}
+    refusal, results = str(saved.get("refusal", "")), dict(saved.get("results", {}))
+    return DistillRecord(folder, fields, done, refusal, results, content)
 
 
 def _format_option(name: str, value: Any) -> str:
@@ -77,6 +85,5 @@ def _format_option(name: str, value: Any) -> str:
     if name.endswith("_words"):
         return " ".join(value) if value else "the defaults of the task and of finetune"
     text = " ".join(value) if isinstance(value, list) else value
-    text = f"{text:g}" if isinstance(text, float) else text
     option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
     return f"{option} {text}" if text not in (None, "", []) else f"no {option}"

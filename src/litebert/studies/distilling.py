@@ -29,6 +29,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,11 +45,12 @@ from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
-from litebert.storage import atomic_text
+from litebert.storage import atomic_text, sha256_of
 from litebert.tasks.table import TableFiles
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
 from litebert.tokenizer.training import check_size
+from litebert.train.teacher import compute_fingerprint
 
 log = logging.getLogger("litebert")
 
@@ -57,10 +59,13 @@ PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
 MOST_PHRASES = 10_000_000
 MOST_MINUTES = 10
 """Minutes of pretraining by default, at most."""
+MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
 """Tokens of a vocabulary for which even the smallest text is enough."""
 CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
+LAST = "int8"
+"""The last step, and its folder."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
 _SCALES = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -97,6 +102,10 @@ class DistillRequest:
         """
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
+        require(
+            self.max_drop is None or self.max_drop >= 0,
+            f"--max-drop is {self.max_drop}; give 0 points or more",
+        )
         check_language(self.language)
         require(
             self.phrases is None or 0 <= self.phrases <= MOST_PHRASES,
@@ -125,6 +134,18 @@ class DistillInputs:
     has, and a tokenizer of whole words cannot spell the student's tokens."""
     vocab_size: int
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
+    teacher: str = ""
+    """The sha256 of the teacher's weights; "" for the baseline."""
+
+    @cached_property
+    def content(self) -> dict[str, str]:
+        """The digests of what is read, by its options: with other content, all steps differ."""
+        task = self.files.task
+        rows = [self.files.read(split) for split in ("train", *task.dev)]
+        data = [task.output, rows]
+        read = {"TEACHER": self.teacher, "--data": data, "--unlabeled": self.unlabeled}
+        texts = {name: repr(value).encode("utf-8", "surrogatepass") for name, value in read.items()}
+        return {name: sha256(text).hexdigest() for name, text in texts.items()}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -163,8 +184,10 @@ def read_inputs(
     )
     if request.teacher == BASELINE:
         return DistillInputs(files, unlabeled, True, False, request.vocab_size)
-    is_graph = find_exported_graph(Path(request.teacher)) is not None
+    graph = find_exported_graph(Path(request.teacher))
+    is_graph = graph is not None
     loaded = read_folder(request.teacher, lazy=is_graph)
+    digest = compute_fingerprint(loaded) if graph is None else sha256_of(graph)
     is_finetuned = bool(loaded.task_record)
     if is_finetuned and loaded.tokenizer is not None:
         open_teachers([request.teacher], task, loaded.tokenizer, 0)
@@ -175,7 +198,7 @@ def read_inputs(
     has_table = not is_graph and (
         loaded.tokenizer is None or loaded.tokenizer.engine.kind.is_divisible
     )
-    return DistillInputs(files, unlabeled, is_finetuned, has_table, vocab_size)
+    return DistillInputs(files, unlabeled, is_finetuned, has_table, vocab_size, digest)
 
 
 @dataclass(frozen=True)
@@ -301,7 +324,7 @@ def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path)
     """Make the step that writes 8-bit weights, which must not cost more than the limit on the
     development part.
     """
-    path = out / "int8"
+    path = out / LAST
     scored: tuple[str, ...] = ("--data", *request.data)
     if isinstance(inputs.files, TableFiles):
         scored = (
@@ -316,7 +339,7 @@ def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path)
     limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
     words = ("export", str(out / "student"), "--out", str(path), "--int8", *scored, *limit)
     about = "the student is written with weights of 8 bits"
-    return Step("int8", about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
+    return Step(LAST, about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
 
 
 # ----------------------------------------------------------------------------------- inside a step
@@ -330,9 +353,9 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     parameters = 0 if match is None else int(float(match[1]) * _SCALES[match[2].lower()])
-    if not parameters:
+    if not 0 < parameters <= MOST_PARAMETERS:
         raise ConfigError(
-            f"--size is '{text}'; write a number of parameters, such as 500k, 2M or 10M"
+            f"--size is '{text}'; write a number of parameters up to 1000M, such as 500k, 2M or 10M"
         )
     return parameters
 

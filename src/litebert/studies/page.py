@@ -10,7 +10,7 @@ from pathlib import Path
 
 from litebert.analysis.charts import Intervals, save_png
 from litebert.analysis.report import Section, Table, write
-from litebert.storage import atomic_write
+from litebert.storage import atomic_text
 from litebert.studies.cells import read_scores
 from litebert.studies.findings import Findings
 from litebert.studies.markdown import format_markdown
@@ -90,8 +90,8 @@ def _make_sections(
 
 
 def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    with atomic_text(path) as file:
+        file.write(text)
 
 
 def _format_csv(findings: Findings) -> str:

@@ -7,6 +7,7 @@ quickstart.
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,9 +38,12 @@ from litebert.interop import read_folder
 from litebert.json_reader import read_json
 from litebert.model.objectives import list_shown_scores, score_rows
 from litebert.model.pretrainer import Pretrainer
+from litebert.parts import describe_input
 from litebert.progress import task
 from litebert.recipes.files import recipe
+from litebert.storage import lock_folder, write_json
 from litebert.studies import packages
+from litebert.text.files import expand
 from litebert.text.sentences import check_language
 from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
@@ -52,6 +56,8 @@ from litebert.train.pretrain import Pretrained, pretrain
 
 log = logging.getLogger("litebert")
 
+RECORD = "quickstart.json"
+"""Has what a quickstart was begun with."""
 RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """The size of the vocabulary, unless the text is too short for it."""
@@ -123,15 +129,16 @@ def quickstart(
     _check(request)
     paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
     try:
-        log.info("1/6  tokenizer")
-        _train_tokenizer(request)
-        shards = _prepare(request)
-        run = _pretrain(request)
-        scores, tables = _evaluate(run, shards, request)
-        if paradigms is not None:
-            pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
-            tables.insert(1, _make_pairs_table(pair_scores))
-        tables += _classify(request, run)
+        with lock_folder(folder, RunError):
+            log.info("1/6  tokenizer")
+            _train_tokenizer(request)
+            shards = _prepare(request)
+            run = _pretrain(request)
+            scores, tables = _evaluate(run, shards, request)
+            if paradigms is not None:
+                pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
+                tables.insert(1, _make_pairs_table(pair_scores))
+            tables += _classify(request, run)
     except _StoppedError as stop:
         return stop.status
     log.info("6/6  report")
@@ -261,25 +268,37 @@ def _check(request: _Request) -> None:
             "the quickstart reads its text twice, which standard input does not allow; "
             "give --source a file instead"
         )
+    for source in request.source:
+        if Path(os.path.realpath(source)) in Path(os.path.realpath(folder)).parents:
+            raise ConfigError(f"--out {folder} lies in the source {source}; give another folder")
     next(read_documents(request.source))  # raises if a source does not exist, or holds no text
     if request.vocab_size is not None:
         check_size(request.vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
-    recipe_file = folder / RECIPE / "recipe.json"
-    if recipe_file.is_file():
-        saved_budget = read_json(recipe_file, RunError).get("train", {}).get("budget")
-        if saved_budget != budget:
-            raise ConfigError(
-                f"{folder} holds a quickstart with --budget '{saved_budget}'; give that, or "
-                "another --out"
-            )
+    wanted = {
+        "--source": list(request.source),
+        "--language": request.language,
+        "--vocab-size": request.vocab_size,
+        "--budget": budget,
+        "--seed": request.seed,
+        "content of --source": describe_input(expand(request.source))["names_and_contents"],
+    }
+    record = folder / RECORD
+    saved = read_json(record, RunError) if record.exists() else wanted
+    for name, value in wanted.items():
+        if saved.get(name) != value:
+            there = "" if "content" in name else f", {saved.get(name)}"
+            reason = f"holds a quickstart with another {name}{there}"
+            raise ConfigError(f"{folder} {reason}; give that, or another --out")
+    devices.choose("auto", request.device)
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
         config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
         measure_steps(config, devices.choose(config.train.precision, request.device))
     folder.mkdir(parents=True, exist_ok=True)
+    write_json(record, wanted)
 
 
 def _train_tokenizer(request: _Request) -> None:

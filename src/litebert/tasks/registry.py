@@ -10,6 +10,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.registry import TASKS
+from litebert.remote.names import require_local
 from litebert.tasks.splits import Source
 
 
@@ -31,6 +32,8 @@ def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
     set_options = {option: value for option, value in options.items() if value is not None}
     name, task_class = find_task(name)
     _check_options(name, set_options)
+    if isinstance(data, (str, Path)):
+        require_local(data, any_bytes=True)
     files: TaskFiles[Any] = task_class.files.open(task_class, name, data, **set_options)
     return files
 

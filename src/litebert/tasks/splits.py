@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
+from litebert.remote.names import require_local
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
@@ -141,6 +142,8 @@ class SplitFiles(TaskFiles[E]):
         """
         sources = [source] if isinstance(source, (str, Path)) else source
         refuse_duplicates(sources)
+        for name in sources:
+            require_local(name, any_bytes=True)
         files = list_files(sources, lambda folder: cls.list_folder(folder, task))
         if not files:
             raise DataError(f"{task} has no file to read; name one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ TABLES: dict[str, FileFormat] = {
 _BROKEN_LINKS = "links that lead nowhere"
 
 
-def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = None) -> list[str]:
+def expand(
+    sources: Sequence[str], *, html: bool = False, tally: Tally | None = None, out: str | Path = ""
+) -> list[str]:
     """List the files that folders and patterns stand for, sorted within each source.
 
     Other sources, such as standard input, are returned unchanged.
@@ -39,6 +41,7 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
     Args:
         html: take web pages from folders too.
         tally: counts the files that are read and those that are skipped.
+        out: what is written, which is no source where it lies in one.
 
     Raises:
         DataError: a source does not exist, or nothing in a folder can be read.
@@ -62,8 +65,9 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             continue
         if not path.exists() and not glob.has_magic(source):
             raise DataError(f"{source} does not exist; {_suggest_path(path)}")
-        list_inside = partial(_list_folder, html=html, tally=tally, optional=not path.is_dir())
-        files = list_files([source], list_inside)
+        optional = not path.is_dir()
+        list_inside = partial(_list_folder, html=html, tally=tally, optional=optional, out=out)
+        files = leave_out(list_files([source], list_inside), out, sources)
         # A pattern also matches links whose target is missing.
         existing = [file for file in files if os.path.exists(file)]
         if len(existing) < len(files):
@@ -143,6 +147,27 @@ def list_files(
     return list(dict.fromkeys(files))
 
 
+def _list_own(out: str | Path) -> list[str]:
+    """List the places of an output and of its parts."""
+    if not str(out) or is_url(out):
+        return []
+    return [os.path.realpath(out), os.path.realpath(f"{os.path.normpath(out)}.parts")]
+
+
+def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path] = ()) -> list[str]:
+    """Return the files without those of the output and of its parts, which may lie in a source.
+
+    Args:
+        named: files that stay.
+    """
+    own, stay = tuple(f"{place}{os.sep}" for place in _list_own(out)), set(map(str, named))
+    return [
+        file
+        for file in files
+        if file in stay or not f"{os.path.realpath(file)}{os.sep}".startswith(own)
+    ]
+
+
 def refuse_duplicates(sources: Iterable[str | Path]) -> None:
     """Refuse a file that is named twice, for its rows may be meant once or twice.
 
@@ -160,7 +185,9 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
         locations.add(location)
 
 
-def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
+def _list_folder(
+    folder: Path, html: bool, tally: Tally, optional: bool, out: str | Path
+) -> list[Path]:
     """List the files of a folder that can be read, and count the others in `tally`.
 
     Args:
@@ -172,7 +199,7 @@ def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list
     suffixes = _list_suffixes(html)
     skipped: Counter[str] = Counter()
     files: list[Path] = []
-    for path in _walk(folder, skipped):
+    for path in _walk(folder, skipped, _list_own(out)):
         if not path.exists():
             skipped[_BROKEN_LINKS] += 1
         elif not path.is_file():
@@ -203,14 +230,16 @@ def _make_nothing_error(folder: str, suffixes: Sequence[str], skipped: Counter[s
     )
 
 
-def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
-    """Yield every file below `folder` that is not hidden."""
+def _walk(folder: Path, skipped: Counter[str], own: Collection[str]) -> Iterator[Path]:
+    """Yield every file below `folder` that is not hidden, nor in a place of the output."""
 
     def count_unreadable(error: OSError) -> None:
         skipped["folders that cannot be read"] += 1
 
     for parent, folders, files in os.walk(folder, onerror=count_unreadable):
+        place = os.path.realpath(parent)
         for names in (folders, files):
+            names[:] = [name for name in names if os.path.join(place, name) not in own]
             hidden = [name for name in names if name.startswith(".")]
             if hidden:
                 skipped[HIDDEN] += len(hidden)

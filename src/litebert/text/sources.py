@@ -100,6 +100,8 @@ class Reading:
     """Counts the bytes read."""
     tally: Tally = field(default_factory=Tally)
     """Counts what was read, changed and skipped."""
+    out: str | Path = ""
+    """What is written, which is no source where it lies in one."""
 
     def __post_init__(self) -> None:
         for name, choices in (("split", DocumentSplit), ("markup", Markup)):
@@ -135,7 +137,7 @@ def read_documents(
     """
     reading = reading or Reading()
     meter, tally = reading.meter, reading.tally
-    names = expand(sources, html=reading.markup == "strip", tally=tally)
+    names = expand(sources, html=reading.markup == "strip", tally=tally, out=reading.out)
     tally.log_skips()
     for pattern, encoding in reading.encodings.items():
         if not any(encodings.is_match(pattern, name) for name in names):

@@ -19,6 +19,7 @@ from typing import Any
 from litebert.errors import RunError
 from litebert.hub import is_hub_name
 from litebert.json_reader import read_json
+from litebert.remote.names import require_local
 from litebert.storage import lock_folder, remove, write_json
 from litebert.train import checkpoint
 from litebert.train.ranks import Ranks
@@ -53,8 +54,10 @@ class RunFolder:
         wrote.
 
         Raises:
+            ConfigError: it is in a store, or its name is not UTF-8.
             RunError: it does.
         """
+        require_local(self.path)
         if is_hub_name(self.path):
             raise RunError(
                 f"{self.path} is a name of the Hugging Face Hub; give --out a folder, whose model "
