@@ -544,7 +544,7 @@ def test_hugging_faces_client_asks_the_root(
     found = at(service, "/models/masks").fill_mask(masked, top_k=4)
     assert [one.token for one in found] == [guess.id for guess in guesses]
     assert guesses[0].token in found[0].sequence
-    targets = ["ba", "de", model.tokenizer.get_token(7)]
+    targets = ["ba", "de", model.require_tokenizer().get_token(7)]
     (guesses,) = model.fill_mask(masked, targets=targets)
     found = at(service, "/models/masks/fill-mask").fill_mask(masked, targets=targets, top_k=2)
     assert [(one.token, one.score) for one in found] == [
