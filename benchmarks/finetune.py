@@ -36,7 +36,7 @@ from results import write as write_results
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.run import finetune
-from litebert.finetuning.seeds import compute_halfwidth
+from litebert.finetuning.seeds import compute_noise
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_preset
@@ -238,7 +238,7 @@ def report_outcomes(
         print(f"  {who:<9} {metric} {', '.join(f'{value:.3f}' for value in values)}")
     if len(scores["litebert"]) > 1:
         means = [statistics.fmean(values) for values in scores.values()]
-        noise = compute_halfwidth(scores["litebert"], scores["Trainer"])
+        noise = compute_noise(scores["litebert"], scores["Trainer"]) or 0.0
         print(f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds explain {noise:.3f}")
     return {"seconds": seconds, "ratio": ratio, metric: scores}
 

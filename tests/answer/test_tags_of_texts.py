@@ -55,7 +55,8 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         label2id={label: i for i, label in enumerate(LABELS)},
         initializer_range=1.0,
     )
-    transformers.BertForTokenClassification(config).eval().save_pretrained(folder)
+    network = transformers.BertForTokenClassification(config).eval()  # type: ignore[no-untyped-call]
+    network.save_pretrained(folder)
     return folder
 
 

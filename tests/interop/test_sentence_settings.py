@@ -110,8 +110,8 @@ def test_vectors_are_those_of_sentence_transformers(
     theirs = SentenceTransformer(str(tmp_path / "hf"), device="cpu")
     np.testing.assert_allclose(theirs.encode(TEXTS), expected, atol=1e-5)
     length = {"length": 20, "all": 24}.get(name, 40)
-    for out in ("hf", "backbone"):
-        saved = json.loads((tmp_path / out / "tokenizer_config.json").read_text())
+    for written in ("hf", "backbone"):
+        saved = json.loads((tmp_path / written / "tokenizer_config.json").read_text())
         assert saved["model_max_length"] == length
 
 
@@ -136,12 +136,12 @@ def test_a_prompt_is_chosen_by_its_name(model: Path, tmp_path: Path, run: Run) -
     by_default = SentenceTransformer(str(model), device="cpu").encode(TEXTS)
     with serving(tmp_path, model) as service:
         client = InferenceClient(f"{service.url}/embed")
-        served = client.feature_extraction(TEXTS, prompt_name="doc")  # type: ignore[arg-type]
+        served = client.feature_extraction(TEXTS, prompt_name="doc")
         np.testing.assert_allclose(served, expected, atol=1e-5)
-        served = client.feature_extraction(TEXTS)  # type: ignore[arg-type]
+        served = client.feature_extraction(TEXTS)
         np.testing.assert_allclose(served, by_default, atol=1e-5)
         with pytest.raises(HfHubHTTPError, match="422"):
-            client.feature_extraction(TEXTS, prompt_name="question")  # type: ignore[arg-type]
+            client.feature_extraction(TEXTS, prompt_name="question")
 
 
 def test_what_is_not_understood_is_named(model: Path) -> None:

@@ -356,6 +356,7 @@ def _compute_prior_losses(
     for part in _split_by_length(judged):
         right = torch.from_numpy(output.collate([item.target for item in part], 0))
         same = torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1)
-        total, _ = output.total(same, right, collate_weights(part))
+        weights = collate_weights(part)
+        total, _ = output.total(same, right, *(() if weights is None else (weights,)))
         losses.append(float(total) / len(part))
     return np.array(losses)
