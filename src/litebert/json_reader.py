@@ -4,9 +4,11 @@ errors for people.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
+import stat
 from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import accumulate
@@ -37,7 +39,7 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
             then.
     """
     try:
-        data = parse_json(path.read_bytes())
+        data = parse_json(read_regular(path))
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
     except ValueError as problem:
@@ -45,6 +47,21 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
     if not isinstance(data, dict):
         raise error(f"{path} must hold a JSON object; {fix}")
     return data
+
+
+def read_regular(path: Path, most: int = 1 << 30) -> bytes:
+    """The content of a regular file of `most` bytes: a pipe would wait for ever, and a device
+    never end.
+
+    Raises:
+        OSError: it is another kind of file, larger, or cannot be read.
+    """
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if about.st_size > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return path.read_bytes()
 
 
 def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> Any:

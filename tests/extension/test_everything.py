@@ -160,7 +160,7 @@ class Between(Output):
     classes, targets, task = 2, np.float32, "ranges"
     scores = ("inside",)
 
-    def total(  # type: ignore[override] - no weights of rows
+    def total(  # type: ignore[override]  # no weights of rows
         self, logits: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
         middle_B, spread_B = logits[:, 0], logits[:, 1].exp()

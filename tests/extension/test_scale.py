@@ -46,7 +46,7 @@ class Scale(OneClass):
     def width(self) -> int:
         return len(self.labels) - 1
 
-    def total(  # type: ignore[override] - no weights of rows
+    def total(  # type: ignore[override]  # no weights of rows
         self, logits: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
         better = (targets[:, None] > torch.arange(logits.shape[1], device=targets.device)).float()

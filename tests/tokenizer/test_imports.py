@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +273,70 @@ def test_inspect_of_nothing(unigram: Tokenizer) -> None:
         0.0,
         0.0,
     )
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_added_tokens_are_one_token_as_in_transformers(kind: str, tmp_path: Path, run: Any) -> None:
+    from transformers import AutoTokenizer
+
+    train(kind).save(tmp_path / "old")
+    peer = AutoTokenizer.from_pretrained(tmp_path / "old")
+    peer.add_tokens(["[CUST]"], special_tokens=True)
+    peer.add_tokens(["covidpass"])
+    peer.save_pretrained(tmp_path / "marked")
+    marked = Tokenizer.load(tmp_path / "marked")
+    for text in ("[CUST] bado toto", "a covidpass[CUST] [cust]"):
+        assert marked.encode([text])[0] == peer(text, add_special_tokens=False)["input_ids"]
+    mask = marked.get_token(marked.mask_id)
+    assert marked.mask_id not in marked.encode([f"bado {mask}"])[0]
+    words = ("--tokens", "[USR]", "<p>", "--out")
+    assert run("tokenizer", "extend", tmp_path / "marked", *words, tmp_path / "new")[0] == 0
+    named = AutoTokenizer.from_pretrained(tmp_path / "new")
+    text = "bado [USR]toto <p> [usr]"
+    ids = Tokenizer.load(tmp_path / "new").encode([text])[0]
+    assert ids == named(text, add_special_tokens=False)["input_ids"]
+    assert {marked.vocab_size, marked.vocab_size + 1} <= {*ids}
+    assert run("tokenizer", "extend", tmp_path / "new", *words, tmp_path / "x")[0] == 2
+
+
+def test_added_tokens_beside_a_vocabulary(tmp_path: Path) -> None:
+    wordpiece = train("wordpiece")
+    wordpiece.save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    file = tmp_path / "added_tokens.json"
+    file.write_text(json.dumps({"covidpass": wordpiece.vocab_size}))
+    assert wordpiece.vocab_size in Tokenizer.load(tmp_path).encode(["the CovidPass"])[0]
+    for ids in (wordpiece.vocab_size + 3, 2, "x", None, [1], -1):
+        file.write_text(json.dumps({"covidpass": ids}))
+        with refused(DataError, tmp_path):
+            Tokenizer.load(tmp_path)
+
+
+def test_rules_that_fit_no_text_are_refused(tmp_path: Path) -> None:
+    train("wordpiece").save(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    spec = json.loads(file.read_text())
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Removed"}
+    file.write_text(json.dumps({**spec, "pre_tokenizer": {**split, "invert": False}}))
+    with refused(DataError, file):
+        Tokenizer.load(tmp_path).encode(["a" * 60 + "b"])
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    train("wordpiece").save(tmp_path)
+    for name, link in (("tokenizer_config.json", False), ("tokenizer.json", True)):
+        (tmp_path / name).unlink()
+        if link:
+            (tmp_path / name).symlink_to("/dev/zero")
+        else:
+            os.mkfifo(tmp_path / name)
+    with suppress(DataError):  # or read from vocab.txt: it returns at once, either way
+        Tokenizer.load(tmp_path)
+
+
+def test_inspect_counts_what_the_model_reads() -> None:
+    report = inspect(train("unigram"), ["cafe\u0301 a\u200bb"])
+    assert "\u0301" not in {change.char for change in report.unknown}
+    parts = [change.becomes for change in report.changed if change.char == "\u200b"]
+    assert (parts, report.dropped_characters) == ([" "], 0)

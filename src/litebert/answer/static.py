@@ -90,7 +90,12 @@ def load_static(folder: str | Path) -> StaticEncoder:
         raise ModelError(
             f"{place} is no static model ({reason}); give a folder of litebert export --static"
         ) from None
-    if table.ndim != 2 or tokenizer.get_vocab_size() > len(table) or not np.isfinite(table).all():
+    if (
+        table.ndim != 2
+        or not table.shape[1]
+        or tokenizer.get_vocab_size() > len(table)
+        or not np.abs(table).max(initial=0) < 1e18  # so that sums and squares are finite
+    ):
         raise ModelError(f"{place / _WEIGHTS} does not fit its tokenizer; export the model again")
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -26,7 +26,7 @@ from litebert.config import Config
 from litebert.errors import ModelError
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
-from litebert.json_reader import parse_json, read_json
+from litebert.json_reader import parse_json, read_json, read_regular
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import is_recipe_name
 from litebert.storage import hash_fault, newest_whole
@@ -309,7 +309,7 @@ def _heldout(file: Path) -> dict[str, float]:
 def read_card(folder: Path) -> str:
     """The card of a folder, empty where it has none that can be read."""
     try:
-        return (folder / CARD).read_text("utf-8", errors="replace")
+        return read_regular(folder / CARD, 1 << 24).decode("utf-8", errors="replace")
     except OSError:
         return ""
 

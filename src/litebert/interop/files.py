@@ -50,6 +50,11 @@ def weights_file(folder: Path) -> Path:
             return folder / name
     if (folder / "model.onnx").is_file():
         raise without_weights(folder)
+    if shards := sorted(folder.glob("model-*-of-*.safetensors")):
+        raise ModelError(
+            f"{folder} holds its weights in {len(shards)} files, from {shards[0].name} on; save "
+            "the model again as one file (max_shard_size of save_pretrained)"
+        )
     raise ModelError(
         f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there as one file"
     )

@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
 from litebert.interop.onnx.exports import PICKLED, WEIGHTS
-from litebert.json_reader import parse_json
+from litebert.json_reader import parse_json, read_regular
 from litebert.storage import is_inside
 
 if TYPE_CHECKING:
@@ -636,6 +636,6 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _parse_file(file: Path) -> Any:
     try:
-        return parse_json(file.read_bytes())
+        return parse_json(read_regular(file))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON ({error}); restore it") from None

@@ -279,6 +279,7 @@ class TokenizersEngine:
     """
 
     def __init__(self, text: str, name: str) -> None:
+        self._name = name
         try:
             self._spec: dict[str, Any] = parse_json(text)
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
@@ -329,7 +330,12 @@ class TokenizersEngine:
             }
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
-        self._splitter = self._hide_roles()
+        has_others = not {*self.special_ids} <= {*self.roles.values()}
+        if kind.finds_special or has_others:
+            self._splitter = self._hide_roles()
+        else:
+            self._splitter = self._tokenizer
+            self._splitter.encode_special_tokens = True  # "[MASK]" in a text is text
 
     def _hide_roles(self) -> tokenizers.Tokenizer:
         """Return a copy that reads "[MASK]" and the other roles in a text as text, and every other
@@ -367,9 +373,19 @@ class TokenizersEngine:
     def _encode_texts(self, texts: Sequence[str]) -> list[Any]:
         # A call for a batch lets other Python threads run. But it starts the library's own threads,
         # unless the environment forbids them, as in the workers of the service.
-        if os.environ.get("TOKENIZERS_PARALLELISM") == "false":
-            return list(self._splitter.encode_batch(list(texts), add_special_tokens=False))
-        return [self._splitter.encode(text, add_special_tokens=False) for text in texts]
+        try:
+            if os.environ.get("TOKENIZERS_PARALLELISM") == "false":
+                return list(self._splitter.encode_batch(list(texts), add_special_tokens=False))
+            return [self._splitter.encode(text, add_special_tokens=False) for text in texts]
+        except (TypeError, UnicodeEncodeError, MemoryError):
+            raise
+        except BaseException as error:  # a panic of the library is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise DataError(
+                f"{self._name} cannot split a text ({error}); give a tokenizer.json whose rules "
+                "fit every text"
+            ) from None
 
     def decode(self, ids: Sequence[int]) -> str:
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))

@@ -27,7 +27,7 @@ from tokenizers.models import BPE
 
 from litebert import hub
 from litebert.errors import DataError
-from litebert.json_reader import parse_json, read_json
+from litebert.json_reader import parse_json, read_json, read_regular
 from litebert.storage import UNFINISHED, remove, write_whole
 from litebert.text.records import check_texts
 from litebert.tokenizer.engines import (
@@ -360,11 +360,18 @@ def _add_tokens_of(folder: Path, engine: Engine, config: dict[str, Any]) -> Engi
             f"{folder} has added tokens that are no pairs of a token and its id ({error}); save "
             "the tokenizer again"
         ) from None
+    size = len(engine.tokens)
+    for i in sorted(added):
+        if i > size or i < 0 or (i < size and engine.tokens[i] != added[i]["content"]):
+            raise DataError(
+                f"{folder} gives the added token {added[i]['content']!r} the id {i}, which does "
+                "not follow the others or is another token's; save the tokenizer again"
+            )
+        size = max(size, i + 1)
     new = [
         {**_NOT_SPECIAL, **added[i], "id": i}
         for i in sorted(added)
-        if i not in engine.roles.values()
-        and not (i < len(engine.tokens) and i in engine.special_ids)
+        if i not in engine.roles.values() and i not in engine.special_ids
     ]
     return _with_added_tokens(engine, new, str(folder)) if new else engine
 
@@ -559,7 +566,7 @@ def _has_upper(tokens: Iterable[str]) -> bool:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); check its name and rights"
