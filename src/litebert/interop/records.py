@@ -85,7 +85,11 @@ def read_task(path: Path) -> dict[str, Any]:
             f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a "
             "threshold of 0 or more"
         )
-    if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
+    if (
+        not isinstance(labels, list)
+        or len(set(map(str, labels))) < len(labels)
+        or any("\ud800" <= char <= "\udfff" for char in "".join(map(str, labels)))
+    ):
         raise ModelError(
             f"{path} has labels {labels!r}; list the names of all classes, each once, or none"
         )
