@@ -239,6 +239,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     option_names |= {"local-dir", "http2", "logdir"}  # of hf, curl and tensorboard
     option_names |= {"silent", "retry", "retry-connrefused", "retry-delay"}  # of curl
     option_names |= {"array", "extra-index-url"}  # of sbatch and pip
+    option_names |= {"search", "watch", "teacher-answers"}  # of earlier versions
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun

@@ -394,15 +394,19 @@ class AboutRoutes:
     async def metrics(self) -> Response:
         pools = self._service.pools
         gauges: dict[str, tuple[str, dict[str, float]]] = {
-            f"litebert_{name}": (
+            name: (
                 about,
                 {model: float(value(pool)) for model, pool in pools.items()},
             )
             for name, about, value in (
-                ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
-                ("workers", "Workers that live.", lambda pool: len(pool.pids)),
-                ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
-                ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+                ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+                ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
+                ("litebert_worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+                (
+                    "litebert_worker_resident_bytes",
+                    "Their memory.",
+                    lambda pool: resident(pool.pids),
+                ),
             )
         }
         memory = {"": resident([os.getpid()])}
