@@ -336,6 +336,8 @@ def compare_identities(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -
     if existing["fingerprint"] != wanted["fingerprint"]:
         return f"with another {'tokenizer' if existing['verb'] == 'prepare' else 'model'}"
     before, now = existing["input"], wanted["input"]
+    if before.keys() != now.keys():
+        return "by another litebert, which divides the rows otherwise"
     for key in ("files", "bytes", "rows"):
         if before.get(key) != now.get(key):
             return f"from another input ({before.get(key)} {key}, not {now.get(key)})"

@@ -82,7 +82,8 @@ def test_another_engine_gives_the_same_answers(
     for answer, other in zip(our_answers, peer_answers, strict=True):
         assert answer.keys() == other.keys()
         assert answer["prediction"] == other["prediction"]
-        for key in answer.keys() - {"prediction", "words"}:
+        assert other.get("offsets") == answer.get("offsets")
+        for key in answer.keys() - {"prediction", "words", "offsets", "entities"}:
             assert other[key] == pytest.approx(answer[key], abs=1e-4)
 
 

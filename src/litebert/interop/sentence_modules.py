@@ -288,7 +288,8 @@ def encoder_folder(folder: Path) -> Path:
     """Return where sentence-transformers has the encoder: before version 2 in `0_Transformer`."""
     first = next(iter(_modules(folder)), None) if (folder / LIST).is_file() else None
     path = first.get("path") if isinstance(first, dict) else None
-    if not isinstance(path, str) or not is_inside(path):
+    has_encoder = any((folder / name).is_file() for name in ("config.json", "recipe.json"))
+    if has_encoder or not isinstance(path, str) or not is_inside(path):
         return folder
     inner = folder / path
     return inner if inner.is_dir() and not inner.is_symlink() else folder
