@@ -282,3 +282,13 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _refuse(address: object) -> NoReturn:
     raise AssertionError(f"a test tried to reach {address}; tests run without the network")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Escape what a test logs of names that are not UTF-8: processes of xdist send UTF-8 alone."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
