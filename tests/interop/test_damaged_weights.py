@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import litebert
 from answer.test_predict import made, texts
 from litebert.errors import ModelError
-from litebert.interop.files import read_metadata
+from litebert.interop.files import read_metadata, read_weights
 from litebert.interop.sentence_modules import VectorMap, read_dense, write_dense
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
@@ -280,3 +280,11 @@ def test_the_map_of_vectors_is_checked_too(tmp_path: Path) -> None:
     )
     with refused(ModelError, file, "linear.weight"):
         read_dense(tmp_path, "2_Dense")
+
+
+def test_numbers_that_a_file_does_not_store_are_refused_at_once(tmp_path: Path) -> None:
+    """A file of a kilobyte can name a tensor of terabytes."""
+    weights = {"encoder.weight": torch.zeros(1).expand(10**6, 10**6)}
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    with refused(ModelError, tmp_path / "pytorch_model.bin", "encoder.weight"):
+        read_weights(tmp_path / "pytorch_model.bin")

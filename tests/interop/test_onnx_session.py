@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, save_model
+from onnx import TensorProto, helper, load_model, save_model
 
 import litebert
+from answer.test_engines import model_folder
 from litebert.demo import unpack
 from litebert.interop.onnx.session import session
 
@@ -35,6 +37,7 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import litebert
+from answer.test_engines import model_folder
 from litebert.cli import main
 
 (answer,) = litebert.load(sys.argv[1], engine=sys.argv[5]).predict(["a wonderful film"])
@@ -135,3 +138,36 @@ def test_an_export_answers_where_there_is_no_torch(engine: str, tmp_path: Path) 
     assert [row["prediction"] for row in rows] == ["negative", "positive"]
     expected = litebert.load(models["vectors"]).encode(["a dull story", "a wonderful film"])
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["no output", "shape", "size"])
+def test_a_graph_of_another_program_is_one_sentence(
+    fault: str, tiny_tokenizer: Path, tmp_path: Path, run: Any
+) -> None:
+    folder = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    assert run("export", folder, "--out", tmp_path / "out")[0] == 0
+    file = tmp_path / "out" / "model.onnx"
+    graph = load_model(file, load_external_data=False)
+    if fault == "no output":
+        del graph.graph.output[:]
+    else:
+        size = 3 if fault == "shape" else 10**12
+        shape = helper.make_tensor("n", TensorProto.INT64, [1], [size])
+        del graph.graph.node[:]
+        del graph.graph.initializer[:]
+        graph.graph.node.append(helper.make_node("Constant", [], ["n"], value=shape))
+        name = graph.graph.output[0].name
+        graph.graph.node.append(helper.make_node("ConstantOfShape", ["n"], [name]))
+    save_model(graph, file)
+    (tmp_path / "t.txt").write_text("bado toto\nkumi\n")
+    words = (
+        "predict",
+        tmp_path / "out",
+        "--input",
+        tmp_path / "t.txt",
+        "--out",
+        tmp_path / "a.csv",
+    )
+    status, _, err = run(*words)
+    assert (status, "Traceback" in err) == (2, False), err
+    assert "model.onnx" in err

@@ -68,9 +68,14 @@ class OnnxRuntime(Runtime):
             raise unreadable(self._file, error) from None
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        outputs = self._session.run(None, inputs_of(rows, self._ranks))
-        require_numbers(outputs, self._file)
-        return logits_from(outputs)
+        try:
+            outputs = self._session.run(None, inputs_of(rows, self._ranks))
+            require_numbers(outputs, self._file)
+            return logits_from(outputs)
+        except LitebertError:
+            raise
+        except Exception as error:  # of a graph that some other program wrote
+            raise unreadable(self._file, error) from None
 
     def map_passes(
         self, compute: Callable[[PaddedRows], T], passes: Sequence[PaddedRows]

@@ -87,6 +87,11 @@ def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
                 "floating point; save the "
                 "model again in float32, before it is quantized"
             )
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ModelError(
+                f"{file} holds {name} with {tensor.numel():,} numbers, of which it stores fewer; "
+                "save the model again"
+            )
         tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
         # NaN and infinity stay in a sum, which takes a tenth of the time; an overflow of finite
         # numbers is told apart.

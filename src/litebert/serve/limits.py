@@ -174,7 +174,7 @@ def read_key(file: str | None, variable: str | None) -> bytes | None:
     if file is not None:
         try:
             with open(file, encoding="utf-8") as lines:
-                key, source = lines.readline().strip(), file
+                key, source = lines.readline(1 << 12).strip(), file  # a device may have no end
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"the key file {file} cannot be read ({error}); check --key-file"
