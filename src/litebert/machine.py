@@ -4,10 +4,8 @@ needs torch.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
-import platform
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -84,6 +82,8 @@ def read_processor_facts() -> dict[str, list[str]]:
 
 def read_processor_name() -> str:
     """The name that the maker gave the processor."""
+    import platform
+
     return _first("model name") or platform.processor() or platform.machine()
 
 
@@ -104,6 +104,8 @@ def _end_idle_threads() -> None:
     """End the threads of OpenMP that wait for the next loop of torch, which starts new ones. A
     forked process has none of them, and its first loop would wait for them for ever.
     """
+    import ctypes  # late, as every start of a program reads this file
+
     if (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None:
         pause(_PAUSE_HARD)
 
@@ -189,11 +191,15 @@ def keep_freed_memory() -> bool:
         name.startswith("MALLOC_") for name in os.environ
     ):
         return False
+    import ctypes  # late, as every start of a program reads this file
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
 
 
 def return_freed_memory() -> None:
     """Have glibc give freed memory back to the system; other C libraries decide for themselves."""
+    import ctypes
+
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
