@@ -67,15 +67,13 @@ FILES: dict[str, str | bytes] = {
     "big-label.jsonl": '{"text": "hello", "label": 1'
     + "0" * 400
     + '}\n{"text": "a", "label": 0.5}\n',
-    "object-label.jsonl": '{"text": "hello", "label": {"a": 1}}\n{"text": "a", "label": 0}\n',
+    "object-label.jsonl": '{"text": "hello", "label": {"a": 7}}\n{"text": "a", "label": 0}\n',
     "new-label.csv": "text,label\nhello,maybe\n",
     "unlabeled.csv": "text,label\nhello,\nworld,\n",
     "wide.csv": f"text,label{WIDE}\nhello,1{WIDE}\nworld,0{WIDE}\n",
     "wide-ragged.csv": f"text,label{WIDE}\nhello,1\n",
     "mac.csv": "text,label\rhello,1\rworld,0\r",
     "utf16le.csv": "text,label\nhello,1\nworld,0\n".encode("utf-16-le"),
-    "semicolon.csv": "text;label\nhello;1\nworld;0\n",
-    "tabs.csv": "text\tlabel\nhello\t1\nworld\t0\n",
     "unnamed.csv": "hello,1\nworld,0\n",
     "no-suffix": "text,label\nhello,1\nworld,0\n",
     "classes-one/good/a.txt": "words",
@@ -97,7 +95,7 @@ FILES: dict[str, str | bytes] = {
                                 {
                                     "id": "1",
                                     "question": "?",
-                                    "answers": [{"text": "one", "answer_start": "0"}],
+                                    "answers": [{"text": "one", "answer_start": "zero"}],
                                 }
                             ],
                         }

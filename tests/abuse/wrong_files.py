@@ -60,8 +60,6 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         (f"{F} bad/wide-ragged.csv", "bad/wide-ragged.csv", "2"),
         (f"{F} bad/mac.csv", "bad/mac.csv"),
         (f"{F} bad/utf16le.csv", "bad/utf16le.csv"),
-        (f"{F} bad/semicolon.csv", "bad/semicolon.csv", "text"),
-        (f"{F} bad/tabs.csv", "bad/tabs.csv", "text"),
         (f"{F} bad/unnamed.csv", "bad/unnamed.csv", "label"),
         (f"{F} bad/numbers.parquet", "bad/numbers.parquet", "text"),
         (f"{F} bad/nested.parquet", "bad/nested.parquet"),

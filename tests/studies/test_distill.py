@@ -436,7 +436,7 @@ def test_the_advice_names_what_is_worse_than_the_baseline() -> None:
     (better,) = advise({"baseline": 0.7, **good}, "accuracy", 50)
     names(better, "better", "0.8", "0.7", 50)
     worse, teacher, bits = advise({"baseline": 0.7, "teacher": 0.65, **bad}, "accuracy", 50)
-    names(worse, "not better", "--unlabeled", "--budget")
+    names(worse, "level with", "--unlabeled", "--budget")
     names(teacher, "teacher", "0.65")
     names(bits, "--max-drop")
     assert len(advise({"baseline": 0.7, "teacher": 0.9, **bad}, "accuracy", 50)) == 2

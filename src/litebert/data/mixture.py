@@ -75,8 +75,9 @@ def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
     fractions = {}
     for folder, weight in weights.items():
         if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:
+            shown = f"{weight:g}" if isinstance(weight, (int, float)) else repr(weight)
             raise DataError(
-                f"the weight of {shorten(folder)} is {weight!r}; give a number above 0, or leave "
+                f"the weight of {shorten(folder)} is {shown}; give a number above 0, or leave "
                 "the set out"
             )
         fractions[folder] = Fraction(str(weight))
