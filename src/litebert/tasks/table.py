@@ -341,7 +341,7 @@ class TableFiles(TextFiles):
                     notes["rows marked as rejected or ignored (answer) were left out"] += 1
                     continue
                 value = dict(zip(labels, cells, strict=True)) if len(cells) > 1 else cells[0]
-                if len(cells) > 1 and all(cell is None for cell in cells):
+                if len(cells) > 1 and all(map(is_blank, cells)):
                     value = None
                 yield row._replace(values=(*row.values[: len(columns)], value)), path
 
@@ -599,7 +599,7 @@ class _LabelParser:
             self.knows_any = True
         elif self._is_scored_only:
             self._notes[self.UNKNOWN] += 1
-            return self.unknown.setdefault(name, -1 - len(self.unknown))
+            return self.unknown.setdefault(drop_fraction(name), -1 - len(self.unknown))
         else:
             alike = [group for group in list_lookalikes({*self._numbers, name}) if name in group]
             remedy = "correct it, or add training rows of it"
