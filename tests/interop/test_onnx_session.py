@@ -37,7 +37,6 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import litebert
-from answer.test_engines import model_folder
 from litebert.cli import main
 
 (answer,) = litebert.load(sys.argv[1], engine=sys.argv[5]).predict(["a wonderful film"])
