@@ -26,7 +26,7 @@ from litebert.data.passages import SentenceTask
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
-from litebert.train.pretrain_inputs import resolve_vocabulary
+from litebert.train.start import resolve_vocabulary
 
 
 def main() -> int:

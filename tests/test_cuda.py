@@ -28,7 +28,10 @@ from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretr
 from litebert.train.supply import prefetch
 from toys.pretraining import config, result
 
-pytestmark = pytest.mark.cuda
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # of `no_waiting`
+]
 
 GPU = torch.device("cuda")
 
@@ -64,7 +67,7 @@ def test_a_step_never_waits(
         point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
     )
     loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
-    with prefetch(loop.make_batches, range(4), GPU) as batches:
+    with prefetch(loop.make_batches, 0, lambda: 4, GPU) as batches:
         loop.train_step(next(batches))  # which finds its memory and libraries
         made = [next(batches) for _ in range(3)]
     no_waiting()
@@ -80,7 +83,7 @@ def test_batches_lie_in_page_locked_memory(tiny_data: Path, tmp_path: Path) -> N
     trainable = TrainablePretrainer(
         point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
     )
-    with prefetch(lambda step: [trainable.batch(step, slice(0, 8))], range(2), GPU) as batches:
+    with prefetch(lambda step: [trainable.batch(step, slice(0, 8))], 0, lambda: 2, GPU) as batches:
         (batch,) = next(batches)
     tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
     assert all(tensor.is_pinned() for tensor in [*tensors, *batch.added.values()])

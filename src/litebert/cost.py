@@ -8,7 +8,7 @@ word table, and the E -> H map exists where E differs from H.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from litebert.config import Config, EncoderConfig, replace
@@ -112,14 +112,23 @@ def training_flops(
     parts = [
         (round(end * steps), of_step(layers, length)) for end, layers, length in config.stages()
     ]
-    beyond = of_step(config.encoder.layers, config.sequences.length)
+    return add_up(parts, of_step(config.encoder.layers, config.sequences.length))
+
+
+def add_up(parts: Sequence[tuple[int, float]], beyond: float) -> Callable[[float], float]:
+    """A function of a number of steps: what that many first ones take together.
+
+    Args:
+        parts: the step at which each part of a run ends, and what a step of it takes.
+        beyond: what a step after them takes.
+    """
 
     def first(done: float) -> float:
         total, start = 0.0, 0
         for end, each in parts:
             total += each * max(0.0, min(done, end) - start)
             start = end
-        return total + beyond * max(0.0, done - steps)
+        return total + beyond * max(0.0, done - start)
 
     return first
 

@@ -14,6 +14,7 @@ from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.measure import measure
 from litebert.train.pretrain import pretrain
+from litebert.train.schedule import Plan
 from litebert.train.supply import PretrainingBatches, make_in_processes
 from toys.pretraining import config, result
 from toys.refusals import refused
@@ -52,10 +53,8 @@ def test_sequences_grow_and_a_run_continues_bit_for_bit(tiny_data: Path, tmp_pat
     )
     assert [most for _, most in widths[-2:]] == [32] * 2
 
-    batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=8)
-    with make_in_processes(
-        whole.config, tiny_data, [slice(2, 5)], range(1, 8), 2, run_steps=8
-    ) as make:
+    batches = PretrainingBatches(whole.config, Shards.open(tiny_data), Plan((8,)))
+    with make_in_processes(whole.config, tiny_data, [slice(2, 5)], 2, batches.place) as make:
         assert make is not None
         for step in range(1, 8):
             assert make(step)[0].input_ids.tolist() == batches(step, slice(2, 5)).input_ids.tolist()

@@ -244,6 +244,7 @@ def test_a_time_budget_becomes_steps_once(
 ) -> None:
     point = config(train={"budget": "2s"})
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.loop.LOOK_EVERY", 1.0)
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:

@@ -16,6 +16,7 @@ from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.registry import OBJECTIVES
 from litebert.train import metrics
+from litebert.train.schedule import Plan
 
 AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training": 60.0}
 """The axes of charts, each with its unit in the unit of `Point`."""
@@ -52,11 +53,11 @@ def read_points(folder: Path) -> list[Point]:
     clock_steps = [step for step, _ in clock]
     token_flops: dict[tuple[int, int], float] = {}
     points, tokens, flops = [], 0, 0.0
-    total = _count_scheduled_steps(folder) if config.train.length_schedule else 0
+    plan = Plan.of_record(read_json(folder / "run.json", RunError))
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
             layers = int(row.get("layers", config.encoder.layers))
-            shape = layers, _length_at(config, row["step"], total)
+            shape = layers, _length_at(config, plan, row["step"])
             if shape not in token_flops:
                 # A backward pass takes twice the operations of a forward pass.
                 token_flops[shape] = 3 * cost.forward_flops(_set_depth(config, layers), shape[1])
@@ -77,19 +78,12 @@ def _read_clock(folder: Path) -> list[tuple[int, float]]:
     return sorted((row["step"], float(row["seconds"])) for row in rows)
 
 
-def _length_at(config: Config, step: int, total: int) -> int:
-    """Return the tokens of a sequence at a step of `total`."""
+def _length_at(config: Config, plan: Plan, step: int) -> int:
+    """Return the tokens of the sequences of the step before `step`."""
     for share, length in config.train.length_schedule:
-        if step <= round(share * total):
+        if step <= plan.find(round(share * plan.planned_ends[0])):
             return length
     return config.sequences.length
-
-
-def _count_scheduled_steps(folder: Path) -> int:
-    """Count the steps that a run was started with: an extension does not move its stages."""
-    run = read_json(folder / "run.json", RunError)
-    extensions = run.get("extensions", [])
-    return int(extensions[0]["from_step"] if extensions else run["steps"])
 
 
 def _set_depth(config: Config, layers: int) -> Config:

@@ -81,7 +81,7 @@ def pretrain(words: list[str]) -> int:
         from litebert.analysis.run_report import write_run
         from litebert.data.mixture import parse_weights
         from litebert.train.pretrain import pretrain as run
-        from litebert.train.pretrain_inputs import run_folder
+        from litebert.train.start import run_folder
         from litebert.train.trackers import keep_artifacts
 
     keep_freed_memory()
@@ -151,7 +151,7 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
     assert arguments.from_model is not None
     with console.loading():
         from litebert.train.initial_weights import build_further_recipe
-        from litebert.train.pretrain_inputs import IDENTITY
+        from litebert.train.start import IDENTITY
     if not arguments.overwrite or launch.restarts():
         pin_to_record(arguments.out / IDENTITY)
     return build_further_recipe(arguments.from_model)

@@ -300,6 +300,7 @@ def _count_epochs(
         from litebert.data.mixture import list_sets
         from litebert.data.turns import list_splits
         from litebert.train.budget import count_steps
+        from litebert.train.schedule import Plan
         from litebert.train.supply import PretrainingBatches
 
     is_time = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS).unit == "time"
@@ -307,7 +308,7 @@ def _count_epochs(
     sets, splits = list_sets(data), list_splits(data.train)
     epochs: list[float | None] = [None] * len(sets)
     if steps is not None:
-        epochs = [*PretrainingBatches(config, data, steps).count_epochs(steps)]
+        epochs = [*PretrainingBatches(config, data, Plan((steps,))).count_epochs(steps)]
     total = sum(weight for _, weight in splits)
     return [
         {"data": member.name, "tokens": split.tokens, "share": weight / total, "epochs": count}

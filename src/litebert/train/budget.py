@@ -8,6 +8,8 @@ import logging
 import math
 import time
 
+import torch
+
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.errors import ConfigError
@@ -62,16 +64,39 @@ def choose_batch(
     (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
     in ten minutes on two cores (docs/adr/0008-masking.md). A budget in steps decides nothing,
     and leaves `config.batch_sequences`.
+
+    An accelerator computes a small batch as slowly as one that fills it. There, batches are doubled
+    for as long as that lets the run learn faster: with r tokens a second in batches of B tokens,
+    and the power of two above as the size n at which noise and signal are level, it learns as
+    r / (B + n).
     """
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
         return config.batch_sequences
+
+    def count_sequences(tokens: float) -> int:
+        each = 2.0 ** round(math.log2(1.5 * math.sqrt(tokens)))
+        return max(ranks.size, round(each / config.sequences.length))
+
+    def measure_speed(sequences: int) -> float:
+        sized = replace(config, train=replace(config.train, batch=f"{sequences} sequences"))
+        rate = ranks.agree(measure(sized, machine, QUICK_SECONDS, ranks, teacher))
+        return sequences * config.mean_length / rate.mean_step_seconds
+
     tokens = budget.value
     if budget.unit == "time":
-        rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks, teacher))
-        tokens *= config.batch_sequences * config.mean_length / rate.mean_step_seconds
-    each = 2.0 ** round(math.log2(1.5 * math.sqrt(tokens)))
-    return max(ranks.size, round(each / config.sequences.length))
+        tokens *= measure_speed(config.batch_sequences)
+    level = batch = count_sequences(tokens)
+    best = 0.0
+    while not machine.answers_at_once:
+        try:
+            progress = measure_speed(batch) / (batch + level)
+        except torch.OutOfMemoryError:
+            progress = 0.0
+        if progress < 1.05 * best or not progress:
+            return batch // 2
+        best, batch = progress, 2 * batch
+    return batch
 
 
 def buy_steps(
@@ -80,26 +105,30 @@ def buy_steps(
     ranks: Ranks,
     option: str = "--budget",
     teacher: Teacher | None = None,
-) -> tuple[int, Rate | None]:
+    began: float | None = None,
+) -> tuple[int, Rate | None, float | None]:
     """Return the steps of `train.budget`, and for a budget in time the rate that was measured for
-    it.
+    it, and the seconds that are left of it after measuring.
 
     Args:
         option: what the budget is called in a message.
+        began: when its time began, by `time.monotonic`; now, where it is None.
 
     Raises:
         ConfigError: a budget in time that is too short for the schedule to mean anything.
     """
     amount = config.train.budget
-    if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
-        return count_steps(config, None), None
-    steps, rate = measure_steps(config, machine, option, ranks, teacher)
+    began = time.monotonic() if began is None else began
+    budget = parse_amount(amount, "train.budget", BUDGET_UNITS)
+    if budget.unit != "time":
+        return count_steps(config, None), None, None
+    steps, rate = measure_steps(config, machine, option, ranks, teacher, began)
     speed = config.batch_sequences * config.mean_length / rate.mean_step_seconds
     log.info(
-        f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now "
-        "keeps this number"
+        f"{amount} on this machine is about {steps:,} steps ({speed:,.0f} tokens/s); the run "
+        "counts them anew where its clock says so"
     )
-    return steps, rate
+    return steps, rate, budget.value - ranks.agree(time.monotonic() - began)
 
 
 def measure_steps(
@@ -108,12 +137,13 @@ def measure_steps(
     option: str = "--budget",
     ranks: Ranks | None = None,
     teacher: Teacher | None = None,
+    began: float | None = None,
 ) -> tuple[int, Rate]:
     """Measure how many steps a budget in time buys, and the rate; arguments and errors are those of
     `buy_steps`.
     """
     ranks, amount = ranks or Ranks(), config.train.budget
-    start, stages = time.monotonic(), len(config.stages())
+    start, stages = time.monotonic() if began is None else began, len(config.stages())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / stages
     rate = measure(config, machine, min(SECONDS, longest), ranks, teacher)
     rate, spent = ranks.agree((rate, time.monotonic() - start))

@@ -13,6 +13,7 @@ from litebert.change.narrowing import Importance, importance_of
 from litebert.config import replace
 from litebert.train.device import choose
 from litebert.train.evaluate import open_pretrained
+from litebert.train.schedule import Plan
 from litebert.train.supply import PretrainingBatches
 
 BATCHES, SEQUENCES = 128, 4
@@ -35,7 +36,7 @@ def measure_importance(
     config = loaded.config.without_its_run()
     config = replace(config, train=replace(config.train, batch=f"{SEQUENCES} sequences", seed=0))
     make, machine, importance = (
-        PretrainingBatches(config, shards, steps=batches),
+        PretrainingBatches(config, shards, plan=Plan((batches,))),
         choose("auto"),
         None,
     )

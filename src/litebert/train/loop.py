@@ -41,6 +41,11 @@ from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
 
+LOOK_EVERY = 0.05
+"""Share of a budget in time after which a run looks at its clock again."""
+MISSED = 0.02
+"""Share of a budget in time that a run may miss before it counts its steps anew."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -72,6 +77,16 @@ class Loop(Generic[B]):
     """`TrainConfig.depth_schedule`."""
     earlier_ends: tuple[int, ...] = ()
     """The steps at which the run ended before each time it was extended."""
+    corrections: tuple[tuple[int, int, int], ...] = ()
+    """`schedule.Plan.corrections`, which `correct` has recorded so far."""
+    time_budget: tuple[float, float] | None = None
+    """The seconds of training at which the steps since the last of `earlier_ends` begin and should
+    end; None where the budget is not in time.
+    """
+    correct: Callable[[schedule.Plan], None] | None = None
+    """Records a plan that keeps `time_budget`, before a step is taken by it."""
+    ahead: int = 1
+    """Steps whose batches may have been made already; a correction leaves them as they are."""
     trackers: tuple[str, ...] = ()
     """Names of trackers that get the metrics."""
     on_step: Callable[[Loop[B]], None] | None = None
@@ -87,9 +102,9 @@ class Loop(Generic[B]):
     """Converts tokens per second at a depth into a share of the machine's speed; None where that is
     not known.
     """
-    work: Callable[[float], float] | None = None
-    """The work of a number of first steps, where they are not all of one size; only progress is
-    judged by it.
+    work: Callable[[float], float] = float
+    """The work of a number of first planned steps, where they are not all of one size; progress and
+    the time that is left are judged by it.
     """
 
     def __post_init__(self) -> None:
@@ -116,11 +131,15 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.at_once or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.first = (
-            self.earlier_ends[-1] if self.earlier_ends else 0
-        )  # of the steps that rows and evaluations divide
-        length = self.steps - self.first
+        self.plan = schedule.Plan((*self.earlier_ends, self.steps), self.corrections)
+        # The planned steps that rows and evaluations divide.
+        *before, end = self.plan.planned_ends
+        self.first = before[-1] if before else 0
+        length = end - self.first
         self.log_every = max(1, length // 200)
+        self._evaluated = 0.0  # seconds of this call in evaluations, and of the last one
+        self._evaluation = 0.0
+        self._paced: tuple[float, float] | None = None
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
         self.evaluate_every = max(
             1, round(every.value * length) if every.unit == "share" else int(every.value)
@@ -209,20 +228,21 @@ class Loop(Generic[B]):
         """Train to the end, or until a signal asks to leave.
 
         Args:
-            make: gives what `batches` does for the steps that are left, asked for in order.
+            make: gives what `make_batches` does for the steps that are left, asked for in order.
         """
         self._saved = time.monotonic()
-        began = self._saved - self.seconds
+        self._began = self._saved - self.seconds  # had training never been interrupted
         self.trainable.module.train()
         writer: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             writer = closing(
                 MetricsLog(self.folder, self.step if self.resumed else None, self.trackers)
             )
-        named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
+        work = self.plan.spread(self.work)
+        named = task("training", self.steps, "steps", self.step, tenths=True, work=work)
         report = named if self.ranks.main else nullcontext(Task("training"))
         supply = prefetch(
-            make or self.make_batches, range(self.step, self.steps), self.device.device
+            make or self.make_batches, self.step, lambda: self.steps, self.device.device
         )
         with writer as metrics, self.signals.listen(), report as bar, supply as batches:
             self._timed_from = (self._saved, self.tokens)
@@ -231,7 +251,7 @@ class Loop(Generic[B]):
             if not self._has_ended():
                 if self.step == 0 and self.scores_start:
                     self._evaluate(metrics)
-                self._take_steps(batches, metrics, bar, began)
+                self._take_steps(batches, metrics, bar)
                 self._save(metrics)
             elif metrics is not None:  # a kill may have come between the last checkpoint and this
                 checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
@@ -241,23 +261,21 @@ class Loop(Generic[B]):
         )
 
     def _take_steps(
-        self, batches: Iterator[list[B]], metrics: MetricsLog | None, bar: Task, began: float
+        self, batches: Iterator[list[B]], metrics: MetricsLog | None, bar: Task
     ) -> None:
-        """Take the steps that are left, with rows of metrics, evaluations and checkpoints.
-
-        Args:
-            began: when training would have begun if it had never been interrupted.
-        """
+        """Take the steps that are left, with rows of metrics, evaluations and checkpoints."""
         mark = (self._saved, self.tokens)
         while not self._has_ended():
             self.train_step(next(batches))
             if self.leaving is not None:
                 break
-            self.seconds = time.monotonic() - began
+            self.seconds = time.monotonic() - self._began
             if self.on_step is not None:
                 self.on_step(self)
             self._report(metrics)
             now = time.monotonic()
+            if bar.total != self.steps:
+                bar.total, bar.work = self.steps, self.plan.spread(self.work)
             bar.done = self.step
             if now - mark[0] > 1:
                 bar.text = self._describe_progress((self.tokens - mark[1]) / (now - mark[0]))
@@ -267,7 +285,52 @@ class Loop(Generic[B]):
             if self.due and self.step < self.steps:
                 self._save(metrics)
                 self._timed_from = (self._saved, self.tokens)
-        self.seconds = time.monotonic() - began
+        self.seconds = time.monotonic() - self._began
+
+    def _keep_time(self) -> None:
+        """Correct the plan where the run would miss the end of its budget in time by more than
+        `MISSED` of it.
+
+        Called where no work is queued on the device.
+        """
+        turn = self.step + 1 + self.ahead
+        corrected_until = self.plan.corrections[-1][0] if self.plan.corrections else 0
+        if self.time_budget is None or self.step <= corrected_until or turn >= self.steps:
+            return
+        steps = self.ranks.agree(self._count_steps_anew(turn))
+        if steps is None or steps == self.steps:
+            return
+        log.info(f"the run ends at step {steps:,}, not {self.steps:,}, to keep its budget in time")
+        self.plan = self.plan.correct(turn, steps)
+        self.steps = steps
+        if self.correct is not None:
+            self.correct(self.plan)
+
+    def _count_steps_anew(self, turn: int) -> int | None:
+        """Return the steps with which the run ends in time, changed from step `turn` on; None where
+        it ends near enough to that.
+
+        A unit of work takes the seconds that it took since the last look, the first steps of a call
+        aside, which compile and find memory. An evaluation takes as long as the last one did.
+        """
+        assert self.time_budget is not None
+        begin, end = self.time_budget
+        seconds, work = time.monotonic() - self._began, self.plan.spread(self.work)
+        now = (seconds - self._evaluated, work(self.step))
+        if self._paced is None:
+            self._paced = now
+        if now[0] - self._paced[0] < LOOK_EVERY * (end - begin):
+            return None
+        each = (now[0] - self._paced[0]) / (now[1] - self._paced[1])
+        self._paced = now
+        left_to_plan = self.plan.planned_ends[-1] - self.plan.locate(self.step)
+        evaluations = self._evaluation * (left_to_plan // self.evaluate_every + 1)
+        before = each * (work(turn) - now[1])
+        needed = each * (work(self.steps) - work(turn))
+        left = end - seconds - evaluations - before
+        if abs(needed - left) <= MISSED * (end - begin) or left < LOOK_EVERY * (end - begin):
+            return None  # near enough, or too late for the steps that are left to matter
+        return turn + max(1, round((self.steps - turn) * left / needed))
 
     def _has_ended(self) -> bool:
         return self.step == self.steps or bool(self.trainable.diagnostic_state.get("stopped"))
@@ -345,9 +408,9 @@ class Loop(Generic[B]):
 
     def _look_up_schedule(self, step: int) -> tuple[int, float]:
         """Return the depth of a step, and its learning rate as a share of the peak."""
-        ends = (*self.earlier_ends, self.steps)
-        layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, step, ends[0])
-        return layers, schedule.compute_extended_factor(self.config.schedule, step, ends)
+        planned, ends = self.plan.locate(step), self.plan.planned_ends
+        layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, planned, ends[0])
+        return layers, schedule.compute_extended_factor(self.config.schedule, planned, ends)
 
     def _count_predictions(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Count the predictions by loss, and the tokens, of the whole batch."""
@@ -403,9 +466,11 @@ class Loop(Generic[B]):
 
     def _report(self, metrics: MetricsLog | None) -> None:
         last = self.step == self.steps
+        before, done = (self.plan.locate(step) - self.first for step in (self.step - 1, self.step))
         # One that falls just before the end would only say twice what the last one says.
-        soon = 2 * (self.steps - self.step) < self.evaluate_every
-        if last or (self.step - self.first) % self.log_every == 0:
+        soon = 2 * (self.plan.planned_ends[-1] - self.first - done) < self.evaluate_every
+        row_due = done // self.log_every > before // self.log_every
+        if last or row_due:
             self._require_finite()
             self.row = row = self.window.compute_row(self.trainable.get_weights(), self.ranks)
             row["layers"], factor = self._look_up_schedule(self.step - 1)
@@ -420,12 +485,17 @@ class Loop(Generic[B]):
                     log.warning(warning)
                 metrics.note(self.step, self.remarks)
             self._timed_from = (time.monotonic(), self.tokens)
-        if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
+        if last or (done // self.evaluate_every > before // self.evaluate_every and not soon):
             self._require_finite()
             self._evaluate(metrics)
+        if row_due and not last:
+            self._keep_time()
 
     def _evaluate(self, metrics: MetricsLog | None) -> None:
+        start = time.monotonic()
         self.scores = self.ranks.agree(self.trainable.evaluate())
+        self._evaluation = time.monotonic() - start
+        self._evaluated += self._evaluation
         if metrics is not None:
             metrics.write("heldout", self.step, **self.scores)
             now = f"step {self.step:,} of {self.steps:,}"

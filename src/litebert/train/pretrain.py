@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,7 @@ import torch
 from torch import nn
 
 from litebert import launch
-from litebert.config import Config
-from litebert.cost import training_flops
+from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.mixture import DataSource, TrainingData
 from litebert.model.blocks import compile_blocks
@@ -48,12 +48,28 @@ from litebert.train.measure import build_share_of_peak
 from litebert.train.memory import explain_out_of_memory, require_memory
 from litebert.train.parallel import parallelize
 from litebert.train.plateau import find_watched_objective, remark_on_short_run, watch_plateau
-from litebert.train.pretrain_inputs import Inputs, PretrainRequest, check_folder, open_inputs
 from litebert.train.ranks import Ranks, join_group
-from litebert.train.run import Run
-from litebert.train.start import RunRecord, continue_run, settle_batch_sizes, start_run
-from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes
-from litebert.train.teacher import refuse_other_teacher
+from litebert.train.schedule import Plan
+from litebert.train.start import (
+    PretrainRequest,
+    check_folder,
+    continue_run,
+    measure_work,
+    open_training_data,
+    record_plan,
+    resolve_vocabulary,
+    run_folder,
+    settle_batch_sizes,
+    start_run,
+)
+from litebert.train.supply import (
+    NO_STEPS,
+    PretrainingBatches,
+    count_processes,
+    count_steps_ahead,
+    make_in_processes,
+)
+from litebert.train.teacher import open_teacher, refuse_other_teacher
 from litebert.train.trackers import require_trackers
 
 log = logging.getLogger("litebert")
@@ -111,190 +127,125 @@ def pretrain(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    request = PretrainRequest(
-        recipe=recipe,
-        data=shards,
-        out=Path(out),
-        from_model=from_model,
-        table_from=table_from,
-        teacher=teacher,
-        extensions=(add_budget,) if isinstance(add_budget, str) else tuple(add_budget),
-        # Processes that are started again after a failure continue what they began.
-        overwrite=overwrite and not launch.restarts(),
-        device=device,
-        trackers=tuple(trackers),
-        on_step=on_step,
-    )
-    with join_group() as ranks:
-        return _run_phases(request, ranks)
-
-
-def _run_phases(request: PretrainRequest, ranks: Ranks) -> Pretrained:
-    """Go through the phases of a run (`train.run`), in a locked folder from `build` on."""
-    require_trackers(request.trackers)
+    began = time.monotonic()
+    require_trackers(trackers)
+    # Processes that are started again after a failure continue what they began.
+    overwrite = overwrite and not launch.restarts()
     remarks: list[str] = []
-    with metrics.collect_remarks(remarks):
-        folder = check_folder(request, ranks)
-        inputs = open_inputs(request, folder)
-        run = PretrainingRun(request, inputs, remarks)
-        sized = run.settle_sizes()
-        train, sequences = sized.config.train, sized.config.micro_sequences
-        with folder.lock(), explain_out_of_memory(inputs.machine, sequences, train.recompute):
-            return run.execute(sized)
-
-
-# ------------------------------------------------------------------------------------------- phases
-
-
-@dataclass(frozen=True)
-class SizedConfig:
-    """A config whose sizes are numbers, and fit in memory."""
-
-    config: Config
-
-
-@dataclass(frozen=True)
-class BuiltModel:
-    """The network of a run, whose folder may still hold another run."""
-
-    config: Config
-    model: Pretrainer
-    is_fresh: bool
-    """True if the folder has no checkpoint: training begins with these weights."""
-
-
-@dataclass(frozen=True)
-class ClaimedRun:
-    """The network of the run that the folder holds."""
-
-    config: Config
-    model: Pretrainer
-    is_fresh: bool
-    record: RunRecord
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """The network when the loop has ended."""
-
-    config: Config
-    model: Pretrainer
-    record: RunRecord
-    outcome: Outcome
-
-
-class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pretrained]):
-    """A pretraining run from opened inputs to its result."""
-
-    def __init__(self, request: PretrainRequest, inputs: Inputs, remarks: list[str]) -> None:
-        """`remarks` holds the warnings so far, and gets those of the phases."""
-        self.request, self.inputs, self.remarks = request, inputs, remarks
-        self.ranks = inputs.folder.ranks
-
-    def settle_sizes(self) -> SizedConfig:
-        config, machine = settle_batch_sizes(self.request, self.inputs), self.inputs.machine
-        require_memory(config, machine, ranks=self.ranks, teacher=self.inputs.teacher_shape)
-        return SizedConfig(config)
-
-    def build(self, sized: SizedConfig) -> BuiltModel:
-        request, inputs = self.request, self.inputs
-        model = build_pretrainer(sized.config, inputs.machine)
-        checkpoints_path = inputs.folder.path / "checkpoints"
-        is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(checkpoints_path))
-        # Read in the main process; `parallelize` sends them to the others.
-        if (source := request.from_model) is not None and is_fresh:
-            self.ranks.decide(lambda: load_weights(source, model, inputs.shards))
-        if inputs.teacher is not None:
-            model.teacher = inputs.teacher
-        return BuiltModel(sized.config, model, is_fresh)
-
-    def claim(self, built: BuiltModel) -> ClaimedRun:
-        request, inputs, folder = self.request, self.inputs, self.inputs.folder
-        identities = self.ranks.decide(
-            lambda: [] if request.overwrite else folder.read_identities()
+    with join_group() as ranks, metrics.collect_remarks(remarks):
+        request = PretrainRequest(
+            folder=replace(run_folder(out), ranks=ranks),
+            from_model=from_model,
+            table_from=table_from,
+            teacher=teacher,
+            extensions=(add_budget,) if isinstance(add_budget, str) else tuple(add_budget),
+            overwrite=overwrite,
+            began=began,
         )
-        config = built.config
-        if identities:
-            identity = identities[-1]  # the only one: no pretraining run is set aside
-            fingerprint = inputs.teacher_fingerprint
-            refuse_other_teacher(folder.path, identity, request.teacher, fingerprint)
-            record, config = continue_run(request, inputs, config, identity)
-        else:
-            # A budget in time is measured here, before the folder is this run.
-            record = start_run(request, inputs, config)
-        return ClaimedRun(config, built.model, built.is_fresh, record)
+        check_folder(request)
+        folder = request.folder
 
-    def train(self, claimed: ClaimedRun) -> TrainedModel:
-        """Train to the end of the run, or until a signal.
+        # The data and the teacher. The teacher moves to the device at once, so that memory which is
+        # free from here on is free for the run.
+        data = open_training_data(shards, ranks)
+        machine = devices.choose(recipe.train.precision, ranks.device(device))
+        config = resolve_vocabulary(recipe, data)
+        config, taught_by = open_teacher(teacher, config, data)
+        if taught_by is not None:
+            taught_by.to(machine.device)
+        teacher_shape = None if taught_by is None else taught_by.encoder.config
 
-        A new run first gets what `build` has left: the table that is computed from its text, or the
-        state of the optimizer that it starts from.
-        """
-        request, inputs, ranks = self.request, self.inputs, self.ranks
-        config, model, record = claimed.config, claimed.model, claimed.record
-        if request.from_model is None and claimed.is_fresh:
-            ranks.decide(lambda: self._start_tables(model))
-        loop = self._make_loop(claimed)
-        if request.from_model is not None and claimed.is_fresh:
-            state = read_optimizer(request.from_model, config) if ranks.main else None
-            if ranks.agree(state is not None):
-                tensors = loop.optimizers.start(state)
-                source = request.from_model
-                log.info(
-                    f"the optimizer continues with its state from {source} ({tensors} tensors)"
+        # Sizes that are left open become numbers, and must fit in memory.
+        config = settle_batch_sizes(request, config, machine, taught_by)
+        require_memory(config, machine, ranks=ranks, teacher=teacher_shape)
+
+        guard = explain_out_of_memory(machine, config.micro_sequences, config.train.recompute)
+        with folder.lock(), guard:
+            # The network, before the folder is this run: a request that cannot be served leaves no
+            # run. Weights are read in the main process; `parallelize` sends them to the others.
+            model = build_pretrainer(config, machine)
+            model.teacher = taught_by
+            saved = folder.path / "checkpoints"
+            is_fresh = overwrite or not ranks.decide(lambda: checkpoints(saved))
+            if from_model is not None and is_fresh:
+                ranks.decide(lambda: load_weights(from_model, model, data))
+
+            # What a new network takes from its text or from another model's table.
+            if from_model is None and is_fresh:
+                ranks.decide(lambda: start_table(model, data))
+                if table_from is not None:
+                    ranks.decide(lambda: take_table(model, data, table_from))
+
+            # From here on the folder is this run, or was it already. A budget in time is measured.
+            identities = ranks.decide(lambda: [] if overwrite else folder.read_identities())
+            if identities:
+                refuse_other_teacher(
+                    folder.path, identities[0], teacher, taught_by and taught_by.fingerprint
                 )
-        if request.extensions and loop.step == loop.steps:
-            budgets = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
-            log.info(
-                "this extension is finished; to extend the run once more, give --add-budget "
-                f"{budgets}"
+                record = continue_run(request, config, data, machine, taught_by, identities[0])
+            else:
+                record = start_run(request, config, data, machine, taught_by)
+            config = record.config
+            network = parallelize(model, ranks)
+            trainable = TrainablePretrainer(
+                config, model, data, machine, network, ranks, record.plan
             )
-        steps, processes = range(loop.step, loop.steps), count_processes(config, inputs.machine)
-        data, first_steps = inputs.shards.location, record.first_steps
-        with make_in_processes(config, data, loop.rows, steps, processes, first_steps) as make:
-            outcome = loop.run(make)
-        return TrainedModel(config, model, record, outcome)
+            if is_fresh and ranks.main:
+                report_unlabeled_pairs(trainable.batch.measure_unlabeled_shares())
 
-    def _start_tables(self, model: Pretrainer) -> None:
-        """Start the tables of a new run from its text, or from another model."""
-        start_table(model, self.inputs.shards)
-        if self.request.table_from is not None:
-            take_table(model, self.inputs.shards, self.request.table_from)
+            def correct(plan: Plan) -> None:
+                record_plan(folder, config, data, plan)
+                trainable.batch = PretrainingBatches(config, data, plan)
 
-    def _make_loop(self, claimed: ClaimedRun) -> Loop[Batch]:
-        request, inputs, ranks = self.request, self.inputs, self.ranks
-        config, model, record = claimed.config, claimed.model, claimed.record
-        machine = inputs.machine
-        network = parallelize(model, ranks)
-        trainable = TrainablePretrainer(
-            config, model, inputs.shards, machine, network, ranks, record.first_steps
-        )
-        if claimed.is_fresh and ranks.main:
-            report_unlabeled_pairs(trainable.batch.measure_unlabeled_shares())
-        return Loop(
-            trainable=trainable,
-            config=config.train,
-            steps=record.steps,
-            batch_sequences=config.batch_sequences,
-            device=machine,
-            folder=inputs.folder.path,
-            depth_schedule=config.train.depth_schedule,
-            earlier_ends=record.earlier_ends,
-            trackers=request.trackers,
-            on_step=request.on_step,
-            ranks=ranks,
-            remarks=self.remarks,
-            share_of_peak=build_share_of_peak(config, machine),
-            work=training_flops(config, record.first_steps, inputs.teacher_shape),
-        )
+            processes = count_processes(config, machine)
+            loop = Loop(
+                trainable=trainable,
+                config=config.train,
+                steps=record.plan.steps,
+                batch_sequences=config.batch_sequences,
+                device=machine,
+                folder=folder.path,
+                depth_schedule=config.train.depth_schedule,
+                earlier_ends=record.plan.ends[:-1],
+                corrections=record.plan.corrections,
+                time_budget=record.time_budget,
+                correct=correct,
+                ahead=1 + count_steps_ahead(processes),
+                trackers=tuple(trackers),
+                on_step=on_step,
+                ranks=ranks,
+                remarks=remarks,
+                share_of_peak=build_share_of_peak(config, machine),
+                work=measure_work(record, teacher_shape),
+            )
+            if from_model is not None and is_fresh:
+                state = read_optimizer(from_model, config) if ranks.main else None
+                if ranks.agree(state is not None):
+                    tensors = loop.optimizers.start(state)
+                    log.info(
+                        f"the optimizer continues with its state from {from_model} "
+                        f"({tensors} tensors)"
+                    )
+            if request.extensions and loop.step == loop.steps:
+                budgets = shlex.join((*record.extensions, record.extensions[-1]))
+                log.info(
+                    "this extension is finished; to extend the run once more, give --add-budget "
+                    f"{budgets}"
+                )
 
-    def finish(self, trained: TrainedModel) -> Pretrained:
-        inputs, outcome, steps = self.inputs, trained.outcome, trained.record.steps
+            with make_in_processes(
+                config,
+                data.location,
+                loop.rows,
+                min(processes, loop.steps - loop.step),
+                lambda step: trainable.batch.place(step),  # of a plan that may have changed
+            ) as make:
+                outcome = loop.run(make)
         if outcome.finished:
-            loss = outcome.scores.get(f"{find_watched_objective(trained.model)}_loss")
-            if remark := remark_on_short_run(loss, steps, inputs.shards.unigram_entropy):
+            loss = outcome.scores.get(f"{find_watched_objective(model)}_loss")
+            if remark := remark_on_short_run(loss, loop.steps, data.unigram_entropy):
                 log.info(remark)
-        return Pretrained(inputs.folder.path, trained.config, steps, outcome)
+        return Pretrained(folder.path, config, loop.steps, outcome)
 
 
 # ------------------------------------------------------------------------------------------ network
@@ -311,13 +262,13 @@ class TrainablePretrainer:
         device: devices.Device,
         network: nn.Module | None = None,
         ranks: Ranks | None = None,
-        steps: int = 0,
+        plan: Plan = NO_STEPS,
     ) -> None:
-        """`steps` are those of the run, over which sequences grow (`PretrainingBatches`)."""
+        """`plan` is that of the run, over which sequences grow (`PretrainingBatches`)."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
         self.layers, self.metric = config.encoder.layers, ""
-        self.batch = PretrainingBatches(config, shards, steps)
+        self.batch = PretrainingBatches(config, shards, plan)
         self.diagnostic_state: dict[str, Any] = {}
 
     def count_predictions(self, batch: Batch) -> dict[str, int]:

@@ -1,13 +1,16 @@
-"""The learning rate and the depth as pure functions of the step.
+"""The learning rate and the depth as pure functions of the step, and the plan of a run's steps.
 
 Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a
-resumed run needs nothing but its step.
+resumed run needs nothing but its step and its plan.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from litebert.config import ScheduleConfig
 
@@ -15,7 +18,107 @@ REWARM = 0.05
 """Share of an extension over which the rate rises again."""
 
 
-def compute_extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a run, and where its schedules stand at each of them.
+
+    The schedules of rate, depth and length extend over planned steps, and a step is one of them.
+    Where a budget in time was counted anew in the middle of a run, what was left of the plan is
+    spread over more steps or fewer: each schedule goes on from where it stood, and comes to its
+    end.
+    """
+
+    ends: tuple[int, ...]
+    """The steps at which the run ended before each of its extensions, and will end."""
+    corrections: tuple[tuple[int, int, int], ...] = ()
+    """(step, the end until then, the end from then on), in order."""
+
+    @classmethod
+    def of_record(cls, fields: Mapping[str, Any]) -> Plan:
+        """Read the plan of a run.json."""
+        ends = [int(extension["from_step"]) for extension in fields.get("extensions", [])]
+        corrections = [
+            (int(each["step"]), int(each["from"]), int(each["to"]))
+            for each in fields.get("corrections", [])
+        ]
+        return cls((*ends, int(fields["steps"])), tuple(corrections))
+
+    def is_sound(self) -> bool:
+        """Return True if ends and corrections can be those of a run."""
+        steps = [step for step, *_ in self.corrections]
+        return (
+            [0, *self.ends] == sorted({0, *self.ends})
+            and steps == sorted({*steps})
+            and all(0 < step < min(before, after) for step, before, after in self.corrections)
+        )
+
+    @property
+    def steps(self) -> int:
+        """The step at which the run ends."""
+        return self.ends[-1]
+
+    @property
+    def planned_ends(self) -> tuple[int, ...]:
+        """`ends` as they were planned, which is what the schedules count."""
+        planned, total = [], 0
+        for start, end in pairwise((0, *self.ends)):
+            total += next((aim for step, aim, _ in self.corrections if start <= step < end), end)
+            total -= start
+            planned.append(total)
+        return tuple(planned)
+
+    def correct(self, step: int, end: int) -> Plan:
+        """Return the plan of a run that is to end at `end`, as decided at `step`."""
+        return Plan((*self.ends[:-1], end), (*self.corrections, (step, self.steps, end)))
+
+    def locate(self, step: int) -> float:
+        """Return the planned step at which a step stands."""
+        start, origin, pace = next(
+            (start, origin, pace)
+            for start, _, origin, pace in reversed(list(self._pieces()))
+            if start <= step
+        )
+        return origin + pace * (step - start)
+
+    def find(self, planned: float) -> int:
+        """Return the first step that stands at a planned step, or beyond it."""
+        step = 0
+        for start, end, origin, pace in self._pieces():
+            step = start + max(0, math.ceil((planned - origin) / pace))
+            if step <= end:
+                break
+        return step
+
+    def spread(self, work: Callable[[float], float]) -> Callable[[float], float]:
+        """Return the work of a number of first steps, given that of a number of planned ones."""
+
+        def first(done: float) -> float:
+            return sum(
+                (work(origin + pace * (min(done, end) - start)) - work(origin)) / pace
+                for start, end, origin, pace in self._pieces()
+                if start < done
+            )
+
+        return first if self.corrections else work
+
+    def _pieces(self) -> Iterator[tuple[int, int, float, float]]:
+        """Yield the first step and the end of each part of one pace, the planned step at which it
+        begins, and the planned steps that a step of it covers."""
+        origin: float = 0
+        for (start, end), planned_end in zip(
+            pairwise((0, *self.ends)), self.planned_ends, strict=True
+        ):
+            for step, aim, _ in self.corrections:
+                if start <= step < end:
+                    pace = (planned_end - origin) / (aim - start)
+                    yield start, step, origin, pace
+                    start, origin = step, origin + pace * (step - start)
+            if start < end:
+                yield start, end, origin, (planned_end - origin) / (end - start)
+            origin = planned_end
+
+
+def compute_extended_factor(config: ScheduleConfig, step: float, ends: Sequence[int]) -> float:
     """Compute the factor of a run that was extended: `ends` are the steps at which it ended each
     time, and will end now.
 
@@ -40,7 +143,7 @@ def count_rewarm_steps(steps: int) -> int:
     return max(1, round(REWARM * steps))
 
 
-def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
+def compute_factor(config: ScheduleConfig, step: float, steps: int) -> float:
     """Compute the learning rate of step `step` as a share of the peak.
 
     `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
@@ -64,12 +167,14 @@ def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
     return min(rise, 1 - done)
 
 
-def _compute_progress(step: int, start: int, end: int) -> float:
+def _compute_progress(step: float, start: int, end: int) -> float:
     """Return how far `step` is from `start` to `end`, in [0, 1)."""
     return max(0, step - start) / max(1, end - start)
 
 
-def find_depth(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
+def find_depth(
+    schedule: tuple[tuple[float, int], ...], layers: int, step: float, steps: int
+) -> int:
     """Find how many layers step `step` applies: those of the first pair whose share of the run is
     not over, then all.
     """

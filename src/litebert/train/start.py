@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,27 @@ from typing import Any
 import torch
 
 from litebert import hub
-from litebert.config import Config, replace
+from litebert.config import Config, EncoderConfig, replace
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import from_dict, to_dict, to_json
-from litebert.data.mixture import Mixture, TrainingData, list_sets
-from litebert.errors import ConfigError, RunError
+from litebert.cost import add_up, training_flops
+from litebert.data.mixture import DataSource, Mixture, TrainingData, list_sets, open_data
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.hub import pin_to_record
 from litebert.json_reader import fault_of, read_json
 from litebert.model.cpu import loader
+from litebert.model.distillation import Teacher
 from litebert.storage import atomic_write, naming
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device
 from litebert.train.memory import fit_micro_batch
 from litebert.train.muon import has_float32_iteration
-from litebert.train.pretrain_inputs import Inputs, PretrainRequest
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 from litebert.train.supply import PretrainingBatches
 from litebert.train.teacher import build_record
+from litebert.train.trackers import TRACKED
 
 log = logging.getLogger("litebert")
 
@@ -52,64 +56,163 @@ _FREE = (
 """Fields that may change between calls, because they change no weight."""
 
 
+IDENTITY = "run.json"
+LEFTOVERS = ("tokenizer", "recipe.json")
+"""Files that a run leaves if it is killed before its run.json is written, beside hidden files."""
+CONTENTS = (
+    *LEFTOVERS,
+    IDENTITY,
+    "metrics.jsonl",
+    "speed.jsonl",
+    "checkpoints",
+    *TRACKED,
+    "report.html",
+)
+"""All that a run writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRequest:
+    """What decides which run a folder holds; the arguments are those of `pretrain`."""
+
+    folder: RunFolder
+    from_model: str | Path | None
+    table_from: str | Path | None
+    teacher: str | Path | None
+    extensions: tuple[str, ...]
+    overwrite: bool
+    began: float
+    """When the call began, by `time.monotonic`: from here a budget in time counts."""
+
+
+def run_folder(out: str | Path) -> RunFolder:
+    """Return the folder of a pretraining run."""
+    return RunFolder(Path(out), IDENTITY, leftovers=LEFTOVERS, contents=CONTENTS)
+
+
+def check_folder(request: PretrainRequest) -> None:
+    """Check that the run can begin or continue in its folder.
+
+    Raises:
+        ConfigError: the extensions are no budgets, the run is to be extended and deleted, or it is
+            to start from two models.
+        RunError: the folder holds something else, or no run to extend.
+    """
+    folder, ranks = request.folder, request.folder.ranks
+    for amount in request.extensions:
+        parse_amount(amount, "--add-budget", BUDGET_UNITS)
+    if request.from_model is not None and request.table_from is not None:
+        raise ConfigError("--from takes all weights and --table-from the token table; give one")
+    if request.overwrite and request.extensions:
+        raise ConfigError(
+            "--add-budget continues a run and --overwrite deletes it; give one of them"
+        )
+    ranks.decide(folder.check)
+    if request.overwrite:
+        ranks.decide(folder.list_removable)
+        for source in (request.from_model, request.table_from, request.teacher):
+            ranks.decide(lambda source=source: folder.protect(source))  # type: ignore[misc]
+    else:
+        pin_to_record(folder.identity_file)
+    if request.extensions and not ranks.decide(folder.identity_file.exists):
+        raise RunError(f"{folder.path} holds no run to extend; leave --add-budget out to start one")
+
+
+def open_training_data(source: DataSource, ranks: Ranks) -> TrainingData:
+    """Open token shards, of which some text must be held out.
+
+    Raises:
+        DataError: they cannot be used, hold nothing out, or differ between machines.
+    """
+    shards = ranks.do(lambda: open_data(source, verify=True))
+    if ranks.agree(shards.fingerprint) != shards.fingerprint:
+        raise DataError(
+            f"{shards.name} differs between the machines of this run; copy it from the first one"
+        )
+    for data in list_sets(shards):
+        if not data.heldout.tokens:
+            remedy = "prepare it with a --heldout above 0"
+            if data.index["settings"].get("heldout"):
+                remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
+            raise DataError(f"{data.name} has no held-out text to evaluate on; {remedy}")
+    return shards
+
+
+def resolve_vocabulary(config: Config, shards: TrainingData) -> Config:
+    """Give a config the vocabulary of the data's tokenizer."""
+    size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != named:
+        log.info(
+            f"encoder.vocab_size is {size}, from the tokenizer in {shards.name} (recipe: {named})"
+        )
+    return replace(config, encoder=replace(config.encoder, vocab_size=size))
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """The length and the data of a run, as run.json records them."""
 
-    steps: int
+    config: Config
+    """The recipe of the run, with the budget that it was started with."""
+    plan: schedule.Plan
     data: str
     """The folder of the data."""
     data_fingerprint: str
-    earlier_ends: tuple[int, ...] = ()
-    """The steps at which the run ended before each of its extensions."""
     extensions: tuple[str, ...] = ()
     """The budget of each extension."""
     sets: Mapping[str, str] = field(default_factory=dict)
     """The fingerprints of the sets of a mixture, by their names."""
+    time_budget: tuple[float, float] | None = None
+    """`Loop.time_budget`."""
+    stage_seconds: tuple[tuple[float, float], ...] = ()
+    """`Rate.step_seconds`, as measured for the newest budget in time."""
 
     @property
-    def first_steps(self) -> int:
-        """Steps of the run before it was extended."""
-        return (*self.earlier_ends, self.steps)[0]
+    def steps(self) -> int:
+        """The steps of the run, its extensions among them."""
+        return self.plan.steps
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any], file: Path) -> RunRecord:
+    def from_fields(cls, fields: Mapping[str, Any], file: Path, config: Config) -> RunRecord:
         """Read the content of a run.json.
 
         Raises:
             RunError: the file was changed.
         """
         try:
-            steps, fingerprint, data = (
-                int(fields["steps"]),
-                fields["data_fingerprint"],
-                fields["data"],
-            )
+            plan = schedule.Plan.of_record(fields)
+            fingerprint, data = fields["data_fingerprint"], fields["data"]
             extensions = fields.get("extensions", [])
-            ends = tuple(int(extension["from_step"]) for extension in extensions)
             budgets = tuple(str(extension["budget"]) for extension in extensions)
             sets = {entry["data"]: entry["fingerprint"] for entry in fields.get("sets", [])}
+            newest = extensions[-1] if extensions else fields
+            span, stages = newest.get("time_budget"), newest.get("stage_seconds") or []
+            span = None if span is None else (float(span[0]), float(span[1]))
+            stages = tuple((float(share), float(seconds)) for share, seconds in stages)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(
                 f"{file} was changed ({fault_of(error)}); restore it or start another --out"
             ) from None
-        if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
-            raise RunError(f"{file} was changed (steps {steps}); restore it or start another --out")
-        return cls(steps, data, fingerprint, ends, budgets, sets)
+        if not plan.is_sound():
+            raise RunError(
+                f"{file} was changed (steps {plan.steps}); restore it or start another --out"
+            )
+        return cls(config, plan, data, fingerprint, budgets, sets, span, stages)
 
 
 # -------------------------------------------------------------------------------------------- sizes
 
 
-def settle_batch_sizes(request: PretrainRequest, inputs: Inputs) -> Config:
+def settle_batch_sizes(
+    request: PretrainRequest, config: Config, machine: Device, teacher: Teacher | None
+) -> Config:
     """Put numbers for `train.batch=auto` and `train.micro_batch=auto` into the config. They are
     those of the run in the folder; for a new run they suit the budget and fit in the free memory.
 
     Raises:
         RunError: the recipe of the run was changed.
     """
-    config, folder, machine = inputs.config, inputs.folder, inputs.machine
-    ranks = folder.ranks
+    folder, ranks = request.folder, request.folder.ranks
     if "auto" not in (config.train.batch, config.train.micro_batch):
         return config
     recorded = None
@@ -119,7 +222,7 @@ def settle_batch_sizes(request: PretrainRequest, inputs: Inputs) -> Config:
         if recorded is not None:
             batch = recorded.batch
         else:
-            batch = f"{choose_batch(config, machine, ranks, inputs.teacher)} sequences"
+            batch = f"{choose_batch(config, machine, ranks, teacher)} sequences"
             log.info(
                 f"train.batch is {batch}, which suits a budget of {config.train.budget} on "
                 "this machine"
@@ -129,9 +232,8 @@ def settle_batch_sizes(request: PretrainRequest, inputs: Inputs) -> Config:
         if recorded is not None:
             micro_batch = recorded.micro_batch
         else:
-            micro_batch = ranks.agree(
-                fit_micro_batch(config, machine, teacher=inputs.teacher_shape)
-            )
+            beside = None if teacher is None else teacher.encoder.config
+            micro_batch = ranks.agree(fit_micro_batch(config, machine, teacher=beside))
             log.info(
                 f"train.micro_batch is {micro_batch} of {config.batch_sequences} sequences, "
                 "which fit in memory"
@@ -152,10 +254,18 @@ def _read_recipe(folder: RunFolder) -> Config:
 # ---------------------------------------------------------------------------------- which run it is
 
 
-def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRecord:
+def start_run(
+    request: PretrainRequest,
+    config: Config,
+    shards: TrainingData,
+    machine: Device,
+    teacher: Teacher | None,
+) -> RunRecord:
     """Buy the steps of a run and make its folder this run."""
-    folder, shards, machine = inputs.folder, inputs.shards, inputs.machine
-    steps, rate = buy_steps(config, machine, folder.ranks, teacher=inputs.teacher)
+    folder = request.folder
+    steps, rate, seconds = buy_steps(
+        config, machine, folder.ranks, teacher=teacher, began=request.began
+    )
     _warn_of_shape(config, steps)
     sources = {"from": request.from_model, "table_from": request.table_from}
     fields = {
@@ -163,18 +273,20 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         "steps": steps,
         "data": shards.name,
         "data_fingerprint": shards.fingerprint,
-        **_record_sets(shards, config, steps, steps),
+        **_record_sets(shards, config, schedule.Plan((steps,))),
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
         "arithmetic": _describe_arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
+        "time_budget": None if seconds is None else (0.0, seconds),
+        "stage_seconds": None if rate is None else rate.step_seconds,
         **{name: hub.format_source(source) for name, source in sources.items() if source},
         **hub.record_revision(request.from_model, "from"),
         **hub.record_revision(request.table_from, "table_from"),
     }
-    if inputs.teacher is not None:
-        fields |= build_record(request.teacher, inputs.teacher_fingerprint)
+    if teacher is not None:
+        fields |= build_record(request.teacher, teacher.fingerprint)
     if folder.ranks.main:
         if request.overwrite:
             folder.clear()
@@ -183,20 +295,14 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         with atomic_write(folder.path / "recipe.json") as file:
             file.write(to_json(config).encode())
         folder.claim(fields)
-    return RunRecord(steps, shards.name, shards.fingerprint)
+    return RunRecord.from_fields(fields, folder.identity_file, config)
 
 
-def _record_sets(
-    shards: TrainingData, config: Config, first_steps: int, steps: int
-) -> dict[str, Any]:
-    """Return what run.json holds of the sets of a mixture: their weights, shares and epochs.
-
-    Args:
-        first_steps: steps of the run before it was extended.
-    """
+def _record_sets(shards: TrainingData, config: Config, plan: schedule.Plan) -> dict[str, Any]:
+    """Return what run.json holds of the sets of a mixture: their weights, shares and epochs."""
     if not isinstance(shards, Mixture):
         return {}
-    epochs = PretrainingBatches(config, shards, first_steps).count_epochs(steps)
+    epochs = PretrainingBatches(config, shards, plan).count_epochs(plan.steps)
     columns = zip(shards.sets, shards.weights, shards.shares, epochs, strict=True)
     sets = [
         {
@@ -234,10 +340,15 @@ def _warn_of_shape(config: Config, steps: int) -> None:
 
 
 def continue_run(
-    request: PretrainRequest, inputs: Inputs, config: Config, fields: Mapping[str, Any]
-) -> tuple[RunRecord, Config]:
+    request: PretrainRequest,
+    config: Config,
+    shards: TrainingData,
+    machine: Device,
+    teacher: Teacher | None,
+    fields: Mapping[str, Any],
+) -> RunRecord:
     """Check that the run in the folder is the one that is requested. Extend it where the request
-    has one budget more. Return its length, and the config with its budget.
+    has one budget more.
 
     Where a run is extended, the budget it was started with need not be given again.
 
@@ -247,26 +358,27 @@ def continue_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    folder, recorded = inputs.folder, _read_recipe(inputs.folder)
-    record = RunRecord.from_fields(fields, folder.identity_file)
-    _refuse_other_data(inputs, record)
+    folder, recorded = request.folder, _read_recipe(request.folder)
+    record = RunRecord.from_fields(fields, folder.identity_file, config)
+    _refuse_other_data(folder, shards, record)
     free = (*_FREE, *(["train.budget"] if request.extensions else []))
     folder.refuse_other(to_dict(recorded), to_dict(config), free)
     _refuse_other_source(request, folder, fields)
-    arithmetic = _describe_arithmetic(config, inputs.machine, folder.ranks)
+    arithmetic = _describe_arithmetic(config, machine, folder.ranks)
     if (before := fields.get("arithmetic")) != arithmetic:
         log.warning(
             f"this run was computed with {before} and continues with {arithmetic}: its last "
             "bits will differ"
         )
     config = replace(config, train=replace(config.train, budget=recorded.train.budget))
+    record = replace(record, config=config)
     if request.extensions == record.extensions[: len(request.extensions)]:
-        return record, config
-    return _extend(inputs, config, record, {**fields}, request.extensions), config
+        return record
+    return _extend(request, record, shards, machine, teacher, fields)
 
 
-def _refuse_other_data(inputs: Inputs, record: RunRecord) -> None:
-    folder, shards, data = inputs.folder, inputs.shards, record.data
+def _refuse_other_data(folder: RunFolder, shards: TrainingData, record: RunRecord) -> None:
+    data = record.data
     if record.data_fingerprint == shards.fingerprint:
         return
     for member in list_sets(shards):
@@ -305,19 +417,20 @@ def _refuse_other_source(
 
 
 def _extend(
-    inputs: Inputs,
-    config: Config,
+    request: PretrainRequest,
     record: RunRecord,
-    fields: dict[str, Any],
-    extensions: Sequence[str],
+    shards: TrainingData,
+    machine: Device,
+    teacher: Teacher | None,
+    fields: Mapping[str, Any],
 ) -> RunRecord:
     """Extend a finished run by the last of the extensions, and record that in run.json.
 
     Raises:
         RunError: the run is not finished, or the other extensions are not those that it had.
     """
-    folder, end = inputs.folder, record.steps
-    *earlier, amount = extensions
+    folder, config, end = request.folder, record.config, record.steps
+    *earlier, amount = request.extensions
     if tuple(earlier) != record.extensions:
         more = " ".join(map(shlex.quote, [*record.extensions, amount]))
         before = (
@@ -337,31 +450,63 @@ def _extend(
             f"the run in {folder.path} is not finished (step {step} of {end}); run its command "
             f"again without {option}, and extend it then"
         )
-    bought, rate = buy_steps(
-        with_budget(config, amount), inputs.machine, folder.ranks, "--add-budget", inputs.teacher
+    bought, rate, seconds = buy_steps(
+        with_budget(config, amount),
+        machine,
+        folder.ranks,
+        "--add-budget",
+        teacher,
+        request.began,
     )
-    seconds = rate and rate.mean_step_seconds
-    extension = {"budget": amount, "from_step": end, "seconds_per_step": seconds}
-    steps = end + bought
-    changed = {"steps": steps, "extensions": [*fields.get("extensions", []), extension]}
-    sets = _record_sets(inputs.shards, config, record.first_steps, steps)
-    folder.claim({**fields, **changed, **sets})
-    record = replace(
-        record,
-        steps=steps,
-        earlier_ends=(*record.earlier_ends, end),
-        extensions=(*record.extensions, amount),
-    )
+    trained = float(newest.state["seconds"])
+    extension = {
+        "budget": amount,
+        "from_step": end,
+        "seconds_per_step": rate and rate.mean_step_seconds,
+        "time_budget": None if seconds is None else (trained, trained + seconds),
+        "stage_seconds": rate and rate.step_seconds,
+    }
+    plan = replace(record.plan, ends=(*record.plan.ends, end + bought))
+    changed = {"steps": plan.steps, "extensions": [*fields.get("extensions", []), extension]}
+    fields = {**fields, **changed, **_record_sets(shards, config, plan)}
+    folder.claim(fields)
     rising = schedule.count_rewarm_steps(bought)
     share = schedule.compute_extended_factor(
-        config.train.schedule, end + rising - 1, (*record.earlier_ends, steps)
+        config.train.schedule, plan.locate(end + rising - 1), plan.planned_ends
     )
     log.info(
-        f"extended by {amount}, from {end:,} to {steps:,} steps; by step {end + rising:,} the "
+        f"extended by {amount}, from {end:,} to {plan.steps:,} steps; by step {end + rising:,} the "
         f"learning rate goes to {share * config.train.optimizer.learning_rate:.2g}, and from there "
-        f"it follows the schedule of a run of {steps:,} steps"
+        f"it follows the schedule of a run of {plan.steps:,} steps"
     )
-    return record
+    return RunRecord.from_fields(fields, folder.identity_file, config)
+
+
+def measure_work(record: RunRecord, teacher: EncoderConfig | None) -> Callable[[float], float]:
+    """Return `Loop.work`: the seconds that were measured for a budget in time, otherwise the
+    operations.
+
+    A GPU takes nearly the same time for a shallow step as for a deep one of a small network.
+    """
+    *earlier, end = (0, *record.plan.planned_ends)
+    if not record.stage_seconds:
+        return training_flops(record.config, record.plan.planned_ends[0], teacher)
+    parts, start, share = [], earlier[-1], 0.0
+    for more, seconds in record.stage_seconds:
+        share += more
+        parts.append((start + round(share * (end - start)), seconds))
+    return add_up([(start, parts[-1][1]), *parts], parts[-1][1])
+
+
+def record_plan(
+    folder: RunFolder, config: Config, shards: TrainingData, plan: schedule.Plan
+) -> None:
+    """Write a corrected plan into run.json."""
+    corrections = [{"step": step, "from": old, "to": new} for step, old, new in plan.corrections]
+    fields = {"steps": plan.steps, "corrections": corrections}
+    fields |= _record_sets(shards, config, plan)
+    if folder.ranks.main:
+        folder.claim({**read_json(folder.identity_file, RunError), **fields})
 
 
 def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:

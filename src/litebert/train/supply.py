@@ -1,17 +1,16 @@
 """Batches made ahead of the step that trains on them: by a thread, or by processes where one core
 is too slow.
 
-    process 0       | step 0 | step 3 | step 6 ...  each makes whole batches until its pipe is full
+    process 0       | step 0 | step 3 | step 6 ...  each makes whole batches, as it is asked for
     process 1         | step 1 | step 4 | ...
     process 2           | step 2 | step 5 | ...
-    a thread here    0, 1, 2, 3, ...                reads the pipes a step ahead, pins memory
+    a thread here    0, 1, 2, 3, ...                asks, reads a step ahead, pins memory
 
-A batch is a pure function of its step. So the number of processes changes no bit of a run, and each
-process knows its steps without asking. One that finds its pipe broken ends, whatever happened to
-this process, `kill -9` included. They are started as programs, so that a script which trains needs
-no `if __name__ == "__main__"`. They run in a session of their own, so that Ctrl-C reaches only this
-process, and without a GPU. They open the shards memory-mapped and share their pages; each takes
-about 200 MB of its own, for libraries.
+A batch is a pure function of its step. So the number of processes changes no bit of a run. One that
+finds its pipe broken ends, whatever happened to this process, `kill -9` included. They are started
+as programs, so that a script which trains needs no `if __name__ == "__main__"`. They run in a
+session of their own, so that Ctrl-C reaches only this process, and without a GPU. They open the
+shards memory-mapped and share their pages; each takes about 200 MB of its own, for libraries.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import IO, Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from litebert.data.mixture import DataSource, TrainingData, open_data
 from litebert.errors import LitebertError, RunError
 from litebert.machine import count_cores
 from litebert.registry import load_extensions
+from litebert.train import schedule
 from litebert.train.device import Device
 from litebert.train.measure import measure_matmul_speed
 from litebert.train.trainable import B
@@ -54,16 +55,19 @@ BUSY_SHARE = 0.4
 """Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it
 will need.
 """
+NO_STEPS = schedule.Plan((0,))
 
 
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(self, config: Config, shards: TrainingData, steps: int = 0) -> None:
+    def __init__(
+        self, config: Config, shards: TrainingData, plan: schedule.Plan = NO_STEPS
+    ) -> None:
         """Raises DataError where the data cannot serve what is asked.
 
         Args:
-            steps: of the run, over which sequences grow.
+            plan: of the run, over which sequences grow.
         """
         self._objectives = list(config.build_objectives().values())
         sentence = next(
@@ -71,7 +75,7 @@ class PretrainingBatches:
         )
         boundaries = any(objective.reads_boundaries for objective in self._objectives)
         lengths = config.train.length_schedule
-        starts = (0, *(round(share * steps) for share, _ in lengths))
+        starts = (0, *(plan.find(round(share * plan.planned_ends[0])) for share, _ in lengths))
         self._stages = [
             (
                 start,
@@ -122,8 +126,17 @@ class PretrainingBatches:
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Return some rows of the batch of a step."""
-        start, batches = next(stage for stage in reversed(self._stages) if stage[0] <= step)
-        batch = batches(step - start, rows)
+        return self.make(self.place(step), rows)
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the number of the length that a step has, and how many steps had it before."""
+        stage = max(number for number, (start, _) in enumerate(self._stages) if start <= step)
+        return stage, step - self._stages[stage][0]
+
+    def make(self, place: Sequence[int], rows: slice) -> Batch:
+        """Return some rows of the batch at a place, whatever the plan."""
+        stage, step = place
+        batch = self._stages[stage][1](step, rows)
         for objective in self._objectives:
             batch = objective.prepare(batch)
         return batch
@@ -134,10 +147,10 @@ class PretrainingBatches:
 
 @contextmanager
 def prefetch(
-    make: Callable[[int], list[B]], steps: range, device: torch.device
+    make: Callable[[int], list[B]], start: int, stop: Callable[[], int], device: torch.device
 ) -> Iterator[Iterator[list[B]]]:
     """Yield the micro-batches of each step in turn; a thread makes those of the next step
-    meanwhile.
+    meanwhile. `stop` may move while steps are taken.
     """
 
     def prepare(step: int) -> list[B]:
@@ -147,12 +160,12 @@ def prefetch(
             return [batch.pin() for batch in make(step)]
 
     def iterate() -> Iterator[list[B]]:
-        following = thread.submit(prepare, steps[0]) if steps else None
-        for step in steps:
-            assert following is not None
+        following = thread.submit(prepare, start) if start < stop() else None
+        for step in count(start):
+            if following is None:  # the last step has moved
+                following = thread.submit(prepare, step)
             made = following.result()
-            if step + 1 in steps:
-                following = thread.submit(prepare, step + 1)
+            following = thread.submit(prepare, step + 1) if step + 1 < stop() else None
             yield made
 
     with ThreadPoolExecutor(1) as thread:
@@ -184,34 +197,44 @@ def make_in_processes(
     config: Config,
     data: DataSource,
     rows: Sequence[slice],
-    steps: range,
-    count: int,
-    run_steps: int = 0,
+    processes: int,
+    place: Callable[[int], tuple[int, int]],
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
-    """Give a function that returns the micro-batches `rows` of each step, made by `count`
-    processes; ask for steps in order. `data` is the `location` of shards or a mixture.
+    """Give a function that returns the micro-batches `rows` of each step, made by `processes`; ask
+    for steps in order. `data` is the `location` of shards or a mixture.
 
-    It is None if `count` is 0, and if the processes cannot make the batches. A program that
-    registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `run_steps` are
-    the `steps` of `PretrainingBatches`.
+    It is None if `processes` is 0, and if they cannot make the batches. A program that registers
+    its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them.
+
+    Args:
+        place: `PretrainingBatches.place`, asked for up to `count_steps_ahead` steps ahead.
 
     Raises:
         RunError: from the function, where a process was killed.
     """
-    count = min(count, len(steps))
-    if count < 1:
+    if processes < 1:
         yield None
         return
     question = {
         "config": to_dict(config),
         "data": dict(data) if isinstance(data, Mapping) else str(data),
         "rows": [(row.start, row.stop) for row in rows],
-        "run_steps": run_steps,
     }
     makers: list[subprocess.Popen[bytes]] = []
+    asked: set[int] = set()
+
+    def make(step: int) -> list[Batch]:
+        for following in range(step, step + count_steps_ahead(processes)):
+            if following not in asked:
+                _ask(makers[following % processes], place(following))
+                asked.add(following)
+        asked.discard(step)
+        batches: list[Batch] = _receive(makers[step % processes])
+        return batches
+
     try:
-        for number in range(count):
-            makers.append(_start({**question, "steps": (steps.start + number, steps.stop, count)}))
+        for _ in range(processes):
+            makers.append(_start(question))
         try:
             for maker in makers:
                 _receive(maker)
@@ -219,13 +242,21 @@ def make_in_processes(
             log.warning(f"this process makes the batches, because others cannot make them: {error}")
             yield None
         else:
-            yield lambda step: _receive(makers[(step - steps.start) % count])
+            yield make
     finally:
         for maker in makers:
-            assert maker.stdout is not None
             maker.kill()
-            maker.stdout.close()
+            for stream in (maker.stdin, maker.stdout):
+                assert stream is not None
+                with suppress(BrokenPipeError):
+                    stream.close()
             maker.wait()
+
+
+def count_steps_ahead(processes: int) -> int:
+    """Count the steps whose batches are asked of processes at a time, the present one among them:
+    each makes one while another of its batches waits."""
+    return 2 * processes
 
 
 def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
@@ -242,10 +273,15 @@ def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
         env=environment,
         start_new_session=True,
     )
-    assert maker.stdin is not None
-    with suppress(BrokenPipeError), maker.stdin as stream:
-        stream.write(json.dumps(question).encode())
+    _ask(maker, question)
     return maker
+
+
+def _ask(maker: subprocess.Popen[bytes], question: Any) -> None:
+    assert maker.stdin is not None
+    with suppress(BrokenPipeError):  # `_receive` says of which process
+        maker.stdin.write(json.dumps(question).encode() + b"\n")
+        maker.stdin.flush()
 
 
 def _receive(maker: subprocess.Popen[bytes]) -> Any:
@@ -308,16 +344,17 @@ def _read(stream: Any, size: int) -> Any:
 def _main() -> None:
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an extension prints goes elsewhere
-    question = json.load(sys.stdin)
+    question = json.loads(sys.stdin.readline())
     torch.set_num_threads(1)
     with suppress(BrokenPipeError):
         try:
             load_extensions()
             config, shards = from_dict(Config, question["config"]), open_data(question["data"])
-            make = PretrainingBatches(config, shards, question["run_steps"])
+            batches = PretrainingBatches(config, shards)
             send(stream, "ready")
-            for step in range(*question["steps"]):
-                send(stream, [make(step, slice(*rows)) for rows in question["rows"]])
+            for line in sys.stdin:
+                place = json.loads(line)
+                send(stream, [batches.make(place, slice(*rows)) for rows in question["rows"]])
         except LitebertError as error:
             send(stream, error)
         stream.close()
