@@ -10,6 +10,7 @@ import shutil
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,7 +245,9 @@ def test_a_time_budget_becomes_steps_once(
 ) -> None:
     point = config(train={"budget": "2s"})
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
-    monkeypatch.setattr("litebert.train.loop.LOOK_EVERY", 1.0)
+    still = SimpleNamespace(monotonic=lambda: 0.0)
+    for module in ("budget", "pretrain", "loop"):
+        monkeypatch.setattr(f"litebert.train.{module}.time", still)
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:

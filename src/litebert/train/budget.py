@@ -20,9 +20,9 @@ from litebert.train.ranks import Ranks
 
 log = logging.getLogger("litebert")
 
-MEASURED_SHARE = 0.1
+MEASURED_SHARE = 0.04
 """Share of a short budget in time that measuring takes; of a long one, `measure.SECONDS` for each
-depth.
+depth. The run itself corrects what it says (`Loop.time_budget`).
 """
 QUICK_SECONDS = 0.5
 """Seconds for each depth and length, where half or twice the speed decides nothing."""
@@ -74,23 +74,21 @@ def choose_batch(
     if budget.unit == "steps":
         return config.batch_sequences
 
-    def count_sequences(tokens: float) -> int:
-        each = 2.0 ** round(math.log2(1.5 * math.sqrt(tokens)))
-        return max(ranks.size, round(each / config.sequences.length))
-
-    def measure_speed(sequences: int) -> float:
-        sized = replace(config, train=replace(config.train, batch=f"{sequences} sequences"))
-        rate = ranks.agree(measure(sized, machine, QUICK_SECONDS, ranks, teacher))
-        return sequences * config.mean_length / rate.mean_step_seconds
-
+    # Compiling would take longer than what it decides.
+    config = replace(config, train=replace(config.train, compile=False))
     tokens = budget.value
     if budget.unit == "time":
-        tokens *= measure_speed(config.batch_sequences)
-    level = batch = count_sequences(tokens)
+        rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks, teacher))
+        tokens *= config.batch_sequences * config.mean_length / rate.mean_step_seconds
+    each = 2.0 ** round(math.log2(1.5 * math.sqrt(tokens)))
+    level = batch = max(ranks.size, round(each / config.sequences.length))
+    full = replace(config.train, depth_schedule=(), length_schedule=())
     best = 0.0
     while not machine.answers_at_once:
+        sized = replace(config, train=replace(full, batch=f"{batch} sequences"))
         try:
-            progress = measure_speed(batch) / (batch + level)
+            rate = ranks.agree(measure(sized, machine, QUICK_SECONDS, ranks, teacher))
+            progress = batch / rate.mean_step_seconds / (batch + level)
         except torch.OutOfMemoryError:
             progress = 0.0
         if progress < 1.05 * best or not progress:
@@ -145,7 +143,9 @@ def measure_steps(
     ranks, amount = ranks or Ranks(), config.train.budget
     start, stages = time.monotonic() if began is None else began, len(config.stages())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / stages
-    rate = measure(config, machine, min(SECONDS, longest), ranks, teacher)
+    # The run compiles, and finds out how much faster that makes it.
+    plain = replace(config, train=replace(config.train, compile=False))
+    rate = measure(plain, machine, min(SECONDS, longest), ranks, teacher)
     rate, spent = ranks.agree((rate, time.monotonic() - start))
     steps, warmup = count_steps(config, rate, spent), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)

@@ -41,7 +41,7 @@ from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
 
-LOOK_EVERY = 0.05
+LOOK_EVERY = 0.1
 """Share of a budget in time after which a run looks at its clock again."""
 MISSED = 0.02
 """Share of a budget in time that a run may miss before it counts its steps anew."""
