@@ -187,6 +187,7 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
                 f"{measured['products_flops_per_second'] / 1e9:,.0f}",
             ),
             ("share of their speed", f"{measured['share_of_products']:.0%}"),
+            ("sequences per step", f"{measured['batch_sequences']:,}"),
             ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
             ("steps in the budget", f"{measured['steps']:,}"),
             ("hours for the budget", f"{measured['hours']:,.2f}"),
@@ -324,12 +325,16 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
     """
     with loading():
         from litebert.train import device as devices
-        from litebert.train.budget import count_steps
+        from litebert.train.budget import choose_batch, count_steps
         from litebert.train.measure import measure, measure_matmul_speed
+        from litebert.train.ranks import Ranks
         from litebert.train.supply import count_processes
 
     keep_freed_memory()
     machine = devices.choose(config.train.precision, device)
+    if config.train.batch == "auto":
+        batch = f"{choose_batch(config, machine, Ranks())} sequences"
+        config = replace(config, train=replace(config.train, batch=batch))
     config, largest = _fit_memory(config, machine)
     micro_batch = min(config.micro_sequences, largest)
     rate = measure(replace(config, train=replace(config.train, micro_batch=micro_batch)), machine)
@@ -342,6 +347,7 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
     )
     return {
         "machine": machine.describe(),
+        "batch_sequences": config.batch_sequences,
         "seconds_per_step": rate.mean_step_seconds,
         "tokens_per_second": config.batch_sequences * config.mean_length / rate.mean_step_seconds,
         "flops_per_second": flops,

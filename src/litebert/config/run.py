@@ -134,11 +134,11 @@ class TrainConfig(LoopConfig):
 
     batch: str = "32 sequences"
     """Sequences or tokens per optimizer step; auto takes a power of two near 1.5 sqrt(T) tokens,
-    where T is how many the budget buys on this machine. A run records what auto chose, and keeps it
-    when it continues."""
+    where T is how many the budget buys on this machine, and on a GPU as many more as let it learn
+    faster. A run records what auto chose, and keeps it when it continues."""
     budget: str = "1000 steps"
-    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short
-    measurement, and saved.
+    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps after a short measurement;
+    the run counts them anew where it would end early or late, and records that.
     """
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then
