@@ -111,9 +111,6 @@ def buy_steps(
     Args:
         option: what the budget is called in a message.
         began: when its time began, by `time.monotonic`; now, where it is None.
-
-    Raises:
-        ConfigError: a budget in time that is too short for the schedule to mean anything.
     """
     amount = config.train.budget
     began = time.monotonic() if began is None else began

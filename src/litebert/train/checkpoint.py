@@ -72,9 +72,6 @@ def save(
     """Write `folder`/step-N and return its path; a checkpoint of the same step is replaced.
 
     No two tensors may share memory, and `state` must be JSON.
-
-    Raises:
-        RunError: it cannot be written, on a full disk for one; what was there before is untouched.
     """
     final, old = folder / f"step-{step:08d}", folder / f"step-{step:08d}.old"
     try:
@@ -106,9 +103,6 @@ def save(
 def find_newest(folder: Path) -> Checkpoint | None:
     """Find the newest checkpoint in `folder` whose files are all as they were written; None where
     there is none yet.
-
-    Raises:
-        RunError: there are checkpoints, and every one is damaged.
     """
     path, damaged = newest_whole(folder, _find_damage)
     if path is not None:

@@ -55,11 +55,7 @@ class Device:
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
-    """Choose the named device, or the best one of this machine, and the precision for it.
-
-    Raises:
-        ConfigError: there is no such device on this machine.
-    """
+    """Choose the named device, or the best one of this machine, and the precision for it."""
     accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kinds = [
         *(kind for kind, is_present in accelerators.items() if is_present),
@@ -84,11 +80,7 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
 
 
 def require_bfloat16(device: Device, engine: str, instead: str) -> None:
-    """Refuse an engine that computes in bfloat16 where `choose` found no native bfloat16.
-
-    Raises:
-        ConfigError: it did not.
-    """
+    """Refuse an engine that computes in bfloat16 where `choose` found no native bfloat16."""
     if device.autocast is None:
         raise ConfigError(
             f"{device.name} does not multiply bfloat16 natively, which the engine {engine} needs; "

@@ -164,11 +164,6 @@ def evaluate_pretrained(
     Args:
         tokenizer: for a folder that has no tokenizer or one that cannot be read, as in
             `read_folder`.
-
-    Raises:
-        ModelError, DataError: a folder cannot be used, or the data was prepared with another
-            tokenizer.
-        ConfigError: a size that cannot be, or the model has another tokenizer than `tokenizer`.
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
@@ -197,12 +192,7 @@ def evaluate_pretrained(
 def open_pretrained(
     model: str | Path, data: str | Path, tokenizer: str | Path | None = None
 ) -> tuple[LoadedModel, Pretrainer, Shards]:
-    """Open a pretrained model, and data that it can be scored on.
-
-    Raises:
-        ModelError: the folder cannot be used, is fine-tuned, or holds no weights of an objective.
-        DataError: the data cannot be used, or was prepared with another tokenizer.
-    """
+    """Open a pretrained model, and data that it can be scored on."""
     loaded, shards = read_folder(model, tokenizer=tokenizer), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(

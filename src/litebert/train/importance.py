@@ -28,9 +28,6 @@ def measure_importance(
     """Measure how much each feature, head and inner unit matters to the losses of a pretrained
     model. It reads training text, masked as the model was trained; equal arguments give equal
     numbers.
-
-    Raises:
-        ModelError, DataError: as `open_pretrained`.
     """
     loaded, network, shards = open_pretrained(model, data, tokenizer)
     config = loaded.config.without_its_run()

@@ -37,9 +37,6 @@ def build_further_recipe(source: str | Path) -> Config:
 
     For a folder that does not say how it was trained (Hugging Face), it has the shape of the model,
     the objectives of its heads, and defaults elsewhere.
-
-    Raises:
-        ModelError: the folder cannot be opened.
     """
     config = config_of(source).without_its_run()
     calm = replace(config.train.schedule, warmup=schedule.REWARM)
@@ -66,10 +63,6 @@ def load_weights(source: str | Path, model: Pretrainer, shards: TrainingData) ->
     objective that fits.
 
     What stays untrained is logged.
-
-    Raises:
-        ModelError: the folder cannot be opened, or its encoder is of another shape.
-        DataError: the data was prepared with another tokenizer, or the model has none.
     """
     loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
     target, source_shape = model.config.encoder, loaded.config.encoder
@@ -107,9 +100,6 @@ def start_table(model: Pretrainer, shards: TrainingData) -> None:
     stays as it is.
 
     A token without neighbors in the text, such as [MASK], keeps its random row.
-
-    Raises:
-        DataError: no token of the text has a neighbor.
     """
     table, encoder = model.config.table, model.config.encoder
     if table.start == "random":
@@ -142,10 +132,6 @@ def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> N
     """Start the token table from that of another model, of any width and with any tokenizer.
 
     A token that the other tokenizer cannot spell keeps its row.
-
-    Raises:
-        DataError: a tokenizer has whole words only.
-        ModelError: the folder cannot be opened, or has no tokenizer.
     """
     loaded = read_folder(source)
     table = loaded.model.encoder.embedding.word.weight

@@ -370,11 +370,6 @@ class Loop(Generic[B]):
 
         Args:
             batches: what `self.make_batches(self.step)` gives, where it was made ahead.
-
-        Raises:
-            NonFiniteError: the loss or the gradient is not finite. An accelerator takes a step of
-                zero gradient instead, which is never saved, for the next row of metrics or
-                checkpoint raises.
         """
         batches = self.make_batches(self.step) if batches is None else batches
         layers, factor = self._look_up_schedule(self.step)

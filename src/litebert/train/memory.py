@@ -114,10 +114,6 @@ def require_memory(
     Args:
         rows: sequences for each one of the batch; several where a task has choices.
         teacher: the shape of one that computes beside the student.
-
-    Raises:
-        ConfigError: the micro-batch does not fit, with one that does; or not even one sequence
-            does.
     """
     config = take_process_share(_with_precision_of(device, config), ranks)
     sequences, free, resident = (
@@ -161,11 +157,7 @@ def require_memory(
 
 @contextmanager
 def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
-    """Turn running out of memory into one sentence.
-
-    Raises:
-        RunError: a batch of `sequences` found no memory.
-    """
+    """Turn running out of memory into one sentence."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

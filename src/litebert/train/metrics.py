@@ -57,9 +57,6 @@ class MetricsLog:
 
         Args:
             trackers: names of trackers that get every row.
-
-        Raises:
-            RunError: the file holds a line that no run wrote.
         """
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
         written = max((row["step"] for _, row in _list_rows(self._path, resume)), default=-1)
@@ -71,9 +68,6 @@ class MetricsLog:
     def write(self, kind: Kind, step: int, **values: Any) -> None:
         """Append one row. A number that is not finite is written as null, which every JSON reader
         takes.
-
-        Raises:
-            RunError: the file cannot be written, on a full disk for one.
         """
         text = json_text({"step": step, "kind": kind, **values}, indent=None)
         line = text.encode()
@@ -129,9 +123,6 @@ def _list_rows(path: Path, resume: int | None) -> list[tuple[bytes, dict[str, An
 def read(path: str | Path) -> list[dict[str, Any]]:
     """Read the rows of a `metrics.jsonl` or a `speed.jsonl`, without a last one that was cut short
     by a kill.
-
-    Raises:
-        RunError: the file is missing, or holds a line that no run wrote.
     """
     if not Path(path).exists():
         raise RunError(f"{path} does not exist; give the folder of a run, which has one")

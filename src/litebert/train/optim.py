@@ -128,9 +128,6 @@ def build_optimizers(
     fused matrices as they are stored, as one tall matrix: q, k, v (3H, H), and both halves of a
     gated feed-forward (2I, H). Their rows together then have the same root mean square as when done
     apart. But the part with the larger gradient takes the larger share of the step.
-
-    Raises:
-        ConfigError: torch's Muon is asked for and this torch has none (it came with 2.9).
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
@@ -272,12 +269,7 @@ class Optimizers:
         return len(fitting)
 
     def load(self, tensors: Mapping[str, Tensor] | None) -> None:
-        """Take over a saved `state()`, bit for bit; in a group, the main process has it.
-
-        Raises:
-            RunError: a name is missing or unknown, or a shape or a type differs; nothing has been
-                changed then.
-        """
+        """Take over a saved `state()`, bit for bit; in a group, the main process has it."""
         if tensors is not None:
             saved, expected = (
                 {name: _describe(tensor) for name, tensor in each.items()}

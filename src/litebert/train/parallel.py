@@ -59,11 +59,7 @@ def accumulate_gradients(network: nn.Module, last: bool) -> AbstractContextManag
 
 
 def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
-    """Put a state dict, which the main process has, into the module of every process.
-
-    Raises:
-        RunError: it is that of another module.
-    """
+    """Put a state dict, which the main process has, into the module of every process."""
     state = module.state_dict()
     if saved is not None:
         for name in {**state, **saved}:

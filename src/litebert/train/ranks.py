@@ -45,9 +45,6 @@ def find_wait() -> timedelta:
 
     A process that ends is noticed at once, so this is for processes that hang, and for machines
     that vanish from the network.
-
-    Raises:
-        ConfigError: the environment has no positive number of minutes.
     """
     text = os.environ.get(WAIT_MINUTES, "5")
     try:
@@ -75,11 +72,7 @@ class Ranks:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Choose the sequences of a batch of `count` that this process trains on.
-
-        Raises:
-            ConfigError: there are fewer sequences than processes.
-        """
+        """Choose the sequences of a batch of `count` that this process trains on."""
         fix = "raise train.batch or start fewer processes"
         require(
             count >= self.size, f"train.batch is {count} sequences for {self.size} processes; {fix}"
@@ -87,11 +80,7 @@ class Ranks:
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def device(self, name: str) -> str:
-        """Return the device of this process, where `name` leaves open which GPU it is.
-
-        Raises:
-            ConfigError: it names one GPU for several processes.
-        """
+        """Return the device of this process, where `name` leaves open which GPU it is."""
         return name
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -218,10 +207,6 @@ _joins = 0
 def join_group() -> Iterator[Ranks]:
     """Join the group that torchrun started, until the outermost block ends; a program's own group
     is used as it is.
-
-    Raises:
-        RunError: the processes do not find each other, or one of them ended without a reason.
-        GroupError: another process failed first, and reports why.
     """
     global _current
     if _current is not None:

@@ -50,11 +50,7 @@ class Run(ABC, Generic[Sized, Built, Claimed, Trained, Result]):
 
     @abstractmethod
     def settle_sizes(self) -> Sized:
-        """Choose the sizes that are left to choose, and check that they fit in memory.
-
-        Raises:
-            ConfigError: they do not fit.
-        """
+        """Choose the sizes that are left to choose, and check that they fit in memory."""
 
     @abstractmethod
     def build(self, sized: Sized) -> Built:
@@ -62,11 +58,7 @@ class Run(ABC, Generic[Sized, Built, Claimed, Trained, Result]):
 
     @abstractmethod
     def claim(self, built: Built) -> Claimed:
-        """Make the folder this run, or check that it is this run already.
-
-        Raises:
-            RunError: the folder holds another run.
-        """
+        """Make the folder this run, or check that it is this run already."""
 
     @abstractmethod
     def train(self, claimed: Claimed) -> Trained:

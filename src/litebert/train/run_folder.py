@@ -52,10 +52,6 @@ class RunFolder:
     def check(self) -> None:
         """Refuse a folder that is a file or a name of the Hub, or holds what no run of this kind
         wrote.
-
-        Raises:
-            ConfigError: it is in a store, or its name is not UTF-8.
-            RunError: it does.
         """
         require_local(self.path)
         if is_hub_name(self.path):
@@ -85,11 +81,7 @@ class RunFolder:
             )
 
     def list_removable(self) -> list[str]:
-        """List the names in the folder that `clear` would delete; none where there is no run.
-
-        Raises:
-            RunError: the folder is no run of this kind, or also holds what no run wrote.
-        """
+        """List the names in the folder that `clear` would delete; none where there is no run."""
         self.check()
         if self.identity_file.exists() and "format" not in read_json(self.identity_file, RunError):
             raise RunError(
@@ -106,11 +98,7 @@ class RunFolder:
         return sorted(name for name in names if name in writable)
 
     def protect(self, source: str | Path | None) -> None:
-        """Refuse to delete a model that a run starts from or learns from.
-
-        Raises:
-            RunError: it lies in this folder.
-        """
+        """Refuse to delete a model that a run starts from or learns from."""
         folder = os.path.realpath(self.path)
         if source is not None and folder in (
             os.path.realpath(source),
@@ -124,9 +112,6 @@ class RunFolder:
     def clear(self) -> None:
         """Delete the run in the folder, if there is one. Its identity goes last: until then it
         stays a run.
-
-        Raises:
-            RunError: as `list_removable`.
         """
         if not self.ranks.main:
             return
@@ -140,9 +125,6 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the right to write into the folder. Whatever a killed process left half done in it
         is finished or removed.
-
-        Raises:
-            RunError: another process has it, or `check` refuses the folder.
         """
         self.ranks.decide(self.check)
         if not self.ranks.main:
@@ -178,9 +160,6 @@ class RunFolder:
 
         Args:
             cause: fields, and a clause for the message that may explain why these alone differ.
-
-        Raises:
-            RunError: they differ.
         """
         after = json.loads(json.dumps(after))  # as the file would hold it
         if differences := {

@@ -91,13 +91,7 @@ def run_folder(out: str | Path) -> RunFolder:
 
 
 def check_folder(request: PretrainRequest) -> None:
-    """Check that the run can begin or continue in its folder.
-
-    Raises:
-        ConfigError: the extensions are no budgets, the run is to be extended and deleted, or it is
-            to start from two models.
-        RunError: the folder holds something else, or no run to extend.
-    """
+    """Check that the run can begin or continue in its folder."""
     folder, ranks = request.folder, request.folder.ranks
     for amount in request.extensions:
         parse_amount(amount, "--add-budget", BUDGET_UNITS)
@@ -119,11 +113,7 @@ def check_folder(request: PretrainRequest) -> None:
 
 
 def open_training_data(source: DataSource, ranks: Ranks) -> TrainingData:
-    """Open token shards, of which some text must be held out.
-
-    Raises:
-        DataError: they cannot be used, hold nothing out, or differ between machines.
-    """
+    """Open token shards, of which some text must be held out."""
     shards = ranks.do(lambda: open_data(source, verify=True))
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
@@ -174,11 +164,7 @@ class RunRecord:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], file: Path, config: Config) -> RunRecord:
-        """Read the content of a run.json.
-
-        Raises:
-            RunError: the file was changed.
-        """
+        """Read the content of a run.json."""
         try:
             plan = schedule.Plan.of_record(fields)
             fingerprint, data = fields["data_fingerprint"], fields["data"]
@@ -208,9 +194,6 @@ def settle_batch_sizes(
 ) -> Config:
     """Put numbers for `train.batch=auto` and `train.micro_batch=auto` into the config. They are
     those of the run in the folder; for a new run they suit the budget and fit in the free memory.
-
-    Raises:
-        RunError: the recipe of the run was changed.
     """
     folder, ranks = request.folder, request.folder.ranks
     if "auto" not in (config.train.batch, config.train.micro_batch):
@@ -354,9 +337,6 @@ def continue_run(
 
     Args:
         fields: the content of run.json.
-
-    Raises:
-        RunError: it is another run, or its files were changed.
     """
     folder, recorded = request.folder, _read_recipe(request.folder)
     record = RunRecord.from_fields(fields, folder.identity_file, config)
@@ -424,11 +404,7 @@ def _extend(
     teacher: Teacher | None,
     fields: Mapping[str, Any],
 ) -> RunRecord:
-    """Extend a finished run by the last of the extensions, and record that in run.json.
-
-    Raises:
-        RunError: the run is not finished, or the other extensions are not those that it had.
-    """
+    """Extend a finished run by the last of the extensions, and record that in run.json."""
     folder, config, end = request.folder, record.config, record.steps
     *earlier, amount = request.extensions
     if tuple(earlier) != record.extensions:

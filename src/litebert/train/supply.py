@@ -208,9 +208,6 @@ def make_in_processes(
 
     Args:
         place: `PretrainingBatches.place`, asked for up to `count_steps_ahead` steps ahead.
-
-    Raises:
-        RunError: from the function, where a process was killed.
     """
     if processes < 1:
         yield None
@@ -323,11 +320,7 @@ def send(stream: IO[bytes], value: Any) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read what `send` wrote in a program of one's own, for nothing else is unpickled safely.
-
-    Raises:
-        EOFError: the stream ends before.
-    """
+    """Read what `send` wrote in a program of one's own, for nothing else is unpickled safely."""
     (count,) = struct.unpack("<q", _read(stream, 8))
     sizes = struct.unpack(f"<{count}q", _read(stream, 8 * count))
     head, *buffers = [_read(stream, size) for size in sizes]

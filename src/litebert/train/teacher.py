@@ -52,9 +52,6 @@ def match_layers(
 ) -> L:
     """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
     and width.
-
-    Raises:
-        ConfigError: layers or heads that it has not.
     """
     even = tuple(
         (i, max(1, round(i * teacher.layers / student.layers)))
@@ -103,11 +100,7 @@ def refuse_other_teacher(
     source: str | Path | Sequence[str] | None,
     fingerprint: object,
 ) -> None:
-    """Compare the teacher, or the teachers, of a run in a folder with those of a request.
-
-    Raises:
-        RunError: they differ.
-    """
+    """Compare the teacher, or the teachers, of a run in a folder with those of a request."""
     was, recorded = run.get(PATH), run.get(FINGERPRINT)
     if recorded == fingerprint:
         return
@@ -135,13 +128,6 @@ def open_teacher(
 ) -> tuple[Config, Teacher | None]:
     """Open the teacher of a config, and complete the config from its shape; a config that learns
     from none stays as it is.
-
-    Raises:
-        ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads
-            that it has not.
-        ModelError: the folder cannot be opened, or lacks the head that is asked for.
-        DataError: the data was prepared with another tokenizer than the teacher's, or the teacher
-            has none.
     """
     taught = [name for name, objective in config.build_objectives().items() if objective.taught]
     if source is None:
@@ -190,9 +176,6 @@ def _align(
 ) -> Alignment | None:
     """Align the tokens of the data with those of a teacher that has other ones; None where they are
     the same.
-
-    Raises:
-        DataError: the teacher has no tokenizer, or another one and its guesses are learned.
     """
     words = loaded.tokenizer
     if words is None or words.fingerprint == shards.tokenizer.fingerprint:

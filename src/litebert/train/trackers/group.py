@@ -33,12 +33,7 @@ _ARTIFACTS = (
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """See to it that trackers exist and that their libraries are installed.
-
-    Raises:
-        ConfigError: there is no such tracker.
-        MissingExtraError: a library is missing; the message says how to install it.
-    """
+    """See to it that trackers exist and that their libraries are installed."""
     for name in names:
         tracker = TRACKERS[name]
         package = getattr(tracker, "package", "")
