@@ -595,6 +595,48 @@ def test_texts_are_ranked_in_the_shapes_of_jina_and_cohere(client: httpx.Client)
     assert cut == plain[:2]
 
 
+def test_the_root_reads_top_as_the_routes_do(client: httpx.Client) -> None:
+    for top in (0, -1):
+        answer = client.post("/", json={"inputs": "ba", "top": top})
+        assert (answer.status_code, answer.json()["field"]) == (422, "top")
+    (labels,) = client.post("/", json={"inputs": "ba", "top": 2}).json()
+    assert len(labels) == 2
+    body = {"inputs": "ba [MASK]", "top": 7}
+    assert len(client.post("/models/masks", json=body).json()) == 7
+
+
+def test_vectors_of_named_prompts_are_those_of_encode(models: Path, tmp_path: Path) -> None:
+    """And a name that the model does not have is repeated in part."""
+    shutil.copytree(models / "base", tmp_path / "asks")
+    settings = {"prompts": {"query": "ba de: ", "text": ""}, "truncate_dim": 6}
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    ]
+    (tmp_path / "asks" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "asks" / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (tmp_path / "asks" / "1_Pooling").mkdir()
+    mean = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
+    (tmp_path / "asks" / "1_Pooling" / "config.json").write_text(json.dumps(mean))
+    model = litebert.load(tmp_path / "asks")
+    with serving(tmp_path, tmp_path / "asks") as service, service.client() as client:
+        assert client.get("/info").json()["models"][0]["prompts"] == ["query", "text"]
+        for path in ("/embed", "/"):
+            for name in (None, "query", "text"):
+                for size in (None, 3, 6):
+                    body = {"inputs": LINES[:2], "prompt_name": name, "dimensions": size}
+                    wanted = model.encode(LINES[:2], prompt_name=name)[:, :size]
+                    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+                    np.testing.assert_allclose(
+                        client.post(path, json=body).json(), wanted, atol=1e-5
+                    )
+            wide = client.post(path, json={"inputs": "ba", "dimensions": 7})
+            assert (wide.status_code, wide.json()["field"]) == (422, "dimensions")
+            other = client.post(path, json={"inputs": "ba", "prompt_name": "x" * 5000})
+            assert (other.status_code, other.json()["field"]) == (422, "prompt_name")
+            assert len(other.text) < 200
+
+
 def test_the_service_describes_what_each_route_reads(
     client: httpx.Client, models: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ class Root(Embed):
     inputs: (  # type: ignore[assignment]
         str | NamedInput | Similarity.Inputs | Annotated[list[Input], Field(min_length=1)]
     )
-    top: int | None = None
+    top: int | None = Field(None, ge=1)
     targets: Targets | None = None
     parameters: Parameters | None = PARAMETERS
 

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from litebert.serve import bodies
 from litebert.serve.costs import count_masks
-from litebert.serve.limits import SCORES, TOP
+from litebert.serve.limits import SCORES, TOP, shorten_name
 from litebert.serve.metrics import resident
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
@@ -156,7 +156,9 @@ class ComputingRoutes:
         inputs, field = _inputs(body.inputs)
         sent = body.parameters
         targets = (sent.targets if sent is not None else None) or body.targets
-        top = len(targets) if targets else min(sent.top_k or 5, TOP) if sent else body.top
+        top = (
+            len(targets) if targets else min(sent.top_k or body.top or 5, TOP) if sent else body.top
+        )
         masks = sum(map(count_masks, inputs))
         _check_scores(f"{top or 5} predictions of each of {masks:,} masks", masks * (top or 5))
         options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
@@ -173,7 +175,7 @@ class ComputingRoutes:
         _check_dimensions(body.dimensions, pool.info["width"])
         if body.prompt_name is not None and body.prompt_name not in pool.info["prompts"]:
             has = ", ".join(pool.info["prompts"]) or "none"
-            message = f"the model has no prompt {body.prompt_name!r}; it has {has}"
+            message = f"the model has no prompt {shorten_name(body.prompt_name)!r}; it has {has}"
             raise Refusal(422, "validation", message, "prompt_name")
         names = ("normalize", "truncate", "dimensions", "prompt_name")
         options = {name: getattr(body, name) for name in names}
