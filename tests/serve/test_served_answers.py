@@ -19,11 +19,11 @@ import litebert
 from answer.test_predict import made, texts
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
-from litebert.serve.refusals import Refusal
+from litebert.serve.limits import Refusal
 from litebert.serve.routes import _count_labels
 from litebert.serve.served import Served
-from litebert.serve.warming import warm
 from litebert.serve.wire import Group, Row
+from litebert.serve.worker import warm
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert
 from toys.points import randomize, shape
@@ -681,7 +681,7 @@ sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from litebert.serve import server
 from litebert.serve.served import Served
-from litebert.serve.warming import warm
+from litebert.serve.worker import warm
 settings = {"engine": None, "device": "auto", "exit_confidence": "auto", "threads": 1, "tokens": 99}
 served = Served(Path(sys.argv[1]), settings)
 print(served.predict(["ba de fi"])[0].payload.decode())

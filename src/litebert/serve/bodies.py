@@ -4,11 +4,12 @@ as leaving a field out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from litebert.serve.limits import PARTS, TOP
+from litebert.serve.limits import PARTS, TOP, Refusal
 
 Text = str
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
@@ -332,3 +333,45 @@ class OpenAIFailure(BaseModel):
         code: str | None
 
     error: Inside
+
+
+# ------------------------------------------------------------------------------------------ faults
+
+_FIELDS = {
+    name
+    for kind in (*vars().copy().values(), Similarity.Inputs)
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
+    for name in kind.model_fields
+}
+
+
+def describe_fault(faults: Sequence[Any]) -> Refusal:
+    """Return the refusal of the innermost fault of a body.
+
+    It quotes nothing that the client wrote, except the name of an unknown field.
+    """
+
+    def rank(fault: Any) -> tuple[Any, ...]:
+        """Order faults by how far a form was followed: to an element, and to its value."""
+        places = [part for part in fault["loc"] if isinstance(part, int)]
+        is_of_type = not fault["type"].endswith("_type")
+        return fault["type"] == "too_short", len(fault["loc"]), places, is_of_type
+
+    first: dict[str, Any] = max(faults, key=rank)
+    kind, field, names = first["type"], "", [*first["loc"][1:]]
+    if kind == "json_invalid":
+        return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
+    for depth, name in enumerate(names):
+        if isinstance(name, int):
+            field += f"[{name}]"
+        elif name in _FIELDS or (kind == "extra_forbidden" and depth == len(names) - 1):
+            field += f".{name}" if field else name
+    form = f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    message = {
+        "extra_forbidden": f"{field[:60]} is unknown here; leave it out",
+        "missing": f"{field} is missing",
+        "too_short": f"{field} is empty; give one at least",
+    }.get(kind, form)
+    if not field:
+        message = "the body is not a JSON object; GET /docs shows the fields of each route"
+    return Refusal(422, "validation", message, field[:60] or None)

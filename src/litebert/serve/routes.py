@@ -1,23 +1,34 @@
-"""The routes: bodies in, answers out, in the shapes of docs/reference/http.md."""
+"""The application of the service: its routes, in the shapes of docs/reference/http.md, its two
+pages, and errors in one shape.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from html import escape
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
 
 from litebert.serve import bodies
-from litebert.serve.costs import count_masks
-from litebert.serve.limits import SCORES, TOP, shorten_name
-from litebert.serve.metrics import resident
-from litebert.serve.refusals import Refusal
+from litebert.serve.batching import count_masks
+from litebert.serve.limits import SCORES, TOP, Refusal, shorten_name
+from litebert.serve.logs import resident
+from litebert.serve.pool import Pool
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
 
@@ -341,7 +352,6 @@ class AboutRoutes:
         self._service = service
 
     def router(self) -> APIRouter:
-        """Make the router."""
         router, record = APIRouter(), dict[str, Any]
         unknown: Any = {404: {"model": bodies.OpenAIFailure}}
         unwell: Any = {503: {"model": dict[str, str]}}
@@ -394,25 +404,19 @@ class AboutRoutes:
         return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
 
     async def metrics(self) -> Response:
+        of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
+            ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+            ("workers", "Workers that live.", lambda pool: len(pool.pids)),
+            ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+            ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+        )
         pools = self._service.pools
-        gauges: dict[str, tuple[str, dict[str, float]]] = {
-            name: (
-                about,
-                {model: float(value(pool)) for model, pool in pools.items()},
-            )
-            for name, about, value in (
-                ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
-                ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
-                ("litebert_worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
-                (
-                    "litebert_worker_resident_bytes",
-                    "Their memory.",
-                    lambda pool: resident(pool.pids),
-                ),
-            )
-        }
+        gauges = [
+            (f"litebert_{name}", about, {key: float(of(pool)) for key, pool in pools.items()})
+            for name, about, of in of_models
+        ]
         memory = {"": resident([os.getpid()])}
-        gauges["litebert_resident_bytes"] = ("Memory of this process.", memory)
+        gauges.append(("litebert_resident_bytes", "Memory of this process.", memory))
         text = self._service.metrics.text(gauges)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -426,13 +430,113 @@ def _model_type(model: dict[str, Any]) -> dict[str, Any]:
     """Describe a model's kind as text-embeddings-inference does."""
     if model["kind"] in ("classes", "labels"):
         labels = dict(enumerate(model["labels"]))
-        return {
-            "classifier": {
-                "id2label": labels,
-                "label2id": {label: i for i, label in labels.items()},
-            }
-        }
+        ids = {label: number for number, label in labels.items()}
+        return {"classifier": {"id2label": labels, "label2id": ids}}
     if model["pooling"] is not None and model["kind"] in ("pretrained", "similarity"):
         return {"embedding": {"pooling": model["pooling"]}}
     ranks = model["kind"] == "number" and model["pair"] is not False
     return {"reranker": {"id2label": {}, "label2id": {}}} if ranks else {model["kind"]: {}}
+
+
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem }
+pre { overflow-x: auto; padding: .7rem; border: 1px solid #8886; border-radius: .4rem }
+code, pre { font-family: ui-monospace, monospace; font-size: .9rem }
+"""
+
+
+def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, list[str]]:
+    """Make the application of a service: its routes, its pages and its refusals.
+
+    Returns:
+        The application, and the paths of its routes, without those of pages.
+    """
+    app = FastAPI(
+        title="litebert",
+        version=version("litebert"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        servers=[{"url": root_path}] if root_path else None,
+    )
+    routers = ComputingRoutes(service).router(), AboutRoutes(service).router()
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/", include_in_schema=False)
+    async def play() -> HTMLResponse:
+        html, policy = playground()
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        return HTMLResponse(html, headers=headers)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        policy = "default-src 'none'; style-src 'unsafe-inline'"
+        return HTMLResponse(_describe(app.openapi()), headers={"content-security-policy": policy})
+
+    @app.exception_handler(Refusal)
+    async def refuse(request: Request, error: Refusal) -> Response:
+        return Response(error.body(request.url.path), error.status, error.headers, JSON)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
+        return await refuse(request, bodies.describe_fault(error.errors()[:100]))
+
+    @app.exception_handler(HTTPException)
+    async def refuse_route(request: Request, error: HTTPException) -> Response:
+        kind, message = {
+            400: ("bad_request", "the body is no JSON in UTF-8"),
+            404: ("not_found", "there is no such route; /docs lists them"),
+            405: ("method_not_allowed", "this route has another method"),
+        }.get(error.status_code, ("bad_request", "the request cannot be answered"))
+        response = await refuse(request, Refusal(error.status_code, kind, message))
+        response.headers.update(error.headers or {})
+        return response
+
+    # The schema names them too, and takes 50 ms to make.
+    return app, [str(getattr(route, "path", "")) for router in routers for route in router.routes]
+
+
+@cache
+def playground() -> tuple[str, str]:
+    """Return the HTML of the page where a person tries the models, and its Content-Security-Policy.
+
+    The policy lets the browser run the one script and the one style in it, known by their hashes,
+    and fetch from the page's own origin; nothing a text or an answer contains can be run.
+    """
+    html, hashes = files("litebert.serve").joinpath("playground.html").read_text("utf-8"), []
+    for tag in ("script", "style"):
+        (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        hashes.append(f"'sha256-{b64encode(sha256(inner.encode()).digest()).decode()}'")
+    return html, (
+        f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; connect-src 'self'; "
+        "img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+
+
+def _describe(schema: dict[str, Any]) -> str:
+    """Return the HTML of the page at /docs: the routes with an example each, made from the OpenAPI
+    schema. It loads nothing from elsewhere.
+    """
+    title = escape(f"{schema['info']['title']} {schema['info']['version']}")
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style><h1>{title}</h1>"
+        '<p>The schema for programs is <a href="openapi.json">openapi.json</a>.</p>'
+    )
+    routes = [(path, *one) for path, each in schema["paths"].items() for one in each.items()]
+    for path, method, about in routes:
+        page += f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+        page += f"<p>{escape(about.get('summary', ''))}</p>"
+        content = about.get("requestBody", {}).get("content", {}).get(JSON, {})
+        name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        body = schema.get("components", {}).get("schemas", {}).get(name, {})
+        for example in body.get("examples", []):
+            page += f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"
+        if fields := body.get("properties"):
+            page += f"<p>Fields: {', '.join(f'<code>{escape(key)}</code>' for key in fields)}</p>"
+    return f"{page}</html>"
