@@ -234,7 +234,7 @@ def _find(name: HubName, path: str, revision: str) -> Path | None:
     """Return a file in the cache of the Hub."""
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(name.repository, path, revision=revision)
+    cached: object = try_to_load_from_cache(name.repository, path, revision=revision)
     return Path(cached) if isinstance(cached, str) else None
 
 

@@ -34,14 +34,13 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
 
     Returns:
         The files, and whether they were chosen by a folder, so that others there are skipped.
-
-    Raises:
-        DataError: there is nothing of that name, or the store cannot be used.
     """
     has_marks = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
     entry = stores.look(url)  # first, for a file may have such marks in its name
     if entry is None and has_marks:
-        matches = [match for match in stores.list_matches(url) if not _is_hidden(match.url, url)]
+        matches = stores.list_matches(url)
+        if "/." not in url:  # as patterns here match no hidden files
+            matches = [match for match in matches if "/." not in match.url]
         if not matches:
             raise DataError(f"no file matches {shorten(url)}; check the pattern and its quotes")
         files = [
@@ -58,17 +57,8 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
     return files, entry is not None and entry.is_folder
 
 
-def _is_hidden(name: str, pattern: str) -> bool:
-    """Return whether a match is hidden, as patterns here match no hidden files."""
-    return "/." in name and "/." not in pattern
-
-
 def describe(url: str) -> Entry:
-    """Describe a file of a store, as it was listed if it was.
-
-    Raises:
-        DataError: there is no such file.
-    """
+    """Describe a file of a store, as it was listed if it was."""
     if url not in _entries:
         entry = stores.look(url)
         if entry is None or entry.is_folder:
@@ -83,21 +73,13 @@ def is_file(name: str | Path) -> bool:
 
 
 def size_of(name: str | Path) -> int:
-    """Return the bytes of a file.
-
-    Raises:
-        OSError, DataError: there is no such file.
-    """
+    """Return the bytes of a file."""
     url = as_url(name)
     return Path(name).stat().st_size if url is None else describe(url).size
 
 
 def open_file(name: str | Path) -> IO[bytes]:
-    """Open a file for reading.
-
-    Raises:
-        OSError, DataError: it cannot be opened. Reading it raises DataError where a store fails.
-    """
+    """Open a file for reading."""
     url = as_url(name)
     if url is None:
         return open(name, "rb")
@@ -137,11 +119,7 @@ class StoreFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as there are in the block at the position, at most all of `buffer`.
-
-        Raises:
-            DataError: the store fails, or the file was changed since it was opened.
-        """
+        """Read as many bytes as there are in the block at the position, at most all of `buffer`."""
         size = self._entry.size
         if self._position >= size:
             self._check_same()

@@ -255,11 +255,7 @@ class Queue:
         self._watch(batch, seconds)
 
     def add(self, group: Group, input_name: str) -> Job:
-        """Let a request wait for its answer.
-
-        Raises:
-            Refusal: it would wait for too long.
-        """
+        """Let a request wait for its answer."""
         job = Job(group, input_name, costs_of(group), asyncio.get_running_loop().create_future())
         # A room that has shrunk in a slow time makes no request long: only short ones are measured,
         # and widen it again.

@@ -58,9 +58,6 @@ class Worker:
         Returns:
             The info of the model, and the trials, the characters and the longest step that
             `Queue.set_pace` takes.
-
-        Raises:
-            ModelError: it cannot be opened.
         """
         self.ready = False
         environment = {

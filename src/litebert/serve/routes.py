@@ -79,12 +79,7 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
 
 
 async def _parse_json(request: Request) -> Any:
-    """Parse the body of a request.
-
-    Raises:
-        ValueError: it is no JSON in UTF-8.
-        Refusal: it is JSON that Python does not read.
-    """
+    """Parse the body of a request."""
     try:
         return await request.json()
     except RecursionError:
@@ -301,9 +296,6 @@ def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | N
     """Count the labels that each answer holds, the likeliest first.
 
     None stands for all labels in the order of the model, and for answers that hold no labels.
-
-    Raises:
-        Refusal: the answer would be too large, or the model has no labels.
     """
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
@@ -331,11 +323,7 @@ def _check_dimensions(dimensions: int | None, width: int) -> None:
 
 
 def _plain(value: Any, field: str) -> Any:
-    """Return an input of `/predict` in the form that a task takes.
-
-    Raises:
-        Refusal: its names do not belong together.
-    """
+    """Return an input of `/predict` in the form that a task takes."""
     if not isinstance(value, bodies.NamedInput):
         return value
     if (plain := value.value()) is None:

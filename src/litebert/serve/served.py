@@ -39,13 +39,7 @@ MOST_LISTED = 100_000
 
 
 class Served:
-    """A model folder, opened to serve.
-
-    Raises:
-        ModelError: the folder cannot be opened, or has no tokenizer.
-        ConfigError: there is no such engine, device or exit.
-        MissingExtraError: what the engine needs is not installed.
-    """
+    """A model folder, opened to serve."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.most_tokens = int(settings["tokens"])

@@ -67,12 +67,7 @@ class Settings:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal ends it.
-
-    Raises:
-        ConfigError: the address is taken or cannot be.
-        ModelError: a model cannot be opened.
-    """
+    """Serve until a signal ends it."""
     with logs.restore_loggers():
         logs.set_up(settings.log_requests)
         run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
@@ -164,12 +159,7 @@ def _import_http() -> ModuleType:
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:
-    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched.
-
-    Raises:
-        ConfigError: two have the same name, or a name has other characters than those of a path.
-        ModelError: there is no such folder, or no such model on the Hub.
-    """
+    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched."""
     models: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
@@ -197,11 +187,7 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
 
 
 def read_key(file: str | None, variable: str | None) -> bytes | None:
-    """Read the key that clients must send: the first line of a file, or an environment variable.
-
-    Raises:
-        ConfigError: the file cannot be read, or the key is empty or not printable ASCII.
-    """
+    """Read the key that clients must send: the first line of a file, or an environment variable."""
     if file is not None:
         try:
             with open(file, encoding="utf-8") as lines:
