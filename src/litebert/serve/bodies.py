@@ -29,6 +29,11 @@ DIMENSIONS = Field(
 TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
 
 
+def _example(**body: Any) -> ConfigDict:
+    """Return the settings of a body that /docs shows as an example."""
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
 class Body(BaseModel):
     """A request."""
 
@@ -54,18 +59,12 @@ class NamedInput(BaseModel):
         belong together.
         """
         fields = {name: value for name, value in self if value is not None}
-        for names in (
-            ("text",),
-            ("text", "pair"),
-            ("words",),
-            ("question", "context"),
-            ("context", "question", "choices"),
-        ):
-            if fields.keys() == set(names):
-                values = [fields[name] for name in names]
-                return values[0] if len(names) == 1 else values
         if fields.keys() == {"context", "choices"}:
-            return [fields["context"], "", fields["choices"]]
+            fields["question"] = ""
+        for form in ("text", "text pair", "words", "question context", "context question choices"):
+            if fields.keys() == {*form.split()}:
+                values = [fields[name] for name in form.split()]
+                return values[0] if len(values) == 1 else values
         return None
 
 
@@ -105,7 +104,7 @@ PARAMETERS = Field(
 class Predict(Body):
     """The body of `POST /predict`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+    model_config = _example(inputs=["a fine film", "dull"])
 
     inputs: str | NamedInput | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
@@ -120,9 +119,7 @@ class Predict(Body):
 class FillMask(Body):
     """The body of `POST /fill-mask`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]}
-    )
+    model_config = _example(inputs="Paris is the [MASK] of France.", top=2)
 
     inputs: Text | Texts
     top: int | None = Field(5, ge=1, le=TOP, description="Predictions for each mask.")
@@ -133,7 +130,7 @@ class FillMask(Body):
 class Embed(Body):
     """The body of `POST /embed`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+    model_config = _example(inputs=["a fine film", "dull"])
 
     inputs: Text | Texts
     normalize: bool | None = Field(True, description="Whether vectors have length 1.")
@@ -149,12 +146,8 @@ class Embed(Body):
 class Similarity(Body):
     """The body of `POST /similarity`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"inputs": {"source_sentence": "a fine film", "sentences": ["a good movie"]}}
-            ]
-        }
+    model_config = _example(
+        inputs={"source_sentence": "a fine film", "sentences": ["a good movie"]}
     )
 
     class Inputs(BaseModel):
@@ -193,11 +186,8 @@ class Rerank(Body):
     Jina and Cohere. Other fields are not read, as in these services.
     """
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={
-            "examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]
-        },
+    model_config = ConfigDict(extra="ignore") | _example(
+        query="opening hours", texts=["We open at nine.", "Rain again."]
     )
 
     query: Text
@@ -214,7 +204,7 @@ class Rerank(Body):
 class Tokenize(Body):
     """The body of `POST /tokenize`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "a fine film"}]})
+    model_config = _example(inputs="a fine film")
 
     inputs: Text | Texts
     add_special_tokens: bool | None = True
@@ -223,7 +213,7 @@ class Tokenize(Body):
 class Embeddings(Body):
     """The body of `POST /v1/embeddings`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["a fine film"]}]})
+    model_config = _example(input=["a fine film"])
 
     input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
@@ -249,13 +239,6 @@ class Predictions(BaseModel):
         description="The answer to each input, with `tokens` (read) and `truncated` (tokens that "
         "were cut off)."
     )
-
-
-class Labeled(BaseModel):
-    """A label with its probability, as Hugging Face's `text_classification` reads it."""
-
-    label: str
-    score: float
 
 
 class Usage(BaseModel):

@@ -59,6 +59,11 @@ class Refusal(Exception):
         return json.dumps(shape).encode()
 
 
+def invalid(message: str, field: str | None = None) -> Refusal:
+    """Return the refusal of what a body holds."""
+    return Refusal(422, "validation", message, field)
+
+
 STOPPED = Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1)
 """Why a request has no answer when the service ends."""
 
@@ -139,7 +144,7 @@ class Limits:
             if isinstance(value, dict) and len(value) > NAMES:
                 known = f"and no route knows more than {NAMES}; GET /docs shows them"
                 message = f"an object in the body has {len(value):,} fields, {known}"
-                raise Refusal(422, "validation", message)
+                raise invalid(message)
             if isinstance(value, list) and len(value) > max(PARTS, self.rows):
                 message = f"an array in the body has {len(value):,} elements, and the limit is"
                 raise Refusal(413, "too_large", f"{message} {PARTS:,}; send less")

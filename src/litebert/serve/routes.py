@@ -10,7 +10,6 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -26,7 +25,7 @@ from starlette.responses import HTMLResponse
 
 from litebert.serve import bodies
 from litebert.serve.batching import count_masks
-from litebert.serve.limits import SCORES, TOP, Refusal, shorten_name
+from litebert.serve.limits import SCORES, TOP, Refusal, invalid, shorten_name
 from litebert.serve.logs import resident
 from litebert.serve.pool import Pool
 from litebert.serve.service import ABOUT, Service
@@ -68,28 +67,14 @@ def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
     return Response(value, headers=headers if rows else None, media_type=JSON)
 
 
-def _join_payloads(rows: Sequence[Row]) -> bytes:
-    """Return the JSON list of the payloads of rows."""
-    return b"[" + b",".join(row.payload for row in rows) + b"]"
+def _list(rows: Sequence[Row], alone: bool = False) -> bytes:
+    """Return the JSON list of the payloads of rows, or of an input that stood `alone` its own."""
+    return rows[0].payload if alone else b"[" + b",".join(row.payload for row in rows) + b"]"
 
 
 def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
     """Return the inputs of a body, and the name of each with {} for its index."""
     return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
-
-
-async def _parse_json(request: Request) -> Any:
-    """Parse the body of a request."""
-    try:
-        return await request.json()
-    except RecursionError:
-        message = "the body is nested too deeply; GET /docs shows the form of each route"
-        raise Refusal(400, "bad_request", message) from None
-    except ValueError as error:
-        if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-            raise
-        message = "the body has a number of too many digits; send a smaller number"
-        raise Refusal(400, "bad_request", message) from None
 
 
 class ComputingRoutes:
@@ -99,7 +84,6 @@ class ComputingRoutes:
         self._service = service
 
     def router(self) -> APIRouter:
-        """Make the router, whose bodies are looked at before they are validated."""
         router = APIRouter(responses=FAILURES, route_class=_checking_route(self._service))
         found, vectors = list[Any] | dict[str, Any], list[list[float]]
         ranks = list[bodies.Rank] | bodies.Ranks
@@ -134,7 +118,7 @@ class ComputingRoutes:
             return await self.predict(request, asked)
         texts = body.inputs if isinstance(body.inputs, list) else [body.inputs]
         if not all(isinstance(text, str) for text in texts):
-            raise Refusal(422, "validation", "inputs must be texts for this model", "inputs")
+            raise invalid("inputs must be texts for this model", "inputs")
         route = self.fill_mask if "fill-mask" in routes and not is_plain else self.embed
         return await route(request, asked)
 
@@ -155,16 +139,16 @@ class ComputingRoutes:
         if sent is None:
             return _wrap(request, pool.name, rows, kind=pool.info["kind"])
         alone = pool.info["kind"] in ("tokens", "span") and not isinstance(body.inputs, list)
-        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
+        return _answer(_list(rows, alone), rows)
 
     async def fill_mask(self, request: Request, body: bodies.FillMask) -> Response:
         pool = self._service.choose(request, body.model, "fill-mask")
         inputs, field = _inputs(body.inputs)
         sent = body.parameters
         targets = (sent.targets if sent is not None else None) or body.targets
-        top = (
-            len(targets) if targets else min(sent.top_k or body.top or 5, TOP) if sent else body.top
-        )
+        top = len(targets) if targets else body.top
+        if sent is not None and not targets:
+            top = min(sent.top_k or top or 5, TOP)
         masks = sum(map(count_masks, inputs))
         _check_scores(f"{top or 5} predictions of each of {masks:,} masks", masks * (top or 5))
         options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
@@ -172,8 +156,7 @@ class ComputingRoutes:
         rows = await self._service.ask(request, pool, "fill-mask", inputs, field, **options)
         if sent is None:
             return _wrap(request, pool.name, rows)
-        alone = not isinstance(body.inputs, list)
-        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
+        return _answer(_list(rows, alone=not isinstance(body.inputs, list)), rows)
 
     async def embed(self, request: Request, body: bodies.Embed) -> Response:
         pool = self._service.choose(request, body.model, "embed")
@@ -182,24 +165,24 @@ class ComputingRoutes:
         if body.prompt_name is not None and body.prompt_name not in pool.info["prompts"]:
             has = ", ".join(pool.info["prompts"]) or "none"
             message = f"the model has no prompt {shorten_name(body.prompt_name)!r}; it has {has}"
-            raise Refusal(422, "validation", message, "prompt_name")
+            raise invalid(message, "prompt_name")
         names = ("normalize", "truncate", "dimensions", "prompt_name")
         options = {name: getattr(body, name) for name in names}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def similarity(self, request: Request, body: bodies.Similarity) -> Response:
         pool = self._service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, sentence) for sentence in body.inputs.sentences]
         rows = await self._service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def rerank(self, request: Request, body: bodies.Rerank) -> Response:
         pool = self._service.choose(request, body.model, "rerank")
         if (body.texts is None) == (body.documents is None):
             field = "texts" if body.texts is None else "documents"
             message = f"{field} is {'missing' if body.texts is None else 'there beside texts'}"
-            raise Refusal(422, "validation", f"{message}; give texts or documents", field)
+            raise invalid(f"{message}; give texts or documents", field)
         field = "texts" if body.documents is None else "documents"
         texts = [
             part.text if isinstance(part, bodies.Document) else part
@@ -234,12 +217,14 @@ class ComputingRoutes:
         rows = await self._service.ask(
             request, pool, "tokenize", inputs, field, special=body.add_special_tokens
         )
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def embeddings(self, request: Request, body: bodies.Embeddings) -> Response:
         pool = self._service.choose(request, body.model, "embed")
         _check_dimensions(body.dimensions, pool.info["width"])
-        inputs, field = _tokens_or_texts(body.input)
+        inputs, field = _inputs(body.input, "input")
+        if isinstance(inputs[0], int):  # the tokens of a single input
+            inputs, field = [inputs], "input"
         is_base64 = body.encoding_format == "base64"
         options = {"base": is_base64, "dimensions": body.dimensions}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
@@ -256,18 +241,27 @@ class ComputingRoutes:
 
 
 def _checking_route(service: Service) -> type[APIRoute]:
-    """Make the class of routes whose bodies are looked at before they are validated."""
+    """Make the class of routes that refuse a body beyond the limits before it is validated."""
 
     class CheckingRoute(APIRoute):
-        """A route that refuses a body beyond the limits before it is validated."""
+        """A route of this service."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 
             async def check_and_handle(request: Request) -> Response:
                 service.limits.check_values(await request.body())
-                with suppress(json.JSONDecodeError, UnicodeDecodeError):  # the handler refuses it
-                    service.limits.check_shape(await _parse_json(request))
+                try:
+                    service.limits.check_shape(await request.json())
+                except (json.JSONDecodeError, UnicodeDecodeError):
+                    pass  # the handler refuses it
+                except RecursionError:
+                    form = "GET /docs shows the form of each route"
+                    message = f"the body is nested too deeply; {form}"
+                    raise Refusal(400, "bad_request", message) from None
+                except ValueError:
+                    message = "the body has a number of too many digits; send a smaller number"
+                    raise Refusal(400, "bad_request", message) from None
                 return await handle(request)
 
             return check_and_handle
@@ -279,29 +273,19 @@ def _wrap(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Res
     """Make the response of predictions, with the model and the milliseconds so far."""
     spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
     head = json.dumps({"model": model, **more, "ms": spent})
-    payload = head[:-1].encode() + b', "predictions": ' + _join_payloads(rows) + b"}"
+    payload = head[:-1].encode() + b', "predictions": ' + _list(rows) + b"}"
     return _answer(payload, rows)
 
 
-def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
-    """Return the inputs of `/v1/embeddings`: texts or lists of token ids. A single input may stand
-    alone.
-    """
-    if isinstance(value, list) and not isinstance(value[0], (str, list)):
-        return [value], "input"
-    return _inputs(value, "input")
-
-
 def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
-    """Count the labels that each answer holds, the likeliest first.
-
-    None stands for all labels in the order of the model, and for answers that hold no labels.
+    """Count the labels that each answer holds, the likeliest first; None for all in the order of
+    the model, and for answers without labels.
     """
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
         if top is not None:
             message = "top is for models of classes or labels; leave it out"
-            raise Refusal(422, "validation", message, "top")
+            raise invalid(message, "top")
         return None
     few = min(count, TOP if top is None else top)
     _check_scores(f"{few:,} labels of each of {inputs:,} inputs", few * inputs)
@@ -319,7 +303,7 @@ def _check_dimensions(dimensions: int | None, width: int) -> None:
     """Refuse more numbers of a vector than it has."""
     if dimensions is not None and dimensions > width:
         message = f"dimensions is {dimensions}, and vectors have {width}; give {width} or fewer"
-        raise Refusal(422, "validation", message, "dimensions")
+        raise invalid(message, "dimensions")
 
 
 def _plain(value: Any, field: str) -> Any:
@@ -329,7 +313,7 @@ def _plain(value: Any, field: str) -> Any:
     if (plain := value.value()) is None:
         forms = "text; text and pair; words; question and context; or context, question and choices"
         message = f"{field} has fields that do not belong together; give {forms}"
-        raise Refusal(422, "validation", message, field)
+        raise invalid(message, field)
     return plain
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litebert.errors import nearest
 from litebert.serve import logs
-from litebert.serve.limits import Limits, Refusal, shorten_name
+from litebert.serve.limits import Limits, Refusal, invalid, shorten_name
 from litebert.serve.logs import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.wire import Group, Row
@@ -81,14 +81,14 @@ class Service:
             able = (name for name, pool in self.pools.items() if route in pool.info["routes"])
             if (name := next(able, None)) is None:
                 message = f"no model here has the route /{route}; GET /info lists what they have"
-                raise Refusal(422, "validation", message)
+                raise invalid(message)
         if name not in self.pools:
             raise self.refuse_name(name)
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{path}" for path in self.pools[name].info["routes"])
             message = f"the model {name!r} does not have /{route}; it has {has}"
-            raise Refusal(422, "validation", message, "model")
+            raise invalid(message, "model")
         return self.pools[name]
 
     async def ask(
