@@ -224,7 +224,7 @@ class Fetching:
         for name in (*names, *(f"tokenizer/{name}" for name in names)):
             path = _find(self.name, name, self.name.revision or "main")
             if path is not None:
-                folder = path.parents[name.count("/")]
+                folder: Path = path.parents[name.count("/")]
                 self._refuse_settings(folder)
                 return folder
         return None

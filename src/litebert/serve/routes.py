@@ -77,13 +77,14 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
     return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
 
 
-class ComputingRoutes:
-    """The routes that compute."""
+class Routes:
+    """The routes of a service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def router(self) -> APIRouter:
+    def make_routers(self) -> tuple[APIRouter, APIRouter]:
+        """Make the routes that compute, and those that tell about the service."""
         router = APIRouter(responses=FAILURES, route_class=_checking_route(self._service))
         found, vectors = list[Any] | dict[str, Any], list[list[float]]
         ranks = list[bodies.Rank] | bodies.Ranks
@@ -102,7 +103,22 @@ class ComputingRoutes:
             failures = OPENAI_FAILURES if path.startswith("/v1/") else FAILURES
             add = router.post(path, response_model=model, responses=failures, summary=summary)
             add(answer)
-        return router
+        about, record = APIRouter(), dict[str, Any]
+        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
+        unwell: Any = {503: {"model": dict[str, str]}}
+        for path, tell, responses, summary in (
+            ("/info", self.info, None, "Models, limits and version"),
+            ("/v1/models", self.models, None, "Models in OpenAI's shape"),
+            ("/v1/models/{name}", self.model, unknown, "A model in OpenAI's shape"),
+            ("/health", self.health, unwell, "Whether every model has a living worker"),
+        ):
+            about.get(path, response_model=record, responses=responses, summary=summary)(tell)
+        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+        add = about.get(
+            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
+        )
+        add(self.metrics)
+        return router, about
 
     async def answer(self, request: Request, body: bodies.Root) -> Response:
         name = request.scope[ABOUT].get("named") or body.model or next(iter(self._service.pools))
@@ -239,6 +255,57 @@ class ComputingRoutes:
         data = b"[" + b",".join(entries) + b"]"
         return _answer(b'{"object": "list", "data": ' + data + b", " + tail[1:].encode(), rows)
 
+    async def info(self) -> Response:
+        service = self._service
+        models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
+        first, limits = models[0], service.limits
+        content = {
+            "version": version("litebert"),
+            "model_id": first["name"],
+            "model_sha": None,
+            "model_dtype": first["dtype"],
+            "model_type": _model_type(first),
+            "max_input_length": first["length"],
+            "max_client_batch_size": limits.rows,
+            "max_batch_tokens": limits.tokens,
+            "auto_truncate": True,
+            "models": models,
+            "limits": vars(limits),
+        }
+        return _answer(json.dumps(content).encode())
+
+    async def models(self) -> Response:
+        data = list(map(_listing, self._service.pools))
+        return _answer(json.dumps({"object": "list", "data": data}).encode())
+
+    async def model(self, name: str) -> Response:
+        if name not in self._service.pools:
+            raise self._service.refuse_name(name)
+        return _answer(json.dumps(_listing(name)).encode())
+
+    async def health(self) -> Response:
+        service = self._service
+        well = not service.draining and all(pool.healthy for pool in service.pools.values())
+        body = {"status": "ok" if well else "unavailable"}
+        return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
+
+    async def metrics(self) -> Response:
+        of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
+            ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+            ("workers", "Workers that live.", lambda pool: len(pool.pids)),
+            ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+            ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+        )
+        pools = self._service.pools
+        gauges = [
+            (f"litebert_{name}", about, {key: float(of(pool)) for key, pool in pools.items()})
+            for name, about, of in of_models
+        ]
+        memory = {"": resident([os.getpid()])}
+        gauges.append(("litebert_resident_bytes", "Memory of this process.", memory))
+        text = self._service.metrics.text(gauges)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
 
 def _checking_route(service: Service) -> type[APIRoute]:
     """Make the class of routes that refuse a body beyond the limits before it is validated."""
@@ -317,82 +384,6 @@ def _plain(value: Any, field: str) -> Any:
     return plain
 
 
-class AboutRoutes:
-    """The routes that tell about the service."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def router(self) -> APIRouter:
-        router, record = APIRouter(), dict[str, Any]
-        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
-        unwell: Any = {503: {"model": dict[str, str]}}
-        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-        for path, answer, model, responses, summary in (
-            ("/info", self.info, record, None, "Models, limits and version"),
-            ("/v1/models", self.models, record, None, "Models in OpenAI's shape"),
-            ("/v1/models/{name}", self.model, record, unknown, "A model in OpenAI's shape"),
-            ("/health", self.health, record, unwell, "Whether every model has a living worker"),
-        ):
-            router.get(path, response_model=model, responses=responses, summary=summary)(answer)
-        add = router.get(
-            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
-        )
-        add(self.metrics)
-        return router
-
-    async def info(self) -> Response:
-        service = self._service
-        models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
-        first, limits = models[0], service.limits
-        content = {
-            "version": version("litebert"),
-            "model_id": first["name"],
-            "model_sha": None,
-            "model_dtype": first["dtype"],
-            "model_type": _model_type(first),
-            "max_input_length": first["length"],
-            "max_client_batch_size": limits.rows,
-            "max_batch_tokens": limits.tokens,
-            "auto_truncate": True,
-            "models": models,
-            "limits": vars(limits),
-        }
-        return _answer(json.dumps(content).encode())
-
-    async def models(self) -> Response:
-        data = list(map(_listing, self._service.pools))
-        return _answer(json.dumps({"object": "list", "data": data}).encode())
-
-    async def model(self, name: str) -> Response:
-        if name not in self._service.pools:
-            raise self._service.refuse_name(name)
-        return _answer(json.dumps(_listing(name)).encode())
-
-    async def health(self) -> Response:
-        service = self._service
-        well = not service.draining and all(pool.healthy for pool in service.pools.values())
-        body = {"status": "ok" if well else "unavailable"}
-        return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
-
-    async def metrics(self) -> Response:
-        of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
-            ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
-            ("workers", "Workers that live.", lambda pool: len(pool.pids)),
-            ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
-            ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
-        )
-        pools = self._service.pools
-        gauges = [
-            (f"litebert_{name}", about, {key: float(of(pool)) for key, pool in pools.items()})
-            for name, about, of in of_models
-        ]
-        memory = {"": resident([os.getpid()])}
-        gauges.append(("litebert_resident_bytes", "Memory of this process.", memory))
-        text = self._service.metrics.text(gauges)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
 def _listing(name: str) -> dict[str, Any]:
     """Describe a model as OpenAI's clients read it."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "litebert"}
@@ -432,7 +423,7 @@ def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, li
         redirect_slashes=False,
         servers=[{"url": root_path}] if root_path else None,
     )
-    routers = ComputingRoutes(service).router(), AboutRoutes(service).router()
+    routers = Routes(service).make_routers()
     for router in routers:
         app.include_router(router)
 
