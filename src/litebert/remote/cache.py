@@ -145,9 +145,7 @@ def _touch(path: Path) -> bool:
 def _download(url: str, path: Path, size: int, sha256: str) -> bool:
     """Copy a file to `path`, and return whether it is the right one."""
     digest = hashlib.sha256()
-    entry = stores.look(url)
-    if entry is None:
-        raise stores.make_absence_error(url)
+    entry = stores.look_at_file(url)
     if entry.size != size:
         raise DataError(
             f"{shorten(url)} has {entry.size} bytes, not {size}; it was changed, so write it again"

@@ -60,10 +60,7 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
 def describe(url: str) -> Entry:
     """Describe a file of a store, as it was listed if it was."""
     if url not in _entries:
-        entry = stores.look(url)
-        if entry is None or entry.is_folder:
-            raise stores.make_absence_error(url)
-        _entries[url] = entry
+        _entries[url] = stores.look_at_file(url)
     return _entries[url]
 
 
@@ -90,13 +87,9 @@ class StoreFile(io.RawIOBase):
     """A file of a store, read in blocks, of which the next is fetched ahead."""
 
     def __init__(self, url: str) -> None:
-        """Raises DataError where there is no such file, or another one than was listed."""
         listed = describe(url).size
-        entry = stores.look(url)
-        if entry is None or entry.is_folder:
-            raise stores.make_absence_error(url)
-        self._entry = entry
-        if listed != entry.size:
+        self._entry = stores.look_at_file(url)
+        if listed != self._entry.size:
             raise self._make_change_error()
         self._position = 0
         self._blocks: dict[int, Future[bytes]] = {}
@@ -122,7 +115,10 @@ class StoreFile(io.RawIOBase):
         """Read as many bytes as there are in the block at the position, at most all of `buffer`."""
         size = self._entry.size
         if self._position >= size:
-            self._check_same()
+            # The blocks of a file that was changed while it was read are of two files.
+            if not self._is_same and stores.look(self._entry.url) != self._entry:
+                raise self._make_change_error()
+            self._is_same = True
             return 0
         number, offset = divmod(self._position, BLOCK)
         content = self._read_block(number)[offset : offset + len(buffer)]
@@ -133,10 +129,10 @@ class StoreFile(io.RawIOBase):
     def _read_block(self, number: int) -> bytes:
         """Return a block, and have the next one fetched if the one before was read too."""
         is_next = number == 0 or number in self._blocks or number - 1 in self._blocks
-        block = self._fetch(number)
-        if is_next and (number + 1) * BLOCK < self._entry.size:
-            self._fetch(number + 1)
-        for other in [key for key in self._blocks if key not in (number, number + 1)]:
+        block, following = self._fetch(number), number + 1
+        if is_next and following * BLOCK < self._entry.size:
+            self._fetch(following)
+        for other in self._blocks.keys() - {number, following}:
             del self._blocks[other]
         return block.result()
 
@@ -150,14 +146,6 @@ class StoreFile(io.RawIOBase):
             )
         return self._blocks[number]
 
-    def _check_same(self) -> None:
-        """Refuse a file that was changed while it was read, for its blocks are of two files."""
-        if self._is_same:
-            return
-        if stores.look(self._entry.url) != self._entry:
-            raise self._make_change_error()
-        self._is_same = True
-
     def _make_change_error(self) -> DataError:
         _entries.pop(self._entry.url, None)
         return DataError(
@@ -165,7 +153,6 @@ class StoreFile(io.RawIOBase):
         )
 
     def close(self) -> None:
-        """End the fetching."""
         if not self.closed:
             self._stopped.set()
             self._blocks.clear()

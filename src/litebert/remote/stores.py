@@ -58,6 +58,14 @@ def look(url: str) -> Entry | None:
     return _repeat(url, act, must_exist=False)
 
 
+def look_at_file(url: str) -> Entry:
+    """Describe a file that must exist."""
+    entry = look(url)
+    if entry is None or entry.is_folder:
+        raise make_absence_error(url)
+    return entry
+
+
 def list_below(url: str) -> list[Entry]:
     """Describe all files below a folder, sorted by name; none where there is no folder."""
 
@@ -115,10 +123,7 @@ def read_range(url: str, start: int, end: int, stopped: threading.Event | None =
 
 def read_file(url: str) -> bytes:
     """Read a small file, such as an index."""
-    entry = look(url)
-    if entry is None or entry.is_folder:
-        raise make_absence_error(url)
-    return read_range(url, 0, entry.size)
+    return read_range(url, 0, look_at_file(url).size)
 
 
 def write_file(url: str, content: bytes | Path) -> None:
