@@ -291,14 +291,14 @@ class Routes:
 
     async def metrics(self) -> Response:
         of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
-            ("queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
-            ("workers", "Workers that live.", lambda pool: len(pool.pids)),
-            ("worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
-            ("worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+            ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+            ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
+            ("litebert_worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+            ("litebert_worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
         )
         pools = self._service.pools
         gauges = [
-            (f"litebert_{name}", about, {key: float(of(pool)) for key, pool in pools.items()})
+            (name, about, {key: float(of(pool)) for key, pool in pools.items()})
             for name, about, of in of_models
         ]
         memory = {"": resident([os.getpid()])}
