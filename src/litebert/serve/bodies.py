@@ -322,7 +322,7 @@ class OpenAIFailure(BaseModel):
 
 _FIELDS = {
     name
-    for kind in (*vars().copy().values(), Similarity.Inputs)
+    for kind in (*vars().values(), Similarity.Inputs)
     if isinstance(kind, type) and issubclass(kind, BaseModel)
     for name in kind.model_fields
 }
