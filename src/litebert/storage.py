@@ -53,9 +53,8 @@ def write_whole(path: Path) -> Iterator[Path]:
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
-            if (
-                aside.is_dir() and written.is_file()
-            ):  # safetensors writes for the owner alone, whatever the umask
+            # safetensors writes for the owner alone, whatever the umask.
+            if aside.is_dir() and written.is_file():
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         if target.is_file():
@@ -64,9 +63,8 @@ def write_whole(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with suppress(OSError):  # a read-only file system refuses even to delete what is not there
             remove(aside)
-        if (
-            isinstance(error, OSError) and error.filename is not None
-        ):  # people know the name they gave
+        if isinstance(error, OSError) and error.filename is not None:
+            # People know the name they gave.
             error.filename = os.fsdecode(error.filename).replace(str(aside), str(path))
         elif isinstance(error, OSError) and error.errno in FULL:
             error.filename = str(path)
@@ -147,18 +145,16 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         OSError: the disk, the device or the folder refuses; its `filename` is `path`.
     """
     if is_written_into(path):
-        with _Output(path, _descriptor(path)) as file:
+        with io.BufferedWriter(_NamedFile(_descriptor(path), path)) as file:
             yield file
         return
-    with write_whole(path) as aside, _Output(path, aside) as file:
+    with write_whole(path) as aside, io.BufferedWriter(_NamedFile(aside, path)) as file:
         yield file
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around work with a temporary file: an error of the system that names no file names the one it
-    is written for.
-    """
+    """Let an error of the system that names no file name this one."""
     try:
         yield
     except OSError as error:
@@ -219,53 +215,36 @@ def _open_stream(path: Path) -> int | None:
     if path.name.isdecimal() and folder in ("/dev/fd", os.path.realpath("/proc/self/fd")):
         return int(path.name)
     about = path.stat()
+    if os.path.samestat(about, os.stat(os.devnull)):  # which any number of streams may be
+        return None
     for number in (1, 2):
         with suppress(OSError):
-            if os.path.samestat(about, os.fstat(number)) and not _is_null(about):
+            if os.path.samestat(about, os.fstat(number)):
                 return number
     return None
 
 
-def _is_null(about: os.stat_result) -> bool:
-    """True where this is the null device, which any number of streams may be."""
-    return os.path.samestat(about, os.stat(os.devnull))
-
-
 def _descriptor(path: Path) -> int:
     """A new descriptor that writes into a device, a pipe or an open stream."""
-    try:
+    with naming(path):
         number = _open_stream(path)
         if number is None:
             return os.open(path, os.O_WRONLY)
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()  # what was printed before comes before
         return os.dup(number)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-class _Output(io.BufferedWriter):
-    """A file opened for writing whose errors name the path that a person gave."""
-
-    def __init__(self, path: Path, opened: int | Path) -> None:
-        super().__init__(_NamedFile(opened, path))
 
 
 class _NamedFile(io.FileIO):
-    """The system's file below an `_Output`."""
+    """The system's file, whose errors name the path that a person gave."""
 
     def __init__(self, opened: int | Path, path: Path) -> None:
         super().__init__(opened, "w")
         self._path = path
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]
-        """Write as the system does; its errors name no file of their own accord."""
-        try:
+        with naming(self._path):
             return super().write(data)
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -349,7 +328,7 @@ CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
 def checkpoints(folder: Path) -> list[Path]:
     """Checkpoints, newest first; one set aside comes after the one that replaces it."""
     names = (
-        [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+        [CHECKPOINT.fullmatch(name.name) for name in folder.iterdir()] if folder.is_dir() else []
     )
     return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]
 
@@ -406,10 +385,7 @@ def lock_folder(folder: Path, error: type[LitebertError]) -> Iterator[None]:
     Raises:
         error: another process holds it, the folder cannot be made, or its file system has no locks.
     """
-    from filelock import (
-        FileLock,
-        Timeout,
-    )  # late, for its import takes longer than `litebert --help` should
+    from filelock import FileLock, Timeout  # late, for `litebert --help` should take no longer
 
     file = folder / LOCK
     # A kept lock file also means: no silent fall-back where the file system has no locks.

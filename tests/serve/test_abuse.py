@@ -334,7 +334,7 @@ def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Ser
     assert SECRET not in service.log.read_text() + text
 
 
-def test_alerts_name_what_is_exposed(client: httpx.Client) -> None:
+def test_alerts_and_the_page_name_what_is_exposed(client: httpx.Client) -> None:
     """Every metric and label of examples/alerts.yaml; Prometheus adds some labels itself."""
     client.post("/predict", json={"inputs": "a"})
     text = client.get("/metrics").text
@@ -345,8 +345,12 @@ def test_alerts_name_what_is_exposed(client: httpx.Client) -> None:
         for suffix in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))
     }
     labels = {"instance", "job", *re.findall(r"[{,](\w+)=", text)}
-    path = Path(__file__).resolve().parents[2] / "examples" / "alerts.yaml"
-    (group,) = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    described = {part.removesuffix("_bucket") for part in re.findall(r"\blitebert_[a-z_]+", page)}
+    assert described == kinds.keys()
+    alerts = (root / "examples" / "alerts.yaml").read_text(encoding="utf-8")
+    (group,) = yaml.safe_load(alerts)["groups"]
     assert len(group["rules"]) == 6
     for rule in group["rules"]:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}

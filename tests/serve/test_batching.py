@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.serve.batching import Batch, Job, Queue
-from litebert.serve.costs import OVERHEAD
-from litebert.serve.refusals import Refusal
+from litebert.serve.batching import OVERHEAD, Batch, Job, Queue
+from litebert.serve.limits import Refusal
 from litebert.serve.server import Settings
 from litebert.serve.wire import Group, Row
 from toys.refusals import names
@@ -192,7 +191,7 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes() -> None:
         assert isinstance(job.done.exception(), Refusal)
         with pytest.raises(Refusal):
             ask(waiting, "b")
-        waiting.open()
+        waiting.closed = None
         ask(waiting, "c")
         assert texts_of(await take_batch(waiting)) == ["c"]
 

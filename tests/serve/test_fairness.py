@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 import litebert
 from answer.test_predict import made
 from litebert.finetuning.rows import PaddedRows
-from litebert.serve import long_texts
-from litebert.serve.costs import costs_of
-from litebert.serve.long_texts import LongTexts
+from litebert.serve import steps as stepping
+from litebert.serve.batching import costs_of
 from litebert.serve.served import Served
-from litebert.serve.steps import Steps, Turns
+from litebert.serve.steps import LongTexts, Steps, Turns
 from litebert.serve.wire import Group
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
@@ -189,7 +188,7 @@ SPACES = (" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", " \u0301", "\x1c", 
 def test_parts_have_the_tokens_of_the_whole(
     kind: Literal["unigram", "wordpiece", "bpe"], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_texts, "PART", 30)
+    monkeypatch.setattr(stepping, "PART", 30)
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     tokenizer, random = train_tokenizer(texts, kind=kind, vocab_size=400), Random(0)
     for _ in range(500):

@@ -29,9 +29,9 @@ httpx, uvicorn = pytest.importorskip("httpx"), pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 from litebert.serve.batching import Queue  # noqa: E402
 from litebert.serve.http import configure  # noqa: E402
-from litebert.serve.metrics import Metrics  # noqa: E402
-from litebert.serve.playground import page as playground  # noqa: E402
+from litebert.serve.logs import Metrics  # noqa: E402
 from litebert.serve.pool import Pool, Worker  # noqa: E402
+from litebert.serve.routes import playground  # noqa: E402
 from litebert.serve.server import Settings  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
 from litebert.serve.worker import _open  # noqa: E402

@@ -19,11 +19,9 @@ import litebert
 from answer.test_predict import made, texts
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
-from litebert.serve.refusals import Refusal
-from litebert.serve.routes import _count_labels
 from litebert.serve.served import Served
-from litebert.serve.warming import warm
 from litebert.serve.wire import Group, Row
+from litebert.serve.worker import warm
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert
 from toys.points import randomize, shape
@@ -31,6 +29,8 @@ from toys.refusals import refused
 from toys.serving import Service, serving
 
 LINES = texts(12, most=9)
+LABELS = 1100
+"""More than 100,000 answers to all lines ten times."""
 OPENING: dict[str, Any] = {
     "engine": None,
     "device": "cpu",
@@ -126,41 +126,6 @@ def test_a_tokenizer_of_another_script_is_told(tiny_tokenizer: Path, tmp_path: P
 
 
 EXITS: dict[str, Any] = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}
-
-
-@pytest.mark.parametrize("problem", ["classes", "labels"])
-def test_answers_hold_the_likeliest_labels(
-    problem: str, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    labels = tuple(f"label{i}" for i in range(130))
-    folder = made(
-        tmp_path / "m", tiny_tokenizer, "sequence", len(labels), labels, {"problem": problem}
-    )
-    served = Served(folder, OPENING)
-    every = [json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES)]
-    few = [
-        json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES, top=7)
-    ]
-    for whole, part in zip(every, few, strict=True):
-        assert [*part.values()] == sorted(whole.values(), reverse=True)[:7]
-        assert part.items() <= whole.items()
-    info = served.info()
-    assert _count_labels(info, None, 256) == 100  # by default
-    assert _count_labels(info, 500, 1) == len(labels)  # all of them, the likeliest first
-    with pytest.raises(Refusal) as large:
-        _count_labels({**info, "labels": labels * 50}, 5000, 256)
-    assert (large.value.status, large.value.field) == (413, "top")
-
-
-def test_the_likeliest_label_comes_first_where_top_asks_for_all(client: httpx.Client) -> None:
-    for top in (1, 3, 50):
-        predictions = client.post("/predict", json={"inputs": LINES, "top": top}).json()[
-            "predictions"
-        ]
-        for prediction in predictions:
-            likely = [*prediction["probabilities"].values()]
-            assert likely == sorted(likely, reverse=True)
-            assert len(likely) == min(top, 3)
 
 
 def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:
@@ -322,29 +287,11 @@ def test_an_export_refuses_what_it_does_not_have(models: Path, name: str, value:
         Served(models / "x-colors", {**OPENING, name: value})
 
 
-def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    folder = made(
-        tmp_path / "m", tiny_tokenizer, "sequence", 1, (), {"problem": "number", "task": "stsb"}
-    )
-    served, pairs = Served(folder, OPENING), [(LINES[0], text) for text in LINES]
-    expected = [
-        answer["prediction"]
-        for answer in litebert.load(folder).predict([list(pair) for pair in pairs])
-    ]
-    raw = [float(row.payload) for row in rows(served, "score", pairs, raw=True)]
-    assert raw == pytest.approx(expected, abs=1e-5)
-    squashed = [float(row.payload) for row in rows(served, "score", pairs)]
-    assert squashed == pytest.approx([1 / (1 + np.exp(-logit)) for logit in expected], abs=1e-5)
-
-
-@pytest.mark.thorough
-def test_a_reranker_answers_rerank_over_http(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    task = {"problem": "relevance", "task": "rerank", "pair": True}
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 1, (), task)
-    pairs = [(LINES[0], text) for text in LINES]
-    expected = np.array([answer["prediction"] for answer in litebert.load(folder).predict(pairs)])
-    body = {"query": LINES[0], "texts": LINES}
-    with serving(tmp_path, f"ranker={folder}") as service, service.client() as client:
+def test_a_model_of_pairs_with_a_number_reranks(several: Service, number: Path) -> None:
+    answers = litebert.load(number).predict([[LINES[0], text] for text in LINES])
+    expected = np.array([answer["prediction"] for answer in answers])
+    body = {"query": LINES[0], "texts": LINES, "model": "number"}
+    with several.client() as client:
         raw = client.post("/rerank", json={**body, "raw_scores": True}).json()
         ranked = client.post("/rerank", json=body).json()
     order = np.argsort(-expected, kind="stable").tolist()
@@ -499,17 +446,46 @@ def test_hugging_faces_client_is_answered(
 
 
 @pytest.fixture(scope="module")
-def several(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def number(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that answers a text, or a pair of texts, with a number."""
+    folder = tmp_path_factory.mktemp("several") / "number"
+    return made(folder, tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+
+
+@pytest.fixture(scope="module")
+def several(tiny_tokenizer: Path, number: Path) -> Iterator[Service]:
     """A service of a model of each kind that Hugging Face's client has a task for."""
-    place = tmp_path_factory.mktemp("several")
-    made(place / "number", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    place = number.parent
     made(place / "tags", tiny_tokenizer, "tokens", 3, ("B-X", "O", "I-X"), None)
     made(place / "span", tiny_tokenizer, "span", 2)
-    for name in ("tags", "span", "number"):  # exports are small to start
+    labels = tuple(f"label{number}" for number in range(LABELS))
+    made(place / "labels", tiny_tokenizer, "sequence", LABELS, labels, {"problem": "labels"})
+    for name in ("tags", "span", "number", "labels"):  # exports are small to start
         litebert.export(place / name, place / f"x-{name}")
-    words = [f"{name}={place / f'x-{name}'}" for name in ("tags", "span", "number")]
+    words = [f"{name}={place / f'x-{name}'}" for name in ("tags", "span", "number", "labels")]
     with serving(place, *words) as service:
         yield service
+
+
+def test_answers_hold_the_likeliest_labels(client: httpx.Client, several: Service) -> None:
+    with several.client() as other:
+        for asking, name, count in ((client, "colors", 3), (other, "labels", LABELS)):
+
+            def ask(top: int | None, asking: httpx.Client = asking, name: str = name) -> list[Any]:
+                body = {"inputs": LINES, "top": top}
+                answers = asking.post(f"/models/{name}/predict", json=body).json()["predictions"]
+                return [answer["probabilities"] for answer in answers]
+
+            every = ask(10 * LABELS)
+            for top, size in ((1, 1), (3, 3), (50, min(50, count)), (None, min(100, count))):
+                for whole, part in zip(every, ask(top), strict=True):
+                    likely = sorted(whole.values(), reverse=True)
+                    assert [*whole.values()] == likely
+                    assert (len(part), part.items() <= whole.items()) == (size, True)
+                    assert sorted(part.values(), reverse=True) == likely[:size]
+                    assert top is None or [*part.values()] == likely[:size]
+        many = other.post("/models/labels/predict", json={"inputs": LINES * 10, "top": LABELS})
+        assert (many.status_code, many.json()["field"]) == (413, "top")
 
 
 def test_hugging_faces_client_asks_the_root(
@@ -595,6 +571,48 @@ def test_texts_are_ranked_in_the_shapes_of_jina_and_cohere(client: httpx.Client)
     assert cut == plain[:2]
 
 
+def test_the_root_reads_top_as_the_routes_do(client: httpx.Client) -> None:
+    for top in (0, -1):
+        answer = client.post("/", json={"inputs": "ba", "top": top})
+        assert (answer.status_code, answer.json()["field"]) == (422, "top")
+    (labels,) = client.post("/", json={"inputs": "ba", "top": 2}).json()
+    assert len(labels) == 2
+    body = {"inputs": "ba [MASK]", "top": 7}
+    assert len(client.post("/models/masks", json=body).json()) == 7
+
+
+def test_vectors_of_named_prompts_are_those_of_encode(models: Path, tmp_path: Path) -> None:
+    """And a name that the model does not have is repeated in part."""
+    shutil.copytree(models / "base", tmp_path / "asks")
+    settings = {"prompts": {"query": "ba de: ", "text": ""}, "truncate_dim": 6}
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    ]
+    (tmp_path / "asks" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "asks" / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (tmp_path / "asks" / "1_Pooling").mkdir()
+    mean = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
+    (tmp_path / "asks" / "1_Pooling" / "config.json").write_text(json.dumps(mean))
+    model = litebert.load(tmp_path / "asks")
+    with serving(tmp_path, tmp_path / "asks") as service, service.client() as client:
+        assert client.get("/info").json()["models"][0]["prompts"] == ["query", "text"]
+        for path in ("/embed", "/"):
+            for name in (None, "query", "text"):
+                for size in (None, 3, 6):
+                    body = {"inputs": LINES[:2], "prompt_name": name, "dimensions": size}
+                    wanted = model.encode(LINES[:2], prompt_name=name)[:, :size]
+                    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+                    np.testing.assert_allclose(
+                        client.post(path, json=body).json(), wanted, atol=1e-5
+                    )
+            wide = client.post(path, json={"inputs": "ba", "dimensions": 7})
+            assert (wide.status_code, wide.json()["field"]) == (422, "dimensions")
+            other = client.post(path, json={"inputs": "ba", "prompt_name": "x" * 5000})
+            assert (other.status_code, other.json()["field"]) == (422, "prompt_name")
+            assert len(other.text) < 200
+
+
 def test_the_service_describes_what_each_route_reads(
     client: httpx.Client, models: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -639,7 +657,7 @@ sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from litebert.serve import server
 from litebert.serve.served import Served
-from litebert.serve.warming import warm
+from litebert.serve.worker import warm
 settings = {"engine": None, "device": "auto", "exit_confidence": "auto", "threads": 1, "tokens": 99}
 served = Served(Path(sys.argv[1]), settings)
 print(served.predict(["ba de fi"])[0].payload.decode())

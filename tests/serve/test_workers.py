@@ -24,7 +24,7 @@ def answer_groups(groups: Any) -> list[list[Row]]:
 
 def test_a_worker_ends_where_its_service_was_killed_inside_of_a_frame() -> None:
     whole = wire.pack((0, 0.0, [("predict", (), ["a" * 1000])]))
-    served = SimpleNamespace(steps=Steps(), answer=lambda group: answer_groups([group])[0])
+    served: Any = SimpleNamespace(steps=Steps(), answer=lambda group: answer_groups([group])[0])
     for size in (0, 5, wire.LENGTH, wire.LENGTH + 1, len(whole) - 1):
         out = io.BytesIO()
         _serve(served, io.BytesIO(whole + whole[:size]), out)
@@ -36,7 +36,7 @@ def test_a_worker_whose_service_was_killed_ends_without_a_word(step: float) -> N
     reading, writing = os.pipe()
     os.close(reading)
     source = io.BytesIO(wire.pack((0, step, [("predict", (), ["a"])])))
-    served = SimpleNamespace(steps=Steps(), answer=lambda group: answer_groups([group])[0])
+    served: Any = SimpleNamespace(steps=Steps(), answer=lambda group: answer_groups([group])[0])
     with os.fdopen(writing, "wb", 0) as out:
         _serve(served, source, out)
     assert source.read() == b"", "the batch was taken"

@@ -111,8 +111,8 @@ def serve(words: list[str]) -> int:
 def _make_settings(arguments: ServeArguments) -> Settings:
     """Make the settings of the service; models of the Hub are fetched."""
     from litebert.serve import logs
-    from litebert.serve.limits import Limits, read_key
-    from litebert.serve.server import Settings, parse_models
+    from litebert.serve.limits import Limits
+    from litebert.serve.server import Settings, parse_models, read_key
 
     log_requests = logging.getLogger("litebert").level <= logging.INFO
     logs.set_up(log_requests)  # before models are fetched, which is logged

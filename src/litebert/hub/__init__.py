@@ -50,14 +50,8 @@ def locate(
     tokenizer_only: bool = False,
     error: type[LitebertError] = ModelError,
 ) -> Path:
-    """The folder of a model or a tokenizer; a path comes back as it is. Only that of a folder
-    whose name looks like one of the Hub, as in `./hf:x`, comes back whole.
-
-    Args:
-        tokenizer_only: leave out the weights.
-
-    Raises:
-        error: the name means no model that this machine can fetch and litebert can read.
+    """Return the folder of a model or a tokenizer (`tokenizer_only`: without the weights); a path
+    comes back as it is, and whole if the folder's name looks like one of the Hub (`./hf:x`).
     """
     if not is_hub_name(source):
         path = Path(source)  # which drops the ./ that tells a folder from a name
@@ -73,7 +67,7 @@ def locate(
 
 
 def locate_origin(source: str | Path | None) -> Origin | None:
-    """The model on the Hub behind a name or a folder of the cache; None of any other source."""
+    """Return the model on the Hub behind a name or a folder of the cache; None of other sources."""
     if source is None:
         return None
     if is_hub_name(source):
@@ -93,9 +87,7 @@ def pin_to_record(file: Path) -> None:
     """Let the names in a run's record mean the commits that the run began with, so that the same
     command continues it though a branch has moved on.
 
-    Args:
-        file: the JSON file of the run, which need not be there; of several seeds, it is that of
-            the first.
+    `file` is the JSON file of the run, which need not be there (of several seeds, the first one's).
     """
     if not file.is_file():
         file = file.parent / "seed-0" / file.name
@@ -106,16 +98,12 @@ def pin_to_record(file: Path) -> None:
             names = named if isinstance(named, list) else [named]  # several teachers
             commits = recorded if isinstance(recorded, list) else [recorded]
             for name, commit in zip(names, commits, strict=False):
-                if is_hub_name(name) and is_commit(commit):
-                    _pin(str(name), commit)
-
-
-def _pin(name: str, commit: str) -> None:
-    """Let a name mean a commit from now on, whatever it meant in this process before."""
-    _pinned[name] = commit
-    for key in ((name, False), (name, True)):
-        if key in _located and _located[key].name != commit:
-            del _located[key]
+                if not (is_hub_name(name) and is_commit(commit)):
+                    continue
+                _pinned[str(name)] = commit
+                for key in ((str(name), False), (str(name), True)):  # what it meant before
+                    if key in _located and _located[key].name != commit:
+                        del _located[key]
 
 
 def format_source(source: str | Path) -> str:

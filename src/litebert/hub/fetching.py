@@ -1,4 +1,6 @@
-"""Fetching the files of a model that litebert reads into the cache of the Hub."""
+"""Fetching the files of a model that litebert reads into the cache of the Hub, and the errors of
+`huggingface_hub` as sentences that say what to do.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,9 @@ from typing import Any
 from litebert import progress
 from litebert.errors import LitebertError, ModelError, nearest
 from litebert.hub.names import HubName
-from litebert.hub.refusals import explain, get_reason, is_unreachable
 from litebert.json_reader import read_json
 from litebert.registry import FAMILIES
-from litebert.storage import is_inside, remove, sha256_of
+from litebert.storage import FULL, is_inside, remove, sha256_of
 
 log = logging.getLogger("litebert.hub")
 
@@ -52,18 +53,17 @@ SETTINGS = (
 )
 _MODULE = re.compile(r"\d+_\w+")
 """Folders of the modules that sentence-transformers puts after an encoder."""
-
 ANSWER_SECONDS = 120.0
 """The longest wait for a piece of an answer of the Hub."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a model on the Hub, as the Hub describes it."""
+    """A file of a model, as the Hub describes it."""
 
     path: str
-    size: int = 0
-    digest: str | None = None
+    size: int
+    digest: str | None
     """The sha256 of the file, or the SHA-1 that git gives it; None where it is not known."""
 
 
@@ -78,9 +78,6 @@ class Fetching:
     def run(self) -> Path:
         """Fetch what the cache lacks, and return the folder; without a connection, find it in the
         cache.
-
-        Raises:
-            error: it cannot be had, with a sentence that says what to do.
         """
         with silence():
             from huggingface_hub import HfApi, constants  # late: their import takes time
@@ -92,9 +89,13 @@ class Fetching:
                     files_metadata=True,
                     timeout=constants.HF_HUB_ETAG_TIMEOUT,
                 )
-                described = map(_describe, info.siblings or ())
-                files = {f.path: f for f in described if is_inside(f.path, below=True)}
-                return self._download(files, str(info.sha))
+                files: dict[str, _File] = {}
+                for sibling in info.siblings or ():
+                    large, path = sibling.lfs, sibling.rfilename
+                    digest = getattr(large, "sha256", None) or sibling.blob_id
+                    if is_inside(path, below=True):
+                        files[path] = _File(path, sibling.size or 0, digest)
+                return self._download(self._select(files), str(info.sha))
             except (LitebertError, MemoryError):
                 raise
             except Exception as error:  # each version of the library has errors of another one
@@ -105,30 +106,11 @@ class Fetching:
                             f"{self.name} from the cache, commit {folder.name[:12]}"
                         )
                     return folder
-                raise self.error(explain(self.name, error)) from None
-
-    def _download(self, files: Mapping[str, _File], commit: str) -> Path:
-        """Fetch the files of a commit that are not in the cache yet."""
-        first, *others = self._select(files)
-        # By its revision, so that the cache knows the commit of a branch without a connection.
-        folder = self._fetch(first, commit, revision=self.name.revision or "main")
-        if first.path == "config.json":
-            self._refuse_settings(folder)
-        missing = [file for file in others if not self._is_cached(file, commit)]
-        total = sum(file.size for file in missing)
-        if missing:
-            with progress.task(f"fetching {self.name}", total or None, "bytes") as task:
-                for file in missing:  # one after the other, so that Ctrl-C ends the work at once
-                    folder = self._fetch(file, commit, task=task)
-            log.info(f"fetched {self.name}, {total / 1e6:,.1f} MB, commit {commit[:12]}")
-        return folder
+                raise self.error(_explain(self.name, error)) from None
 
     def _select(self, files: Mapping[str, _File]) -> list[_File]:
         """List the files to fetch: the settings first, the weights last, so that who has the
         weights has all.
-
-        Raises:
-            error: there is nothing that litebert can open.
         """
         heads = [name for name in ("config.json", "recipe.json") if name in files]
         texts = [name for name in SETTINGS if name in files and not self.tokenizer_only]
@@ -148,8 +130,10 @@ class Fetching:
             )
         folders = sorted({path.split("/")[0] for path in files if _MODULE.match(path)})
         modules = [f"{name}/config.json" for name in folders if f"{name}/config.json" in files]
-        weights = [_choose_weights(files, f"{name}/") for name in folders]
-        main = _choose_weights(files, "")
+        *weights, main = (
+            next((path for name in WEIGHTS if (path := f"{folder}{name}") in files), None)
+            for folder in (*(f"{name}/" for name in folders), "")
+        )
         if main is None:
             others = [path for path in files if path.endswith(_OTHER_WEIGHTS)]
             listed = f", only {', '.join(others[:3])}" if others else ""
@@ -160,12 +144,59 @@ class Fetching:
         chosen = (*heads, *texts, *words, *modules, *filter(None, weights), main)
         return [files[path] for path in dict.fromkeys(chosen)]
 
-    def _refuse_settings(self, folder: Path) -> None:
-        """Refuse a model that needs code of its own, and one that litebert cannot compute.
+    def _download(self, files: list[_File], commit: str) -> Path:
+        """Fetch the files of a commit that are not in the cache yet."""
+        first, *others = files
+        # By its revision, so that the cache knows the commit of a branch without a connection.
+        folder = self._fetch(first, commit, revision=self.name.revision or "main")
+        if first.path == "config.json":
+            self._refuse_settings(folder)
+        missing = [file for file in others if not self._is_cached(file, commit)]
+        total = sum(file.size for file in missing)
+        if missing:
+            with progress.task(f"fetching {self.name}", total or None, "bytes") as task:
+                for file in missing:  # one after the other, so that Ctrl-C ends the work at once
+                    folder = self._fetch(file, commit, task=task)
+            log.info(f"fetched {self.name}, {total / 1e6:,.1f} MB, commit {commit[:12]}")
+        return folder
 
-        Raises:
-            error: it is one.
-        """
+    def _fetch(
+        self,
+        file: _File,
+        commit: str,
+        *,
+        revision: str | None = None,
+        task: progress.Task | None = None,
+    ) -> Path:
+        """Fetch a file and compare it with what the Hub says of it; returns the folder."""
+        from huggingface_hub import hf_hub_download
+
+        was_there = self._is_cached(file, commit)
+        options: dict[str, Any] = {}
+        if "tqdm_class" in inspect.signature(hf_hub_download).parameters:
+            options["tqdm_class"] = type("Bar", (_Bar,), {"task": task})
+        path = Path(
+            hf_hub_download(
+                self.name.repository,
+                file.path,
+                revision=revision or commit,
+                library_name="litebert",
+                **options,
+            )
+        )
+        if not was_there and file.digest is not None:
+            digest = sha256_of(path) if len(file.digest) == 64 else _git_digest(path)
+            if digest != file.digest:
+                remove(Path(os.path.realpath(path)))
+                remove(path)
+                raise self.error(
+                    f"{file.path} of {self.name} arrived damaged (its checksum is not the one that "
+                    "the Hub names) and was deleted; give the same command again"
+                )
+        return path.parents[file.path.count("/")]
+
+    def _refuse_settings(self, folder: Path) -> None:
+        """Refuse a model that needs code of its own, and one that litebert cannot compute."""
         file = folder / "config.json"
         if not file.is_file():
             return
@@ -184,67 +215,33 @@ class Fetching:
                 f"{nearest(kind, FAMILIES)}"
             )
 
-    def _fetch(
-        self,
-        file: _File,
-        commit: str,
-        *,
-        revision: str | None = None,
-        task: progress.Task | None = None,
-    ) -> Path:
-        """Fetch a file and compare it with what the Hub says of it; returns the folder.
-
-        Raises:
-            error: its content is not what the Hub says.
-        """
-        from huggingface_hub import hf_hub_download
-
-        was_there = self._is_cached(file, commit)
-        options: dict[str, Any] = {}
-        if "tqdm_class" in inspect.signature(hf_hub_download).parameters:
-            options["tqdm_class"] = type("Bar", (_Bar,), {"task": task})
-        path = Path(
-            hf_hub_download(
-                self.name.repository,
-                file.path,
-                revision=revision or commit,
-                library_name="litebert",
-                **options,
-            )
-        )
-        if not was_there and file.digest is not None and _digest(path, file) != file.digest:
-            remove(Path(os.path.realpath(path)))
-            remove(path)
-            raise self.error(
-                f"{file.path} of {self.name} arrived damaged (its checksum is not the one that "
-                "the Hub names) and was deleted; give the same command again"
-            )
-        return Path(*path.parts[: len(path.parts) - len(Path(file.path).parts)])
-
     def _is_cached(self, file: _File, commit: str) -> bool:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(self.name.repository, file.path, revision=commit)
-        return isinstance(cached, str)
+        return _find(self.name, file.path, commit) is not None
 
     def _find_cached(self) -> Path | None:
-        """The folder of the name in the cache, if all of it is there.
-
-        Raises:
-            error: the model is one that litebert refuses.
-        """
-        from huggingface_hub import try_to_load_from_cache
-
+        """Return the folder of the name in the cache, if all of it is there."""
         names = TOKENIZER[3:] if self.tokenizer_only else WEIGHTS
         for name in (*names, *(f"tokenizer/{name}" for name in names)):
-            path = try_to_load_from_cache(
-                self.name.repository, name, revision=self.name.revision or "main"
-            )
-            if isinstance(path, str):
-                folder = Path(*Path(path).parts[: len(Path(path).parts) - name.count("/") - 1])
+            path = _find(self.name, name, self.name.revision or "main")
+            if path is not None:
+                folder: Path = path.parents[name.count("/")]
                 self._refuse_settings(folder)
                 return folder
         return None
+
+
+def _find(name: HubName, path: str, revision: str) -> Path | None:
+    """Return a file in the cache of the Hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    cached: object = try_to_load_from_cache(name.repository, path, revision=revision)
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _git_digest(path: Path) -> str:
+    content = path.read_bytes()
+    header = f"blob {len(content)}\0".encode()
+    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
 
 
 class _Bar:
@@ -257,7 +254,6 @@ class _Bar:
         self.update(options.get("initial"))
 
     def update(self, amount: float | None = 1) -> None:
-        """More bytes are written."""
         self.n += amount or 0
         if self.task is not None:
             self.task.advance(amount or 0)
@@ -268,34 +264,9 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def update_transfer(self, amount: float | None = 1) -> None:
-        """More bytes have come, which `update` counts when they are written."""
-
-    def set_postfix_str(self, *_: object, **__: object) -> None:
-        """Show nothing, for the task shows what is done."""
-
-    set_transfer_postfix_str = set_description = refresh = close = set_postfix_str
-
-
-def _choose_weights(files: Mapping[str, object], folder: str) -> str | None:
-    return next((folder + name for name in WEIGHTS if folder + name in files), None)
-
-
-def _describe(sibling: Any) -> _File:
-    """Read what the Hub says of a file."""
-    large = getattr(sibling, "lfs", None)
-    digest = getattr(large, "sha256", None) or getattr(sibling, "blob_id", None)
-    return _File(sibling.rfilename, sibling.size or 0, digest)
-
-
-def _digest(path: Path, file: _File) -> str:
-    """Compute the sum of a file of the kind that the Hub names: sha256 of a large one, else
-    git's."""
-    if len(file.digest or "") == 64:
-        return sha256_of(path)
-    content = path.read_bytes()
-    header = f"blob {len(content)}\0".encode()
-    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+    def __getattr__(self, name: str) -> Any:
+        """Let everything else that a bar can do show nothing, for the task shows what is done."""
+        return lambda *_, **__: None
 
 
 @contextmanager
@@ -334,3 +305,74 @@ def silence() -> Iterator[None]:
         logger.setLevel(level)
         if draws:
             enable_progress_bars()
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether an error means that the Hub cannot be reached now."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code >= 500 or error.response.status_code in (408, 429)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    # httpx's errors are TransportErrors, those of requests are ConnectionErrors and Timeouts.
+    unreachable = {"TransportError", "ConnectionError", "Timeout", "TimeoutError"}
+    return isinstance(error, LocalEntryNotFoundError) or not kinds.isdisjoint(unreachable)
+
+
+def get_reason(error: BaseException) -> str:
+    """Return the first line of what an error says, or of the error behind it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split("\n\n")[0].split())
+    return text or type(error).__name__
+
+
+def _explain(name: HubName, error: Exception) -> str:
+    """Say in one sentence why a model cannot be fetched, and what to do."""
+    from huggingface_hub import constants, errors
+
+    reason, cache, hub = get_reason(error), constants.HF_HUB_CACHE, constants.ENDPOINT
+    page = f"{hub}/{name.repository}"
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{name} is gated: accept its terms at {page}, then log in with `hf auth login` or set "
+            "HF_TOKEN"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"the Hub has no model {name} that this machine may see; check its name, and for a "
+            "private model log in with `hf auth login` or set HF_TOKEN"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return (
+            f"{name} has no revision '{name.revision}'; name a branch, a tag or a commit of {page}"
+        )
+    if is_unreachable(error):
+        copy = f"copy a folder of it (hf download {name.repository} --local-dir FOLDER) and give it"
+        if constants.HF_HUB_OFFLINE:
+            return (
+                f"{name} is not in {cache}, and HF_HUB_OFFLINE forbids to fetch it; unset that, or "
+                f"{copy}"
+            )
+        return (
+            f"{name} is not wholly in {cache}, and {hub} cannot be reached ({reason}); give the "
+            f"same command again with a connection, or {copy}"
+        )
+    if isinstance(error, errors.HfHubHTTPError):
+        status = error.response.status_code
+        if status in (401, 403):
+            return (
+                f"the Hub refuses this machine's token for {name}; log in again with "
+                "`hf auth login`, or set HF_TOKEN to a token that may do this"
+            )
+        return f"the Hub answers with status {status} for {name} ({reason}); try again"
+    if isinstance(error, OSError) and error.errno is not None:
+        free = "free some space there" if error.errno in FULL else "make it writable"
+        return (
+            f"{name} cannot be kept in {cache} ({error.strerror}); {free}, or set HF_HOME to "
+            "another folder"
+        )
+    return f"{name} cannot be fetched ({reason}); give the same command again"

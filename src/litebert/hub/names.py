@@ -42,7 +42,6 @@ class Origin:
 
 
 def is_hub_name(source: object) -> bool:
-    """Return whether a text names a model on the Hub."""
     return str(source).startswith(PREFIX)
 
 
@@ -64,30 +63,23 @@ def parse_name(source: str | Path, error: type[LitebertError] = ModelError) -> H
     return HubName(repository, revision or None)
 
 
-def suggest_name(source: str | Path) -> str:
-    """A clause that says how to write a name of the Hub, for a path that leads nowhere; empty where
-    it looks like none."""
-    path = Path(source)
-    looks_like_name = len(path.parts) == 2 and not path.parent.exists()
-    if not looks_like_name or not _REPOSITORY.fullmatch(str(source)):
-        return ""
-    return f", and for the model of that name on the Hugging Face Hub write {PREFIX}{source}"
-
-
 def refuse_missing(folder: str | Path) -> ModelError:
     """Return the error that a model's folder does not exist, with what may have been meant."""
     if url := as_url(folder):
         return ModelError(
             f"a model cannot be in a store; copy {url} to a folder first, and give that"
         )
+    path, text = Path(folder), str(folder)
+    named = ""
+    if len(path.parts) == 2 and not path.parent.exists() and _REPOSITORY.fullmatch(text):
+        named = f", and for the model of that name on the Hugging Face Hub write {PREFIX}{folder}"
     return ModelError(
-        f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
-        + suggest_name(folder)
+        f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder{named}"
     )
 
 
 def is_commit(revision: object) -> TypeGuard[str]:
-    """Return whether a revision is the full hash of a commit."""
+    """Return whether a revision is a full hash."""
     return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 

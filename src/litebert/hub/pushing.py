@@ -6,9 +6,15 @@ from pathlib import Path
 
 from litebert import progress
 from litebert.errors import ModelError
-from litebert.hub.fetching import SETTINGS, TOKENIZER, WEIGHTS, silence
+from litebert.hub.fetching import (
+    SETTINGS,
+    TOKENIZER,
+    WEIGHTS,
+    get_reason,
+    is_unreachable,
+    silence,
+)
 from litebert.hub.names import HubName
-from litebert.hub.refusals import explain_push
 
 _REPLACED = (*SETTINGS, *TOKENIZER, *WEIGHTS, "tokenizer/*")
 """Files of an earlier model that are deleted where the new one has none of that name, because they
@@ -49,5 +55,24 @@ def push_folder(folder: Path, name: HubName, *, private: bool, message: str) -> 
         except (ModelError, MemoryError):
             raise
         except Exception as error:  # each version of the library has errors of another one
-            raise ModelError(explain_push(name, error)) from None
+            raise ModelError(_explain(name, error)) from None
     return str(commit.commit_url)
+
+
+def _explain(name: HubName, error: Exception) -> str:
+    """Say in one sentence why a model cannot be pushed, and what to do."""
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return f"{name} cannot be pushed, for HF_HUB_OFFLINE forbids connections; unset it"
+    if is_unreachable(error):
+        return (
+            f"{name} cannot be pushed, for {constants.ENDPOINT} cannot be reached "
+            f"({get_reason(error)}); give the same command again with a connection"
+        )
+    if isinstance(error, errors.HfHubHTTPError) and error.response.status_code in (401, 403, 404):
+        return (
+            f"the Hub does not let this machine write to {name}; log in with `hf auth login`, or "
+            "set HF_TOKEN to a token that may write there"
+        )
+    return f"{name} cannot be pushed ({get_reason(error)}); give the same command again"

@@ -43,11 +43,7 @@ def find_folder() -> Path:
 
 
 def read_limit() -> int:
-    """Return the bytes that the cache may have: LITEBERT_CACHE_GB, or 100 GB.
-
-    Raises:
-        ConfigError: the variable is no number above 0.
-    """
+    """Return the bytes that the cache may have: LITEBERT_CACHE_GB, or 100 GB."""
     text = os.environ.get(SIZE_VARIABLE, "") or str(DEFAULT_GB)
     try:
         size = float(text)
@@ -65,9 +61,6 @@ def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
         size: its bytes.
         sha256: its checksum, in hexadecimal.
         verify: check the checksum of a copy that the cache has.
-
-    Raises:
-        DataError: the file is absent or another one, the store cannot be read, or the disk is full.
     """
     folder = find_folder()
     path = folder / f"{sha256}{path_of(url).suffix}"
@@ -82,16 +75,11 @@ def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
             if is_there and not (verify and storage.sha256_of(path) != sha256):
                 return path
             make_room(size)
-            for number in range(1, _TRIES + 1):
-                if _download(url, path, size, sha256):
-                    return path
-                if number == _TRIES:
-                    raise DataError(
-                        f"{shorten(url)} has changed since it was written (sha256); write it again"
-                    )
+            if any(_download(url, path, size, sha256) for _ in range(_TRIES)):
+                return path
     except OSError as error:
         raise _make_disk_error(folder, error) from error
-    raise AssertionError("the last try returns or raises")
+    raise DataError(f"{shorten(url)} has changed since it was written (sha256); write it again")
 
 
 def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> Path:
@@ -101,9 +89,6 @@ def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> P
         names: the files below the folder `url`, beside the index.
         index: the content of the index.
         index_name: its name.
-
-    Raises:
-        DataError: a file cannot be read or names a place elsewhere, or the disk is full.
     """
     for name in names:
         if not storage.is_inside(name, below=True):
@@ -130,35 +115,22 @@ def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> P
 
 
 def make_room(size: int) -> None:
-    """Delete what was not used for the longest time, until `size` more bytes fit in the cache.
-
-    Raises:
-        ConfigError: the limit of the cache is no number.
-    """
+    """Delete what was not used for the longest time, until `size` more bytes fit in the cache."""
     folder, limit = find_folder(), read_limit()
     with _lock(folder, "room"):
-        entries = sorted(_list_entries(folder))
-        # The tokenizer and index of a set are small, and perhaps in use. They do not count.
-        entries = [entry for entry in entries if not entry[2].is_dir()]
-        total = sum(size for _, size, _ in entries)
-        for _, entry_size, path in entries:
+        entries = []
+        for path in folder.iterdir():
+            # The tokenizer and index of a set are small, and perhaps in use. They do not count.
+            if not path.name.startswith(".") and not path.is_dir():
+                with suppress(OSError):  # another process deletes it
+                    about = path.stat()
+                    entries.append((about.st_mtime, about.st_size, path))
+        total = sum(entry_size for _, entry_size, _ in entries)
+        for _, entry_size, path in sorted(entries):
             if total + size <= limit:
                 return
             storage.remove(path)
             total -= entry_size
-
-
-def _list_entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the time of the last use, the bytes and the path of each file and set."""
-    for path in folder.iterdir():
-        if path.name.startswith("."):
-            continue
-        with suppress(OSError):  # another process deletes it
-            about = path.stat()
-            size = about.st_size
-            if path.is_dir():
-                size = sum(file.stat().st_size for file in path.rglob("*"))
-            yield about.st_mtime, size, path
 
 
 def _touch(path: Path) -> bool:
@@ -173,9 +145,7 @@ def _touch(path: Path) -> bool:
 def _download(url: str, path: Path, size: int, sha256: str) -> bool:
     """Copy a file to `path`, and return whether it is the right one."""
     digest = hashlib.sha256()
-    entry = stores.look(url)
-    if entry is None:
-        raise stores.make_absence_error(url)
+    entry = stores.look_at_file(url)
     if entry.size != size:
         raise DataError(
             f"{shorten(url)} has {entry.size} bytes, not {size}; it was changed, so write it again"

@@ -30,11 +30,7 @@ def is_url(name: str | Path) -> bool:
 
 
 def require_local(name: str | Path, *, any_bytes: bool = False) -> None:
-    """Refuse a name in a store and, without `any_bytes`, one that not all libraries can open.
-
-    Raises:
-        ConfigError: names it.
-    """
+    """Refuse a name in a store and, without `any_bytes`, one that not all libraries can open."""
     text = str(name).encode("utf-8", "backslashreplace").decode()
     require(
         not is_url(name),

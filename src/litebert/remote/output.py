@@ -30,9 +30,6 @@ def open_output_file(out: str | Path) -> Iterator[Path]:
 
     A file of a store is sent at the end, after the files that were written next to it. So is what
     an interrupted work has written. Errors name the store.
-
-    Raises:
-        DataError: the store cannot be written; the message says where the whole file is.
     """
     url = as_url(out)
     if url is None:
@@ -90,14 +87,7 @@ def _send_interrupted(path: Path, url: str) -> None:
 
 
 def check_output_file(out: str | Path) -> None:
-    """Refuse a name that no file can be written to, before anything is computed for it.
-
-    Raises:
-        ConfigError: the name is that of a folder; or its folder here does not exist, or may not be
-            written to.
-        DataError: there is no such kind of store, or no such bucket.
-        MissingExtraError: the library that speaks to the store is not installed.
-    """
+    """Refuse a name that no file can be written to, before anything is computed for it."""
     url = as_url(out)
     if url is None:
         check_output(Path(out))

@@ -34,14 +34,13 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
 
     Returns:
         The files, and whether they were chosen by a folder, so that others there are skipped.
-
-    Raises:
-        DataError: there is nothing of that name, or the store cannot be used.
     """
     has_marks = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
     entry = stores.look(url)  # first, for a file may have such marks in its name
     if entry is None and has_marks:
-        matches = [match for match in stores.list_matches(url) if not _is_hidden(match.url, url)]
+        matches = stores.list_matches(url)
+        if "/." not in url:  # as patterns here match no hidden files
+            matches = [match for match in matches if "/." not in match.url]
         if not matches:
             raise DataError(f"no file matches {shorten(url)}; check the pattern and its quotes")
         files = [
@@ -58,22 +57,10 @@ def list_source(url: str) -> tuple[list[Entry], bool]:
     return files, entry is not None and entry.is_folder
 
 
-def _is_hidden(name: str, pattern: str) -> bool:
-    """Return whether a match is hidden, as patterns here match no hidden files."""
-    return "/." in name and "/." not in pattern
-
-
 def describe(url: str) -> Entry:
-    """Describe a file of a store, as it was listed if it was.
-
-    Raises:
-        DataError: there is no such file.
-    """
+    """Describe a file of a store, as it was listed if it was."""
     if url not in _entries:
-        entry = stores.look(url)
-        if entry is None or entry.is_folder:
-            raise stores.make_absence_error(url)
-        _entries[url] = entry
+        _entries[url] = stores.look_at_file(url)
     return _entries[url]
 
 
@@ -83,21 +70,13 @@ def is_file(name: str | Path) -> bool:
 
 
 def size_of(name: str | Path) -> int:
-    """Return the bytes of a file.
-
-    Raises:
-        OSError, DataError: there is no such file.
-    """
+    """Return the bytes of a file."""
     url = as_url(name)
     return Path(name).stat().st_size if url is None else describe(url).size
 
 
 def open_file(name: str | Path) -> IO[bytes]:
-    """Open a file for reading.
-
-    Raises:
-        OSError, DataError: it cannot be opened. Reading it raises DataError where a store fails.
-    """
+    """Open a file for reading."""
     url = as_url(name)
     if url is None:
         return open(name, "rb")
@@ -108,13 +87,9 @@ class StoreFile(io.RawIOBase):
     """A file of a store, read in blocks, of which the next is fetched ahead."""
 
     def __init__(self, url: str) -> None:
-        """Raises DataError where there is no such file, or another one than was listed."""
         listed = describe(url).size
-        entry = stores.look(url)
-        if entry is None or entry.is_folder:
-            raise stores.make_absence_error(url)
-        self._entry = entry
-        if listed != entry.size:
+        self._entry = stores.look_at_file(url)
+        if listed != self._entry.size:
             raise self._make_change_error()
         self._position = 0
         self._blocks: dict[int, Future[bytes]] = {}
@@ -137,14 +112,13 @@ class StoreFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as there are in the block at the position, at most all of `buffer`.
-
-        Raises:
-            DataError: the store fails, or the file was changed since it was opened.
-        """
+        """Read as many bytes as there are in the block at the position, at most all of `buffer`."""
         size = self._entry.size
         if self._position >= size:
-            self._check_same()
+            # The blocks of a file that was changed while it was read are of two files.
+            if not self._is_same and stores.look(self._entry.url) != self._entry:
+                raise self._make_change_error()
+            self._is_same = True
             return 0
         number, offset = divmod(self._position, BLOCK)
         content = self._read_block(number)[offset : offset + len(buffer)]
@@ -155,10 +129,10 @@ class StoreFile(io.RawIOBase):
     def _read_block(self, number: int) -> bytes:
         """Return a block, and have the next one fetched if the one before was read too."""
         is_next = number == 0 or number in self._blocks or number - 1 in self._blocks
-        block = self._fetch(number)
-        if is_next and (number + 1) * BLOCK < self._entry.size:
-            self._fetch(number + 1)
-        for other in [key for key in self._blocks if key not in (number, number + 1)]:
+        block, following = self._fetch(number), number + 1
+        if is_next and following * BLOCK < self._entry.size:
+            self._fetch(following)
+        for other in self._blocks.keys() - {number, following}:
             del self._blocks[other]
         return block.result()
 
@@ -172,14 +146,6 @@ class StoreFile(io.RawIOBase):
             )
         return self._blocks[number]
 
-    def _check_same(self) -> None:
-        """Refuse a file that was changed while it was read, for its blocks are of two files."""
-        if self._is_same:
-            return
-        if stores.look(self._entry.url) != self._entry:
-            raise self._make_change_error()
-        self._is_same = True
-
     def _make_change_error(self) -> DataError:
         _entries.pop(self._entry.url, None)
         return DataError(
@@ -187,7 +153,6 @@ class StoreFile(io.RawIOBase):
         )
 
     def close(self) -> None:
-        """End the fetching."""
         if not self.closed:
             self._stopped.set()
             self._blocks.clear()

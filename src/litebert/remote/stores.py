@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import logging
 import random
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from litebert.errors import DataError, LitebertError, MissingExtraError
 from litebert.remote.names import get_scheme, hide_secrets, shorten
@@ -44,67 +45,52 @@ class Entry:
     is_folder: bool = False
 
 
-class _Absent(Exception):
-    """There is no such file."""
-
-
 # ------------------------------------------------------------------------------------ operations
 
 
 def look(url: str) -> Entry | None:
-    """Describe what a URL names; None where there is nothing.
+    """Describe what a URL names; None where there is nothing."""
 
-    Raises:
-        DataError: the store cannot be used.
-        MissingExtraError: the library that speaks to the store is not installed.
-    """
-
-    def act(files: Any, path: str) -> Entry:
+    def act(files: Any, path: str) -> Entry | None:
         files.invalidate_cache()
         return _make_entry(url, files.info(path))
 
-    try:
-        return _repeat(url, act)
-    except _Absent:
-        return None
+    return _repeat(url, act, must_exist=False)
+
+
+def look_at_file(url: str) -> Entry:
+    """Describe a file that must exist."""
+    entry = look(url)
+    if entry is None or entry.is_folder:
+        raise make_absence_error(url)
+    return entry
 
 
 def list_below(url: str) -> list[Entry]:
-    """Describe all files below a folder, sorted by name; none where there is no folder.
-
-    Raises:
-        DataError, MissingExtraError: as in `look`.
-    """
+    """Describe all files below a folder, sorted by name; none where there is no folder."""
 
     def act(files: Any, path: str) -> list[Entry]:
         files.invalidate_cache()
         infos = files.find(path, detail=True)
         # Consoles of stores make a folder by an empty file, whose name ends in a slash.
-        infos = {name: info for name, info in infos.items() if not _is_folder_mark(path, name)}
+        folder = path.rstrip("/")
+        infos = {
+            name: info for name, info in infos.items() if not name.endswith("/") and name != folder
+        }
         # The order is that of local folders, which sort by the parts of paths.
         return _make_entries(files, url, infos, lambda path: path.split("/"))
 
-    try:
-        return _repeat(url, act)
-    except _Absent:
-        return []
+    return _repeat(url, act, must_exist=False) or []
 
 
 def list_matches(pattern: str) -> list[Entry]:
-    """Describe all files and folders that match a pattern with `*`, `?`, `[a-z]` or `**`, sorted.
-
-    Raises:
-        DataError, MissingExtraError: as in `look`.
-    """
+    """Describe all files and folders that match a pattern of `*`, `?`, `[a-z]` and `**`, sorted."""
 
     def act(files: Any, path: str) -> list[Entry]:
         files.invalidate_cache()
         return _make_entries(files, pattern, files.glob(path, detail=True))
 
-    try:
-        return _repeat(pattern, act)
-    except _Absent:
-        return []
+    return _repeat(pattern, act, must_exist=False) or []
 
 
 def read_range(url: str, start: int, end: int, stopped: threading.Event | None = None) -> bytes:
@@ -114,9 +100,6 @@ def read_range(url: str, start: int, end: int, stopped: threading.Event | None =
 
     Args:
         stopped: ends the tries when it is set.
-
-    Raises:
-        DataError: the file or the store cannot be read.
     """
     content = b""
     while len(content) < end - start:
@@ -128,7 +111,7 @@ def read_range(url: str, start: int, end: int, stopped: threading.Event | None =
                 raise EOFError(f"no bytes from {first:,} on arrived")
             return body
 
-        body = _require(url, act, stopped)
+        body = _repeat(url, act, stopped)
         if len(body) > end - first:
             raise DataError(
                 f"{shorten(url)} cannot be read in parts, for its server sends all at once; fetch "
@@ -139,23 +122,12 @@ def read_range(url: str, start: int, end: int, stopped: threading.Event | None =
 
 
 def read_file(url: str) -> bytes:
-    """Read a small file, such as an index.
-
-    Raises:
-        DataError: there is no such file, or the store cannot be read.
-    """
-    entry = look(url)
-    if entry is None or entry.is_folder:
-        raise make_absence_error(url)
-    return read_range(url, 0, entry.size)
+    """Read a small file, such as an index."""
+    return read_range(url, 0, look_at_file(url).size)
 
 
 def write_file(url: str, content: bytes | Path) -> None:
-    """Write a file, whole: bytes, or a copy of a local file.
-
-    Raises:
-        DataError: the store cannot be written.
-    """
+    """Write a file, whole: bytes, or a copy of a local file."""
     size = content.stat().st_size if isinstance(content, Path) else len(content)
 
     def act(files: Any, path: str) -> None:
@@ -167,33 +139,21 @@ def write_file(url: str, content: bytes | Path) -> None:
         if (written := files.info(path)["size"]) != size:
             raise EOFError(f"{written:,} of {size:,} bytes arrived")
 
-    _require(url, act)
+    _repeat(url, act)
 
 
 def delete(url: str) -> None:
-    """Delete a file, where there is one.
-
-    Raises:
-        DataError: the store cannot be written.
-    """
+    """Delete a file, where there is one."""
 
     def act(files: Any, path: str) -> None:
         files.invalidate_cache()
         files.rm_file(path)
 
-    try:
-        _repeat(url, act)
-    except _Absent:
-        return
+    _repeat(url, act, must_exist=False)
 
 
 def require_store(url: str) -> None:
-    """Refuse a URL that no library here can use, before anything else takes time.
-
-    Raises:
-        DataError: there is no such kind of store.
-        MissingExtraError: the library that speaks to the store is not installed.
-    """
+    """Refuse a URL that no library here can use, before anything else takes time."""
     _open_store(url)
 
 
@@ -202,10 +162,6 @@ def require_bucket(url: str) -> None:
 
     Only S3 is asked, once. Where it gives no clear answer, writing will say what is wrong: some may
     write into a bucket and not look at it.
-
-    Raises:
-        DataError: there is no such bucket, or as in `require_store`.
-        MissingExtraError: the library that speaks to the store is not installed.
     """
     files, path = _open_store(url)
     if get_scheme(url) not in ("s3", "s3a"):
@@ -230,12 +186,7 @@ def make_absence_error(url: str) -> DataError:
 
 
 def _open_store(url: str) -> tuple[Any, str]:
-    """Return the file system of `fsspec` for a URL, and the path there.
-
-    Raises:
-        MissingExtraError: a library is not installed.
-        DataError: there is no such kind of store, or it needs settings.
-    """
+    """Return the file system of `fsspec` for a URL, and the path there."""
     scheme = get_scheme(url)
     if scheme in ("file", "local"):
         raise DataError(f"{url} is a file or folder here; give its path without {scheme}://")
@@ -273,10 +224,6 @@ def _make_entry(url: str, info: Mapping[str, Any]) -> Entry:
     return Entry(url, int(info["size"]), mark)
 
 
-def _is_folder_mark(folder: str, name: str) -> bool:
-    return name.endswith("/") or name.rstrip("/") == folder.rstrip("/")
-
-
 def _make_entries(
     files: Any, url: str, infos: Mapping[str, Any], key: Callable[[str], Any] | None = None
 ) -> list[Entry]:
@@ -290,20 +237,17 @@ def _make_entries(
 # ------------------------------------------------------------------------------------- retries
 
 
-def _require(url: str, act: Callable[[Any, str], T], stopped: threading.Event | None = None) -> T:
-    """Repeat an operation on a file that must exist."""
-    try:
-        return _repeat(url, act, stopped)
-    except _Absent:
-        raise make_absence_error(url) from None
-
-
-def _repeat(url: str, act: Callable[[Any, str], T], stopped: threading.Event | None = None) -> T:
+def _repeat(
+    url: str,
+    act: Callable[[Any, str], T],
+    stopped: threading.Event | None = None,
+    must_exist: bool = True,
+) -> T:
     """Try an operation until it succeeds, or fails in a way that lasts.
 
-    Raises:
-        _Absent: there is no such file or bucket.
-        DataError: it fails.
+    Args:
+        stopped: ends the tries when it is set.
+        must_exist: refuse a file or a bucket that does not exist; without it, return None.
     """
     files, path = _open_store(url)
     for number in range(len(PAUSES) + 1):
@@ -314,7 +258,9 @@ def _repeat(url: str, act: Callable[[Any, str], T], stopped: threading.Event | N
         except Exception as raised:  # every store has errors of its own
             error = _find_cause(raised)
             if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                raise _Absent from None
+                if must_exist:
+                    raise make_absence_error(url) from None
+                return cast("T", None)
             if number == len(PAUSES) or is_lasting(error):
                 failure = _make_error(url, error)
                 failure.is_of_store = True
@@ -339,17 +285,16 @@ def _find_cause(error: Exception) -> Exception:
     return error
 
 
+def _needs_credentials(error: BaseException) -> bool:
+    return re.search("Credential|Authentication|ProfileNotFound", type(error).__name__) is not None
+
+
 def is_lasting(error: BaseException) -> bool:
     """Return whether an error would come again."""
     is_refused = isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS)
     is_refused = is_refused or getattr(error, "status", 0) in (400, 401, 403, 405, 410)
     is_refused = is_refused or "Validation" in type(error).__name__
     return is_refused or isinstance(error, _LASTING) or _needs_credentials(error)
-
-
-def _needs_credentials(error: BaseException) -> bool:
-    name = type(error).__name__
-    return "Credential" in name or "Authentication" in name or "ProfileNotFound" in name
 
 
 def _make_error(url: str, error: Exception) -> DataError:

@@ -49,61 +49,50 @@ class FileEntry(Protocol):
     """The entry of a file in an index."""
 
     @property
-    def file(self) -> str:
-        """Its name."""
-
+    def file(self) -> str: ...
     @property
-    def bytes(self) -> int:
-        """Its bytes."""
-
+    def bytes(self) -> int: ...
     @property
-    def sha256(self) -> str:
-        """Its checksum, in hexadecimal."""
+    def sha256(self) -> str: ...
 
 
 class FolderTarget:
-    """A folder here."""
+    """A folder here, to which nothing has to be sent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, str(folder)
 
     @contextmanager
     def open(self) -> Iterator[Path]:
-        """Give the folder to write in."""
         yield self.folder
 
     def list_names(self) -> list[str]:
-        """List the files and folders in it."""
         if not self.folder.exists():
             return []
         return [path.name for path in self.folder.iterdir() if path.name != storage.LOCK]
 
     def has_file(self, entry: FileEntry) -> bool:
-        """Return whether a file is there, unchanged."""
         path = self.folder / entry.file
         return path.is_file() and storage.sha256_of(path) == entry.sha256
 
     def fetch(self, entry: FileEntry) -> Path:
-        """Return the path of a file that is there."""
         return self.folder / entry.file
 
     def send(self, name: str) -> None:
-        """Bring a file that is written to the store, which is here."""
+        """Bring a file that is written to the store."""
 
     def send_growing(self, name: str) -> None:
-        """Bring a file to the store that grows further, which is here."""
+        """Bring a file to the store that grows further."""
 
     def finish(self, last: str) -> None:
-        """Bring the files to the store that are left, which is here. The folder is finished."""
+        """Bring the files to the store that are left. The folder is finished."""
 
     def delete(self, name: str) -> None:
-        """Delete a file, where there is one."""
         # A finished folder may be read-only, so nothing is deleted that does not exist.
         if (self.folder / name).exists():
             (self.folder / name).unlink()
 
     def remove(self) -> None:
-        """Delete the folder and all files in it."""
         storage.remove(self.folder)
 
 
@@ -127,9 +116,6 @@ class StoreTarget:
         """Give a folder here that has the small files of the one in the store.
 
         Errors name the store.
-
-        Raises:
-            DataError: another process of this machine writes there, or the store cannot be used.
         """
         try:
             with storage.lock_folder(self._base, DataError):
@@ -201,30 +187,18 @@ class StoreTarget:
         return self._sizes.get(entry.file) == entry.bytes
 
     def fetch(self, entry: FileEntry) -> Path:
-        """Return the path of a copy of a file in the store.
-
-        Raises:
-            DataError: the file has changed, or the store cannot be read.
-        """
+        """Return the path of a copy of a file in the store."""
         return cache.fetch(join(self._url, entry.file), entry.bytes, entry.sha256)
 
     def send(self, name: str) -> None:
-        """Send a file that is written, and delete it here if it is large.
-
-        Raises:
-            DataError: the store cannot be written.
-        """
+        """Send a file that is written, and delete it here if it is large."""
         path = self.folder / name
         self._write(name, path)
         if not name.endswith(_RECORDS):
             path.unlink()
 
     def send_growing(self, name: str) -> None:
-        """Send a file that grows further, at once while it is small, and seldom when it is large.
-
-        Raises:
-            DataError: the store cannot be written.
-        """
+        """Send a file that grows further: at once while it is small, seldom when it is large."""
         start = time.monotonic()
         if start >= self._due or (self.folder / name).stat().st_size <= _FREQUENT:
             self._write(name, self.folder / name)
@@ -232,11 +206,7 @@ class StoreTarget:
             self._due = end + max(_PAUSE, _PATIENCE * (end - start))
 
     def finish(self, last: str) -> None:
-        """Send the files below folders, and then the file `last`, which finishes the folder.
-
-        Raises:
-            DataError: the store cannot be written.
-        """
+        """Send the files below folders, and then the file `last`, which finishes the folder."""
         for path in sorted(self.folder.rglob("*")):
             if path.is_file() and path.parent != self.folder:
                 name = path.relative_to(self.folder).as_posix()

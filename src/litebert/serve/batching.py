@@ -1,16 +1,17 @@
 """The queue of a model: bounded by how long a request would wait, and cut into batches by size and
 a deadline.
 
-Requests are counted in characters and what comes to them (costs.py), for only the workers know the
-tokens; what these take is measured with every batch (pace.py). A request that is longer than a
-batch waits apart. Such requests are computed in turns with each other, and short batches pass
-between the steps of a turn (steps.py).
+Only the workers know the tokens of a request, so it is counted in characters and what comes to
+them. What these take is measured with every batch. A request that is longer than a batch waits
+apart. Such requests are computed in turns with each other, and short batches pass between the steps
+of a turn (steps.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -18,15 +19,91 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from litebert.serve.costs import OVERHEAD, costs_of
-from litebert.serve.pace import Pace
-from litebert.serve.refusals import Refusal
+from litebert.serve.limits import Refusal, choices_of, count_characters
 from litebert.serve.wire import Group, Row
 
 STEPS = 4
 """Steps of long requests, in the time that a request may have to wait."""
 MOST_ROWS = 10_000
 """Inputs that may wait in all, so that memory is bounded."""
+
+# ------------------------------------------------------------- costs, in characters of a plain text
+
+OVERHEAD = 32.0
+"""What there is to do for each input, however short it is."""
+WORD = 4.0
+"""A word of a list, however short it is: its tag stands in the answer."""
+MASK = 100.0
+"""A mask: the logits of the whole vocabulary, and their order."""
+QUERY = 4096
+"""Characters of a query that count for every pair; more are read once, and then no pair holds
+them."""
+_MASKS = re.compile(r"\[MASK\]|<[^<>\s]{1,30}>|_{3,}")
+"""Matches a mask of any tokenizer, and perhaps more."""
+
+
+def count_masks(text: str) -> int:
+    """Count the words of a text that may be masks."""
+    return len(_MASKS.findall(text))
+
+
+def costs_of(group: Group) -> list[float]:
+    """Return the cost of each input: its text, and masks x predictions if masks are filled."""
+    if group.operation == "fill-mask":
+        each = MASK + dict(group.options).get("top", 5)
+        return [OVERHEAD + len(text) + each * count_masks(text) for text in group.inputs]
+    if group.operation in ("score", "cosine"):
+        query, (first, _) = QUERY if group.operation == "score" else 0, group.inputs[0]
+        costs = [OVERHEAD + min(len(first), query) + len(text) for _, text in group.inputs]
+        return [costs[0] + len(first), *costs[1:]]  # the query is read once, with the first pair
+    return [_cost(value) for value in group.inputs]
+
+
+def _cost(value: Any) -> float:
+    """Return the cost of a text, its tokens, a pair, the words of a sentence, or a question with
+    choices, each of which is a row.
+    """
+    if isinstance(value, str):
+        return OVERHEAD + len(value)
+    words = sum(isinstance(part, str) for part in value)
+    return OVERHEAD * max(1, len(choices_of(value))) + WORD * words + count_characters(value)
+
+
+class Pace:
+    """How long a batch will take: so much for any, and so much for its cost. A line through the
+    costs and times of batches, the newest of which count most (least squares).
+    """
+
+    DECAY = 0.95
+    """How much of what was measured before a batch counts after it."""
+    LEAST = 0.1
+    """The least share of a mean batch's time that is ascribed to its cost: fewer would be noise."""
+
+    def __init__(self) -> None:
+        self._weight = self._sizes = self._times = self._squares = self._products = 0.0
+        self.fixed, self.slope = 0.0, 1e-3
+        """Seconds of any batch, and seconds for one more of its cost."""
+
+    def add(self, size: float, seconds: float) -> None:
+        self._weight = self.DECAY * self._weight + 1
+        self._sizes = self.DECAY * self._sizes + size
+        self._times = self.DECAY * self._times + seconds
+        self._squares = self.DECAY * self._squares + size * size
+        self._products = self.DECAY * self._products + size * seconds
+        mean, duration = self._sizes / self._weight, self._times / self._weight
+        spread = self._squares / self._weight - mean * mean
+        slope = 0.0
+        if spread > 1e-3 * mean * mean:
+            slope = (self._products / self._weight - mean * duration) / spread
+        self.slope = min(max(slope, self.LEAST * duration / mean), duration / mean)
+        self.fixed = duration - self.slope * mean
+
+    def size(self, seconds: float) -> float:
+        """Estimate the cost of a batch that takes so many seconds; 0 if all batches take longer."""
+        return max(0.0, seconds - self.fixed) / self.slope
+
+
+# ------------------------------------------------------------------------------------- the queue
 
 
 @dataclass(eq=False)
@@ -71,7 +148,6 @@ class Batch:
         ]
 
     def _inputs_by_operation(self) -> dict[Any, list[tuple[Job, int]]]:
-        """Group the inputs, as (request, index), by their operation and its options."""
         groups: dict[Any, list[tuple[Job, int]]] = {}
         for job, index in self.rows:
             groups.setdefault((job.group.operation, job.group.options), []).append((job, index))
@@ -121,8 +197,7 @@ class Queue:
     ) -> None:
         self._most, self._linger, self._set_patience, self._watch = most, linger, patience, watch
         self.patience = self._slice = patience
-        self._jobs: deque[Job] = deque()
-        self._long: deque[Job] = deque()
+        self._jobs, self._long = deque[Job](), deque[Job]()
         self._some_long, self._long_underway = asyncio.Event(), set[Batch]()
         self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway, self._expected = set[Batch](), 1
@@ -180,11 +255,7 @@ class Queue:
         self._watch(batch, seconds)
 
     def add(self, group: Group, input_name: str) -> Job:
-        """Let a request wait for its answer.
-
-        Raises:
-            Refusal: it would wait for too long.
-        """
+        """Let a request wait for its answer."""
         job = Job(group, input_name, costs_of(group), asyncio.get_running_loop().create_future())
         # A room that has shrunk in a slow time makes no request long: only short ones are measured,
         # and widen it again.
@@ -211,7 +282,7 @@ class Queue:
         """Return the refusal of a request that would come now; None if it would be taken."""
         if self.closed is not None:
             return self.closed
-        wait = self._wait_long() if long else self._wait()
+        wait = self._wait(long)
         if wait <= self.patience and self.rows <= MOST_ROWS:
             return None
         retry = max(1, math.ceil(wait - self.patience))
@@ -224,36 +295,27 @@ class Queue:
         again = f"{reason}; send this one again in {retry} second{'s' * (retry > 1)}"
         return Refusal(429, "overloaded", again, retry=retry)
 
-    def _wait(self) -> float:
-        """Estimate the seconds that a short request would wait now; 0 if no other waits.
-
-        A step of a long request comes before each batch.
+    def _wait(self, long: bool) -> float:
+        """Estimate the seconds that a request would wait now, a long one for its first turn; 0 if
+        no other of its kind waits.
         """
-        if not self._jobs:
+        if not (self._long if long else self._jobs):
             return 0.0
-        room = max(self._room, self._jobs[0].costs[0])
-        ahead = sum(batch.cost for batch in self._underway) + sum(
-            other.waiting for other in self._jobs
-        )
-        batches = math.ceil(ahead / room)
-        steps = batches * self.step if self._long or self._long_underway else 0.0
+        ahead = sum(batch.cost for batch in self._underway)
+        ahead += sum(other.waiting for other in self._jobs)
+        room, steps = self._room, 0.0
+        if long:
+            ahead += sum(batch.cost for batch in self._long_underway)
+            ahead += sum(min(job.waiting, max(room, job.costs[job.next])) for job in self._long)
+            batches = math.ceil(ahead / max(room, 1.0))
+        else:
+            batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
+            if self._long or self._long_underway:  # a step of a long request precedes each batch
+                steps = batches * self.step
         return (batches * self._pace.fixed + self._pace.slope * ahead + steps) / self._workers
 
-    def _wait_long(self) -> float:
-        """Estimate the seconds that a long request would wait now for its first turn; 0 if no other
-        waits.
-        """
-        if not self._long:
-            return 0.0
-        room = self._room
-        ahead = sum(batch.cost for batch in (*self._underway, *self._long_underway))
-        ahead += sum(other.waiting for other in self._jobs)
-        ahead += sum(min(other.waiting, max(room, other.costs[other.next])) for other in self._long)
-        batches = math.ceil(ahead / max(room, 1.0))
-        return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
-
     def close(self, refusal: Refusal) -> None:
-        """Refuse the requests that wait, and all that come until it is opened."""
+        """Refuse the requests that wait, and all that come until `closed` is None again."""
         self.closed = refusal
         for job in (*self._jobs, *self._long):
             if not job.done.done():
@@ -261,10 +323,6 @@ class Queue:
         self._jobs.clear()
         self._long.clear()
         self._weigh()
-
-    def open(self) -> None:
-        """Take requests again."""
-        self.closed = None
 
     def leave(self, job: Job) -> None:
         """Take a request out whose client has gone."""
@@ -289,22 +347,16 @@ class Queue:
                     self._more.clear()
                     await self._more.wait()
                 left = self._jobs[0].arrived + self._linger - time.monotonic()
-                few = (
-                    len(self._jobs) < self._expected
-                    and sum(job.waiting for job in self._jobs) < self._room
-                )
-                if left > 0 and few:
+                waiting = sum(job.waiting for job in self._jobs)
+                if left > 0 and len(self._jobs) < self._expected and waiting < self._room:
                     self._more.clear()
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._more.wait(), left)
-                    continue
-                if batch := self._form_batch():
+                elif batch := self._form_batch():
                     return batch
 
     async def take_long(self) -> Batch:
-        """Return the next turn of the long request that waits longest, when there is a long
-        request.
-        """
+        """Return the next turn of the long request that waits longest, when there is one."""
         while True:
             while not self._long:
                 self._some_long.clear()
@@ -334,9 +386,8 @@ class Queue:
         comes after the others.
         """
         batch, room = Batch(), self._room
-        self._expected = len(
-            {*self._jobs, *(job for other in self._underway for job, _ in other.rows)}
-        )
+        computed = {job for other in self._underway for job, _ in other.rows}
+        self._expected = len({*self._jobs, *computed})
         while self._jobs and (not batch.rows or batch.cost < room):
             job = self._jobs.popleft()
             if job.done.done():

@@ -4,11 +4,12 @@ as leaving a field out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from litebert.serve.limits import PARTS, TOP
+from litebert.serve.limits import PARTS, TOP, Refusal
 
 Text = str
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
@@ -26,6 +27,11 @@ DIMENSIONS = Field(
     "1; all by default.",
 )
 TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
+
+
+def _example(**body: Any) -> ConfigDict:
+    """Return the settings of a body that /docs shows as an example."""
+    return ConfigDict(json_schema_extra={"examples": [body]})
 
 
 class Body(BaseModel):
@@ -53,18 +59,12 @@ class NamedInput(BaseModel):
         belong together.
         """
         fields = {name: value for name, value in self if value is not None}
-        for names in (
-            ("text",),
-            ("text", "pair"),
-            ("words",),
-            ("question", "context"),
-            ("context", "question", "choices"),
-        ):
-            if fields.keys() == set(names):
-                values = [fields[name] for name in names]
-                return values[0] if len(names) == 1 else values
         if fields.keys() == {"context", "choices"}:
-            return [fields["context"], "", fields["choices"]]
+            fields["question"] = ""
+        for form in ("text", "text pair", "words", "question context", "context question choices"):
+            if fields.keys() == {*form.split()}:
+                values = [fields[name] for name in form.split()]
+                return values[0] if len(values) == 1 else values
         return None
 
 
@@ -104,7 +104,7 @@ PARAMETERS = Field(
 class Predict(Body):
     """The body of `POST /predict`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+    model_config = _example(inputs=["a fine film", "dull"])
 
     inputs: str | NamedInput | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
@@ -119,9 +119,7 @@ class Predict(Body):
 class FillMask(Body):
     """The body of `POST /fill-mask`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]}
-    )
+    model_config = _example(inputs="Paris is the [MASK] of France.", top=2)
 
     inputs: Text | Texts
     top: int | None = Field(5, ge=1, le=TOP, description="Predictions for each mask.")
@@ -132,7 +130,7 @@ class FillMask(Body):
 class Embed(Body):
     """The body of `POST /embed`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+    model_config = _example(inputs=["a fine film", "dull"])
 
     inputs: Text | Texts
     normalize: bool | None = Field(True, description="Whether vectors have length 1.")
@@ -148,12 +146,8 @@ class Embed(Body):
 class Similarity(Body):
     """The body of `POST /similarity`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"inputs": {"source_sentence": "a fine film", "sentences": ["a good movie"]}}
-            ]
-        }
+    model_config = _example(
+        inputs={"source_sentence": "a fine film", "sentences": ["a good movie"]}
     )
 
     class Inputs(BaseModel):
@@ -176,7 +170,7 @@ class Root(Embed):
     inputs: (  # type: ignore[assignment]
         str | NamedInput | Similarity.Inputs | Annotated[list[Input], Field(min_length=1)]
     )
-    top: int | None = None
+    top: int | None = Field(None, ge=1)
     targets: Targets | None = None
     parameters: Parameters | None = PARAMETERS
 
@@ -192,11 +186,8 @@ class Rerank(Body):
     Jina and Cohere. Other fields are not read, as in these services.
     """
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={
-            "examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]
-        },
+    model_config = ConfigDict(extra="ignore") | _example(
+        query="opening hours", texts=["We open at nine.", "Rain again."]
     )
 
     query: Text
@@ -213,7 +204,7 @@ class Rerank(Body):
 class Tokenize(Body):
     """The body of `POST /tokenize`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "a fine film"}]})
+    model_config = _example(inputs="a fine film")
 
     inputs: Text | Texts
     add_special_tokens: bool | None = True
@@ -222,7 +213,7 @@ class Tokenize(Body):
 class Embeddings(Body):
     """The body of `POST /v1/embeddings`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["a fine film"]}]})
+    model_config = _example(input=["a fine film"])
 
     input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
@@ -248,13 +239,6 @@ class Predictions(BaseModel):
         description="The answer to each input, with `tokens` (read) and `truncated` (tokens that "
         "were cut off)."
     )
-
-
-class Labeled(BaseModel):
-    """A label with its probability, as Hugging Face's `text_classification` reads it."""
-
-    label: str
-    score: float
 
 
 class Usage(BaseModel):
@@ -332,3 +316,45 @@ class OpenAIFailure(BaseModel):
         code: str | None
 
     error: Inside
+
+
+# ------------------------------------------------------------------------------------------ faults
+
+_FIELDS = {
+    name
+    for kind in (*vars().values(), Similarity.Inputs)
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
+    for name in kind.model_fields
+}
+
+
+def describe_fault(faults: Sequence[Any]) -> Refusal:
+    """Return the refusal of the innermost fault of a body.
+
+    It quotes nothing that the client wrote, except the name of an unknown field.
+    """
+
+    def rank(fault: Any) -> tuple[Any, ...]:
+        """Order faults by how far a form was followed: to an element, and to its value."""
+        places = [part for part in fault["loc"] if isinstance(part, int)]
+        is_of_type = not fault["type"].endswith("_type")
+        return fault["type"] == "too_short", len(fault["loc"]), places, is_of_type
+
+    first: dict[str, Any] = max(faults, key=rank)
+    kind, field, names = first["type"], "", [*first["loc"][1:]]
+    if kind == "json_invalid":
+        return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
+    for depth, name in enumerate(names):
+        if isinstance(name, int):
+            field += f"[{name}]"
+        elif name in _FIELDS or (kind == "extra_forbidden" and depth == len(names) - 1):
+            field += f".{name}" if field else name
+    form = f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    message = {
+        "extra_forbidden": f"{field[:60]} is unknown here; leave it out",
+        "missing": f"{field} is missing",
+        "too_short": f"{field} is empty; give one at least",
+    }.get(kind, form)
+    if not field:
+        message = "the body is not a JSON object; GET /docs shows the fields of each route"
+    return Refusal(422, "validation", message, field[:60] or None)

@@ -19,8 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litebert.serve import logs
-from litebert.serve.limits import BODY, HEAD, LARGE_HEAD
-from litebert.serve.refusals import STOPPED, Refusal
+from litebert.serve.limits import BODY, HEAD, LARGE_HEAD, STOPPED, Refusal
 from litebert.serve.service import ABOUT, Service
 
 Scope = MutableMapping[str, Any]
@@ -97,9 +96,10 @@ class Guard:
             await send(message)
 
         headers = dict(scope["headers"])
+        state = scope.get("state", {})
         # A client that waits for leave to send its body may send another request instead, which
         # would be read as that body (RFC 9110, section 10.1.1).
-        ending = BUSY in scope.get("state", ()) or b"expect" in headers
+        ending = BUSY in state or b"expect" in headers
         try:
             try:
                 self._check(scope, headers, about)
@@ -121,41 +121,46 @@ class Guard:
                 await _refuse(answer, STOPPED, scope["path"], True)
             raise
         except Exception as error:
-            if scope.get("state", {}).get(CLOSING, bool)():  # nobody is there to answer
+            if state.get(CLOSING, bool)():  # nobody is there to answer
                 about["status"] = 499
                 return
             logs.event("a request failed", logging.ERROR, **logs.failure(error))
             if "status" not in about:
-                await _refuse(
-                    answer,
-                    Refusal(500, "internal", "the request failed; the log names the reason"),
-                    scope["path"],
-                )
+                failed = Refusal(500, "internal", "the request failed; the log names the reason")
+                await _refuse(answer, failed, scope["path"])
         finally:
-            self._note(method, scope, about)
+            # The path of a route holds no client's words.
+            route = getattr(scope.get("route"), "path", None) or scope["path"]
+            self._service.note(method, route if route in self._paths else "other", about)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
-        """Refuse a request for what its head says, before its body is read.
-
-        Raises:
-            Refusal: it is refused.
+        """Refuse a request for what its head says, before its body is read. The model of a path
+        such as /models/NAME/predict moves from the path to the facts.
         """
-        self._take_model_name(scope, about)
+        if scope["path"].startswith("/models/"):
+            about["named"], _, rest = scope["path"].removeprefix("/models/").partition("/")
+            scope["path"] = f"/{rest}"
+            scope["raw_path"] = scope["path"].encode()
         if headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
             message = "the Transfer-Encoding is not read here; send the body plain or chunked"
             raise Refusal(501, "not_implemented", message)
         if BUSY in scope.get("state", ()):
-            message = (
-                "too many clients are connected; connect again later, or keep fewer connections"
-            )
-            raise Refusal(503, "unavailable", message, retry=1)
-        self._check_headers(scope, headers)
+            advice = "connect again later, or keep fewer connections"
+            raise Refusal(503, "unavailable", f"too many clients are connected; {advice}", retry=1)
+        names = [name for name, _ in scope["headers"]]
+        for name in SINGLE if len(headers) < len(names) else ():
+            if names.count(name) > 1:
+                message = f"the header {name.decode().title()} stands more than once; send it once"
+                raise Refusal(400, "bad_request", message)
+        if b"host" not in headers and scope["http_version"] == "1.1":
+            message = "the header Host is missing; send it, as HTTP/1.1 asks for"
+            raise Refusal(400, "bad_request", message)
         # A head that came in one read was not bounded by the connection.
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
             raise LARGE_HEAD
         self._admit(scope, headers, about)
-        if (name := about.get("named")) is not None and name not in self._service.pools:
-            raise self._service.refuse_name(name)
+        if (named := about.get("named")) is not None and named not in self._service.pools:
+            raise self._service.refuse_name(named)
         # RFC 9112, section 6.3
         if b"content-length" in headers and b"transfer-encoding" in headers:
             message = "Content-Length and Transfer-Encoding exclude each other; send one"
@@ -174,33 +179,11 @@ class Guard:
                 message = "the Content-Encoding is not read here; send the body plain or in gzip"
                 raise Refusal(415, "unsupported_media_type", message)
 
-    def _check_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Refuse headers that may stand once and stand twice, and HTTP/1.1 without a Host."""
-        if len(headers) < len(scope["headers"]):
-            names = [name for name, _ in scope["headers"]]
-            for name in SINGLE:
-                if names.count(name) > 1:
-                    title = name.decode().title()
-                    message = f"the header {title} stands more than once; send it once"
-                    raise Refusal(400, "bad_request", message)
-        if b"host" not in headers and scope["http_version"] == "1.1":
-            raise Refusal(
-                400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for"
-            )
-
-    def _take_model_name(self, scope: Scope, about: dict[str, Any]) -> None:
-        """Take the model out of a path such as /models/NAME/predict."""
-        if scope["path"].startswith("/models/"):
-            about["named"], _, rest = scope["path"].removeprefix("/models/").partition("/")
-            scope["path"] = f"/{rest}"
-            scope["raw_path"] = scope["path"].encode()
-
     def _admit(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        # Browsers always send one, and health checks in HTTP/1.0 may not.
-        named = b"host" in headers
-        # An ill-formed one has no name.
-        if self._hosts and named and _without_port(host) not in self._hosts:
+        name = HOST.fullmatch(host)  # None of an ill-formed one
+        # Browsers always send a Host, and health checks in HTTP/1.0 may not.
+        if self._hosts and b"host" in headers and (name is None or name[1] not in self._hosts):
             message = "this Host is not served here; the service allows it with --allow-host"
             raise Refusal(403, "forbidden", message)
         origin = headers.get(b"origin")
@@ -221,25 +204,12 @@ class Guard:
             address = urlsplit(origin)
         except ValueError:
             return False
-        default = {"http": ":80", "https": ":443"}.get(address.scheme)
-        return default is not None and address.netloc.removesuffix(default) == host.removesuffix(
-            default
-        )
-
-    def _note(self, method: str, scope: Scope, about: dict[str, Any]) -> None:
-        """Log and count a request, by the path of its route, which holds no client's words."""
-        path = getattr(scope.get("route"), "path", None) or scope["path"]
-        if path not in self._paths:
-            path = "other"
-        self._service.note(method, path, about)
+        port = {"http": ":80", "https": ":443"}.get(address.scheme)
+        return port is not None and address.netloc.removesuffix(port) == host.removesuffix(port)
 
 
 async def _read_body(receive: Receive, most: int) -> bytes:
-    """Read all of a body, and keep it if it has at most `most` bytes.
-
-    Raises:
-        Refusal: it is too large or too slow.
-    """
+    """Read all of a body, and keep it if it has at most `most` bytes."""
     late, task = asyncio.Event(), asyncio.current_task()
     assert task is not None
 
@@ -264,9 +234,8 @@ async def _read_body(receive: Receive, most: int) -> bytes:
             raise
         if hasattr(task, "uncancel"):  # since Python 3.11, the task would stay cancelled
             task.uncancel()
-        raise Refusal(
-            408, "timeout", f"the body was not there within {BODY:g} seconds; send it again"
-        ) from None
+        slow = f"the body was not there within {BODY:g} seconds; send it again"
+        raise Refusal(408, "timeout", slow) from None
     finally:
         timer.cancel()
     if size > most:
@@ -280,11 +249,6 @@ def _too_large(most: int) -> Refusal:
 
 
 def _unzip(body: bytes, most: int) -> bytes:
-    """Decompress a body.
-
-    Raises:
-        Refusal: it is no gzip, or has more than `most` bytes.
-    """
     stream = zlib.decompressobj(wbits=31)
     with suppress(zlib.error):
         plain = stream.decompress(body, most + 1)
@@ -293,12 +257,6 @@ def _unzip(body: bytes, most: int) -> bytes:
         if stream.eof and not stream.unused_data:
             return plain
     raise Refusal(400, "bad_request", "the body is no gzip, though its Content-Encoding says so")
-
-
-def _without_port(host: str) -> str:
-    """Return the name or the address of a Host; empty if it is ill-formed."""
-    parts = HOST.fullmatch(host)
-    return "" if parts is None else parts[1]
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

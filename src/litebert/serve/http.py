@@ -1,5 +1,5 @@
-"""The service over HTTP: its application in a server, its signals, and an end that finishes what it
-took.
+"""The service over HTTP: connections in time and in bounds, a server, its signals, and an end that
+finishes what it took.
 """
 
 from __future__ import annotations
@@ -7,19 +7,23 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import httptools
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from litebert.serve import logs
-from litebert.serve.app import make_application
-from litebert.serve.connection import Connection, count_connections
-from litebert.serve.guard import LOOPBACK, Guard
+from litebert.serve.guard import BUSY, CLOSING, LOOPBACK, Guard
+from litebert.serve.limits import HEAD, HEADERS, LARGE_HEAD, SENDING, Refusal
+from litebert.serve.routes import make_application
 from litebert.serve.server import refuse_address
 from litebert.serve.service import Service
 
@@ -30,15 +34,149 @@ GRACE = 0.25
 """Seconds in which a stopping service still answers on open connections, and closes each then."""
 
 
-def _hosts(settings: Settings, address: str) -> set[str]:
-    """List the names that are served at an address; none if all are."""
-    if not settings.hosts and not ip_address(address).is_loopback:
-        return set()
-    return {
-        *settings.hosts,
-        *LOOPBACK,
-        *(f"[{name}]" if ":" in name else name for name in (settings.host, address)),
-    }
+def _count_most() -> int:
+    """Count the clients that may be connected at a time: each takes a file descriptor."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 400
+    return max(64, min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128))
+
+
+class Connection(HttpToolsProtocol):
+    """A connection whose client must send the head of a request, and read its answer, in time.
+
+    A request that asks for another protocol (`Upgrade`) is answered in this one (RFC 9110, section
+    7.8). The parser stops at the head of such a request and takes what follows for the other
+    protocol, so its body would be lost and read as the next request. Here a new parser reads the
+    request again, without that header.
+    """
+
+    service: Service
+    most: int
+    """Clients that may be connected at a time."""
+    parser: Any
+    _held = 0
+    """Bytes of the reads since a head or a part of a body was complete."""
+    _deaf = False
+    """True if no more is read, and the answers that are underway are the last."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._start("head", HEADERS)
+
+    def _start(self, name: str, seconds: float) -> None:
+        """End the connection after so many seconds, if the timer is not stopped before."""
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._held += len(data)
+        self.app_state = {CLOSING: self.transport.is_closing}
+        if len(self.connections) > self.most:
+            self.app_state[BUSY] = True
+        self._parse(data)
+        if self._held > HEAD:  # the parser holds all of a head
+            self._refuse(LARGE_HEAD)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop("head")
+        else:
+            self._start("head", HEADERS)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse as the class above does, and also requests for other protocols."""
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except httptools.HttpParserUpgrade as pause:
+                    data = self._without_upgrade() + data[pause.args[0] :]
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            except httptools.HttpParserError:
+                self.send_400_response(
+                    "what was sent is no HTTP request; check its first line and its headers"
+                )
+                return
+
+    def _without_upgrade(self) -> bytes:
+        """Return the head that was just read, without the header Upgrade."""
+        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        if any(b"\n" in value or b"\r" in value for _, value in self.headers):
+            raise httptools.HttpParserError("a header of several lines")
+        line = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        return line + b"".join(headers) + b"\r\n"
+
+    def on_headers_complete(self) -> None:
+        self._held = 0
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise ValueError("no method of this service")  # so the request is malformed
+            return  # and stops, and `_parse` goes on
+        super().on_headers_complete()
+        # What comes behind a body in chunks is no head of it (RFC 9110, section 6.5.1).
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._held = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Refusal(400, "bad_request", msg))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer what is no request, log and count it, and end the connection.
+
+        Where whole requests came before it, they are answered, and the last of these answers ends
+        the connection: a refusal in front of them would be read as the answer to the first.
+        """
+        if self._deaf or self.transport.is_closing():
+            return
+        self._deaf = True
+        self.service.note("other", "other", {"start": time.monotonic(), "status": refusal.status})
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            if cycle.response_started or self.pipeline:  # answers are underway to them
+                self.transport.abort()
+                return
+        body, phrase = refusal.body("/"), HTTPStatus(refusal.status).phrase
+        head = f"HTTP/1.1 {refusal.status} {phrase}\r\nconnection: close\r\n"
+        head += "content-type: application/json\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start("answer", SENDING)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop("answer")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop("head")
+        self._stop("answer")
+        super().connection_lost(exc)
 
 
 def configure(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
@@ -48,8 +186,11 @@ def configure(settings: Settings, service: Service, address: str = "127.0.0.1") 
         address: what the socket is bound to, which decides the names that are served.
     """
     api, paths = make_application(service, settings.root_path)
-    hosts, root = _hosts(settings, address), settings.root_path
-    app: Any = Guard(api, service, settings.key, hosts, settings.origins, paths, root)
+    hosts: set[str] = set()  # all
+    if settings.hosts or ip_address(address).is_loopback:
+        bound = {f"[{name}]" if ":" in name else name for name in (settings.host, address)}
+        hosts = {*settings.hosts, *LOOPBACK, *bound}
+    app: Any = Guard(api, service, settings.key, hosts, settings.origins, paths, settings.root_path)
     if settings.origins:
         app = CORSMiddleware(
             app,
@@ -58,17 +199,9 @@ def configure(settings: Settings, service: Service, address: str = "127.0.0.1") 
             allow_headers=["*"],  # those that a page asks for
             expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"],
         )
-    serving = service
-
-    class ServiceConnection(Connection):
-        """A connection of this service."""
-
-        service = serving
-        most = count_connections()
-
     return uvicorn.Config(
         app,
-        http=ServiceConnection,
+        http=type("ServiceConnection", (Connection,), {"service": service, "most": _count_most()}),
         ws="none",
         lifespan="off",
         log_config=None,

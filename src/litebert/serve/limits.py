@@ -1,5 +1,5 @@
-"""The limits of a request, and of the time that anything may take. Every number has an option of
-`litebert serve`.
+"""The limits of a request and of the time that anything may take, and why a request is refused.
+Every number has an option of `litebert serve`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,61 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litebert.errors import ConfigError, require
-from litebert.serve.refusals import Refusal
+from litebert.errors import require
+
+OPENAI = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+"""OpenAI's names of errors that are not `invalid_request_error`, or from 500 on `server_error`."""
+
+
+class Refusal(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        field: str | None = None,
+        retry: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
+        self.field, self.retry = field, retry
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {} if self.retry is None else {"retry-after": str(self.retry)}
+        return headers | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
+
+    def body(self, path: str) -> bytes:
+        """Return the JSON in the shape that clients of a route read: text-embeddings-inference's,
+        or OpenAI's under /v1.
+        """
+        if path.startswith("/v1/"):
+            kind = OPENAI.get(
+                self.status, "invalid_request_error" if self.status < 500 else "server_error"
+            )
+            code = "model_not_found" if self.field == "model" and self.status == 404 else None
+            shape: dict[str, object] = {
+                "error": {"message": self.message, "type": kind, "param": self.field, "code": code}
+            }
+        else:
+            shape = {"error": self.message, "error_type": self.kind, "field": self.field}
+        return json.dumps(shape).encode()
+
+
+def invalid(message: str, field: str | None = None) -> Refusal:
+    """Return the refusal of what a body holds."""
+    return Refusal(422, "validation", message, field)
+
+
+STOPPED = Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1)
+"""Why a request has no answer when the service ends."""
 
 HEADERS = 10.0
 """Seconds in which the head of a request must be there."""
@@ -65,11 +118,8 @@ class Limits:
 
         Values are counted by the brackets and commas that stand outside of texts. Each step is a
         search or a replacement of bytes in C, whose time grows with the size of the body alone.
-
-        Raises:
-            Refusal: the body holds too many values, or is not in UTF-8. In UTF-16, other characters
-                hold the bytes of quotes, and Python's parser reads it.
         """
+        # In UTF-16, other characters hold the bytes of quotes, and Python's parser reads it.
         if not json.detect_encoding(body).startswith("utf-8"):
             raise Refusal(400, "bad_request", "the body is no JSON in UTF-8")
         if _count_values(body) <= VALUES:
@@ -81,16 +131,12 @@ class Limits:
             raise Refusal(413, "too_large", f"{message}; send several requests", "body")
 
     def check_shape(self, body: Any) -> None:
-        """Refuse JSON with far more in it than a route reads: validating it would take long and
-        much memory.
-
-        Raises:
-            Refusal: there are more lists or names than a request may have.
+        """Refuse JSON with more lists or names in it than a route reads: validating it would take
+        long and much memory.
         """
         for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
-            if isinstance(value, list) and not (
-                name == "input" and value and isinstance(value[0], int)
-            ):
+            is_tokens = name == "input" and value and isinstance(value, list)
+            if isinstance(value, list) and not (is_tokens and isinstance(value[0], int)):
                 self._check_rows(shorten_name(name), value)
         waiting = [body] if isinstance(body, (dict, list)) else []
         while waiting:
@@ -98,7 +144,7 @@ class Limits:
             if isinstance(value, dict) and len(value) > NAMES:
                 known = f"and no route knows more than {NAMES}; GET /docs shows them"
                 message = f"an object in the body has {len(value):,} fields, {known}"
-                raise Refusal(422, "validation", message)
+                raise invalid(message)
             if isinstance(value, list) and len(value) > max(PARTS, self.rows):
                 message = f"an array in the body has {len(value):,} elements, and the limit is"
                 raise Refusal(413, "too_large", f"{message} {PARTS:,}; send less")
@@ -106,34 +152,25 @@ class Limits:
             waiting += [part for part in parts if isinstance(part, (dict, list))]
 
     def check(self, field: str, inputs: Sequence[Any], query: str = "") -> None:
-        """Refuse inputs, and a query with all of them, beyond the limits.
-
-        Raises:
-            Refusal: they are.
-        """
+        """Refuse inputs, and a query with all of them, beyond the limits."""
         self._check_rows(field, inputs)
         total = len(query)
         for index, value in enumerate(inputs):
             total += count_characters(value)
             if total > self.characters:
                 name = f"{field}[{index}]"
-                message = (
-                    f"up to {name} there are {total:,} characters, and the limit is "
-                    f"{self.characters:,}"
-                )
-                raise Refusal(413, "too_large", f"{message}; send less text", name)
+                limit = f"and the limit is {self.characters:,}"
+                message = f"up to {name} there are {total:,} characters, {limit}; send less text"
+                raise Refusal(413, "too_large", message, name)
 
     def _check_rows(self, field: str, inputs: Sequence[Any]) -> None:
         if len(inputs) > self.rows:
-            message = (
-                f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send "
-                "several requests"
-            )
+            limit = f"and the limit is {self.rows:,}; send several requests"
+            message = f"{field} has {len(inputs):,} inputs, {limit}"
             raise Refusal(413, "too_large", message, field)
 
 
 def _count_values(body: bytes) -> int:
-    """Count the brackets and commas of a body."""
     return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
@@ -163,28 +200,3 @@ def count_characters(value: Any) -> int:
 def choices_of(value: Any) -> list[Any]:
     """Return the members of the lists in an input: the choices of a question."""
     return [choice for part in value if isinstance(part, list) for choice in part]
-
-
-def read_key(file: str | None, variable: str | None) -> bytes | None:
-    """Read the key that clients must send: the first line of a file, or an environment variable.
-
-    Raises:
-        ConfigError: the file cannot be read, or the key is empty or not printable ASCII.
-    """
-    if file is not None:
-        try:
-            with open(file, encoding="utf-8") as lines:
-                key, source = lines.readline(1 << 12).strip(), file  # a device may have no end
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"the key file {file} cannot be read ({error}); check --key-file"
-            ) from None
-    elif variable is not None:
-        key, source = variable.strip(), "LITEBERT_KEY"
-    else:
-        return None
-    if not key or not key.isascii() or not key.isprintable():
-        raise ConfigError(
-            f"the key in {source} must be printable ASCII and not empty; write another one"
-        )
-    return key.encode()

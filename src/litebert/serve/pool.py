@@ -15,7 +15,7 @@ from typing import Any
 from litebert.errors import ModelError
 from litebert.serve import logs, wire
 from litebert.serve.batching import Batch, Queue
-from litebert.serve.refusals import STOPPED, Refusal
+from litebert.serve.limits import STOPPED, Refusal
 
 STARTING = 600.0
 """Seconds in which a model must be opened."""
@@ -25,9 +25,9 @@ PASSING = 0.001
 """Seconds for a batch to reach a worker and its answer to come back."""
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before a worker that has died again without answering is replaced."""
-
 WATCHING = 0.05
 """Seconds between two looks at a worker that is being replaced."""
+IRREPLACEABLE = "the worker has ended and cannot be replaced yet; the log says why"
 RETRY = 10
 """Seconds after which to come again where a worker cannot be replaced."""
 
@@ -49,11 +49,8 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """The number of the process; None while no process lives."""
-        return (
-            self._process.pid
-            if self._process is not None and self._process.returncode is None
-            else None
-        )
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
 
     async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float, float]:
         """Open the model.
@@ -61,9 +58,6 @@ class Worker:
         Returns:
             The info of the model, and the trials, the characters and the longest step that
             `Queue.set_pace` takes.
-
-        Raises:
-            ModelError: it cannot be opened.
         """
         self.ready = False
         environment = {
@@ -71,10 +65,8 @@ class Worker:
             "OMP_NUM_THREADS": str(self._settings["threads"]),
             "TOKENIZERS_PARALLELISM": "false",
         }
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import "
-            "main; main()"
-        )
+        code = f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import main"
+        code += "; main()"
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -107,18 +99,11 @@ class Worker:
 
         Args:
             step: seconds after which short batches may pass; 0 for a short batch.
-
-        Raises:
-            OSError: the process has died.
         """
         if self._reader is None or self._reader.done():  # nobody would give this batch its answer
             raise ConnectionError("the worker has ended")
-        reply, number, pending = (
-            asyncio.get_running_loop().create_future(),
-            next(self._numbers),
-            self._pending,
-        )
-        pending[number] = reply
+        number, pending = next(self._numbers), self._pending
+        reply = pending[number] = asyncio.get_running_loop().create_future()
         try:
             await self._send((number, step, [tuple(group) for group in groups]))
             answers, seconds = await reply
@@ -194,11 +179,7 @@ class Pool:
         return any(worker.ready and worker.pid is not None for worker in self._workers)
 
     async def start(self) -> None:
-        """Open the model in every worker.
-
-        Raises:
-            ModelError: it cannot be opened.
-        """
+        """Open the model in every worker."""
         for worker in self._workers:
             self.info, trials, characters, step = await worker.start()
             self.queue.set_pace(trials, characters, len(self._workers), step)
@@ -219,7 +200,7 @@ class Pool:
         A second batch goes to it while it computes the first, if it is full.
         """
         deaths, underway = 0, set[asyncio.Task[bool]]()
-        held: Batch | None = None
+        held: Batch | None = None  # taken, and not sent because the worker died
         try:
             while True:
                 if worker.pid is None:
@@ -228,10 +209,7 @@ class Pool:
                     await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
                     deaths += 1
                     if not await self._replace_worker(worker):
-                        message = (
-                            "the worker has ended and cannot be replaced yet; the log says why"
-                        )
-                        refusal = Refusal(503, "unavailable", message, retry=RETRY)
+                        refusal = Refusal(503, "unavailable", IRREPLACEABLE, retry=RETRY)
                         if held is not None:
                             held.fail(refusal)
                             self.queue.remove(held)
@@ -239,7 +217,7 @@ class Pool:
                         if not self.healthy:
                             self.queue.close(refusal)
                         continue
-                    self.queue.open()
+                    self.queue.closed = None
                 if underway:
                     if len(underway) == 1:
                         await self.queue.full(underway)
@@ -289,7 +267,8 @@ class Pool:
         """Start a process in place of an ended one, and return True if it opened the model."""
         try:
             info, *_ = await worker.start()
-            if _without_examples(info) != _without_examples(self.info):
+            # The texts may be deleted at any time.
+            if {**info, "examples": []} != {**self.info, "examples": []}:
                 raise ModelError(
                     f"{self._settings['path']} holds another model than when the service started; "
                     "start the service again to serve it"
@@ -316,15 +295,10 @@ class Pool:
             slow = isinstance(error, asyncio.TimeoutError)
             if worker.pid == pid:  # and not its successor
                 await worker.kill()
-            logs.event(
-                "a worker took too long and was ended" if slow else "a worker died",
-                logging.ERROR,
-                model=self.name,
-                rows=len(batch.rows),
-            )
-            reason = (
-                "the computation took too long" if slow else "the worker ended while it computed"
-            )
+            name = "a worker took too long and was ended" if slow else "a worker died"
+            logs.event(name, logging.ERROR, model=self.name, rows=len(batch.rows))
+            reason = "the worker ended while it computed"
+            reason = "the computation took too long" if slow else reason
             batch.fail(Refusal(503, "unavailable", f"{reason}; send the request again", retry=1))
             return False
         except asyncio.CancelledError:
@@ -335,8 +309,3 @@ class Pool:
         self.queue.record_time(batch, seconds + PASSING, long=step > 0)
         batch.answer(answers)
         return True
-
-
-def _without_examples(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what clients know of a model, without the texts that may be deleted at any time."""
-    return {name: value for name, value in info.items() if name != "examples"}

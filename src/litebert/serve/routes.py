@@ -1,23 +1,33 @@
-"""The routes: bodies in, answers out, in the shapes of docs/reference/http.md."""
+"""The application of the service: its routes, in the shapes of docs/reference/http.md, its two
+pages, and errors in one shape.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from html import escape
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
 
 from litebert.serve import bodies
-from litebert.serve.costs import count_masks
-from litebert.serve.limits import SCORES, TOP
-from litebert.serve.metrics import resident
-from litebert.serve.refusals import Refusal
+from litebert.serve.batching import count_masks
+from litebert.serve.limits import SCORES, TOP, Refusal, invalid, shorten_name
+from litebert.serve.logs import resident
+from litebert.serve.pool import Pool
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
 
@@ -57,9 +67,9 @@ def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
     return Response(value, headers=headers if rows else None, media_type=JSON)
 
 
-def _join_payloads(rows: Sequence[Row]) -> bytes:
-    """Return the JSON list of the payloads of rows."""
-    return b"[" + b",".join(row.payload for row in rows) + b"]"
+def _list(rows: Sequence[Row], alone: bool = False) -> bytes:
+    """Return the JSON list of the payloads of rows, or of an input that stood `alone` its own."""
+    return rows[0].payload if alone else b"[" + b",".join(row.payload for row in rows) + b"]"
 
 
 def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
@@ -67,33 +77,14 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
     return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
 
 
-async def _parse_json(request: Request) -> Any:
-    """Parse the body of a request.
-
-    Raises:
-        ValueError: it is no JSON in UTF-8.
-        Refusal: it is JSON that Python does not read.
-    """
-    try:
-        return await request.json()
-    except RecursionError:
-        message = "the body is nested too deeply; GET /docs shows the form of each route"
-        raise Refusal(400, "bad_request", message) from None
-    except ValueError as error:
-        if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-            raise
-        message = "the body has a number of too many digits; send a smaller number"
-        raise Refusal(400, "bad_request", message) from None
-
-
-class ComputingRoutes:
-    """The routes that compute."""
+class Routes:
+    """The routes of a service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def router(self) -> APIRouter:
-        """Make the router, whose bodies are looked at before they are validated."""
+    def make_routers(self) -> tuple[APIRouter, APIRouter]:
+        """Make the routes that compute, and those that tell about the service."""
         router = APIRouter(responses=FAILURES, route_class=_checking_route(self._service))
         found, vectors = list[Any] | dict[str, Any], list[list[float]]
         ranks = list[bodies.Rank] | bodies.Ranks
@@ -112,7 +103,22 @@ class ComputingRoutes:
             failures = OPENAI_FAILURES if path.startswith("/v1/") else FAILURES
             add = router.post(path, response_model=model, responses=failures, summary=summary)
             add(answer)
-        return router
+        about, record = APIRouter(), dict[str, Any]
+        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
+        unwell: Any = {503: {"model": dict[str, str]}}
+        for path, tell, responses, summary in (
+            ("/info", self.info, None, "Models, limits and version"),
+            ("/v1/models", self.models, None, "Models in OpenAI's shape"),
+            ("/v1/models/{name}", self.model, unknown, "A model in OpenAI's shape"),
+            ("/health", self.health, unwell, "Whether every model has a living worker"),
+        ):
+            about.get(path, response_model=record, responses=responses, summary=summary)(tell)
+        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+        add = about.get(
+            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
+        )
+        add(self.metrics)
+        return router, about
 
     async def answer(self, request: Request, body: bodies.Root) -> Response:
         name = request.scope[ABOUT].get("named") or body.model or next(iter(self._service.pools))
@@ -128,7 +134,7 @@ class ComputingRoutes:
             return await self.predict(request, asked)
         texts = body.inputs if isinstance(body.inputs, list) else [body.inputs]
         if not all(isinstance(text, str) for text in texts):
-            raise Refusal(422, "validation", "inputs must be texts for this model", "inputs")
+            raise invalid("inputs must be texts for this model", "inputs")
         route = self.fill_mask if "fill-mask" in routes and not is_plain else self.embed
         return await route(request, asked)
 
@@ -149,14 +155,16 @@ class ComputingRoutes:
         if sent is None:
             return _wrap(request, pool.name, rows, kind=pool.info["kind"])
         alone = pool.info["kind"] in ("tokens", "span") and not isinstance(body.inputs, list)
-        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
+        return _answer(_list(rows, alone), rows)
 
     async def fill_mask(self, request: Request, body: bodies.FillMask) -> Response:
         pool = self._service.choose(request, body.model, "fill-mask")
         inputs, field = _inputs(body.inputs)
         sent = body.parameters
         targets = (sent.targets if sent is not None else None) or body.targets
-        top = len(targets) if targets else min(sent.top_k or 5, TOP) if sent else body.top
+        top = len(targets) if targets else body.top
+        if sent is not None and not targets:
+            top = min(sent.top_k or top or 5, TOP)
         masks = sum(map(count_masks, inputs))
         _check_scores(f"{top or 5} predictions of each of {masks:,} masks", masks * (top or 5))
         options: dict[str, Any] = {"top": top, "targets": tuple(targets) if targets else None}
@@ -164,8 +172,7 @@ class ComputingRoutes:
         rows = await self._service.ask(request, pool, "fill-mask", inputs, field, **options)
         if sent is None:
             return _wrap(request, pool.name, rows)
-        alone = not isinstance(body.inputs, list)
-        return _answer(rows[0].payload if alone else _join_payloads(rows), rows)
+        return _answer(_list(rows, alone=not isinstance(body.inputs, list)), rows)
 
     async def embed(self, request: Request, body: bodies.Embed) -> Response:
         pool = self._service.choose(request, body.model, "embed")
@@ -173,25 +180,25 @@ class ComputingRoutes:
         _check_dimensions(body.dimensions, pool.info["width"])
         if body.prompt_name is not None and body.prompt_name not in pool.info["prompts"]:
             has = ", ".join(pool.info["prompts"]) or "none"
-            message = f"the model has no prompt {body.prompt_name!r}; it has {has}"
-            raise Refusal(422, "validation", message, "prompt_name")
+            message = f"the model has no prompt {shorten_name(body.prompt_name)!r}; it has {has}"
+            raise invalid(message, "prompt_name")
         names = ("normalize", "truncate", "dimensions", "prompt_name")
         options = {name: getattr(body, name) for name in names}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def similarity(self, request: Request, body: bodies.Similarity) -> Response:
         pool = self._service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, sentence) for sentence in body.inputs.sentences]
         rows = await self._service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def rerank(self, request: Request, body: bodies.Rerank) -> Response:
         pool = self._service.choose(request, body.model, "rerank")
         if (body.texts is None) == (body.documents is None):
             field = "texts" if body.texts is None else "documents"
             message = f"{field} is {'missing' if body.texts is None else 'there beside texts'}"
-            raise Refusal(422, "validation", f"{message}; give texts or documents", field)
+            raise invalid(f"{message}; give texts or documents", field)
         field = "texts" if body.documents is None else "documents"
         texts = [
             part.text if isinstance(part, bodies.Document) else part
@@ -226,12 +233,14 @@ class ComputingRoutes:
         rows = await self._service.ask(
             request, pool, "tokenize", inputs, field, special=body.add_special_tokens
         )
-        return _answer(_join_payloads(rows), rows)
+        return _answer(_list(rows), rows)
 
     async def embeddings(self, request: Request, body: bodies.Embeddings) -> Response:
         pool = self._service.choose(request, body.model, "embed")
         _check_dimensions(body.dimensions, pool.info["width"])
-        inputs, field = _tokens_or_texts(body.input)
+        inputs, field = _inputs(body.input, "input")
+        if isinstance(inputs[0], int):  # the tokens of a single input
+            inputs, field = [inputs], "input"
         is_base64 = body.encoding_format == "base64"
         options = {"base": is_base64, "dimensions": body.dimensions}
         rows = await self._service.ask(request, pool, "embed", inputs, field, **options)
@@ -245,117 +254,6 @@ class ComputingRoutes:
         tail = json.dumps({"model": pool.name, "usage": usage})
         data = b"[" + b",".join(entries) + b"]"
         return _answer(b'{"object": "list", "data": ' + data + b", " + tail[1:].encode(), rows)
-
-
-def _checking_route(service: Service) -> type[APIRoute]:
-    """Make the class of routes whose bodies are looked at before they are validated."""
-
-    class CheckingRoute(APIRoute):
-        """A route that refuses a body beyond the limits before it is validated."""
-
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
-
-            async def check_and_handle(request: Request) -> Response:
-                service.limits.check_values(await request.body())
-                with suppress(json.JSONDecodeError, UnicodeDecodeError):  # the handler refuses it
-                    service.limits.check_shape(await _parse_json(request))
-                return await handle(request)
-
-            return check_and_handle
-
-    return CheckingRoute
-
-
-def _wrap(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Response:
-    """Make the response of predictions, with the model and the milliseconds so far."""
-    spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
-    head = json.dumps({"model": model, **more, "ms": spent})
-    payload = head[:-1].encode() + b', "predictions": ' + _join_payloads(rows) + b"}"
-    return _answer(payload, rows)
-
-
-def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
-    """Return the inputs of `/v1/embeddings`: texts or lists of token ids. A single input may stand
-    alone.
-    """
-    if isinstance(value, list) and not isinstance(value[0], (str, list)):
-        return [value], "input"
-    return _inputs(value, "input")
-
-
-def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
-    """Count the labels that each answer holds, the likeliest first.
-
-    None stands for all labels in the order of the model, and for answers that hold no labels.
-
-    Raises:
-        Refusal: the answer would be too large, or the model has no labels.
-    """
-    count = len(info["labels"])
-    if info["kind"] not in ("classes", "labels"):
-        if top is not None:
-            message = "top is for models of classes or labels; leave it out"
-            raise Refusal(422, "validation", message, "top")
-        return None
-    few = min(count, TOP if top is None else top)
-    _check_scores(f"{few:,} labels of each of {inputs:,} inputs", few * inputs)
-    return few if few < count or top is not None else None
-
-
-def _check_scores(asked: str, count: int) -> None:
-    """Refuse an answer of too many probabilities."""
-    if count > SCORES:
-        message = f"top asks for {asked}, and an answer holds at most {SCORES:,}"
-        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
-
-
-def _check_dimensions(dimensions: int | None, width: int) -> None:
-    """Refuse more numbers of a vector than it has."""
-    if dimensions is not None and dimensions > width:
-        message = f"dimensions is {dimensions}, and vectors have {width}; give {width} or fewer"
-        raise Refusal(422, "validation", message, "dimensions")
-
-
-def _plain(value: Any, field: str) -> Any:
-    """Return an input of `/predict` in the form that a task takes.
-
-    Raises:
-        Refusal: its names do not belong together.
-    """
-    if not isinstance(value, bodies.NamedInput):
-        return value
-    if (plain := value.value()) is None:
-        forms = "text; text and pair; words; question and context; or context, question and choices"
-        message = f"{field} has fields that do not belong together; give {forms}"
-        raise Refusal(422, "validation", message, field)
-    return plain
-
-
-class AboutRoutes:
-    """The routes that tell about the service."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def router(self) -> APIRouter:
-        """Make the router."""
-        router, record = APIRouter(), dict[str, Any]
-        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
-        unwell: Any = {503: {"model": dict[str, str]}}
-        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-        for path, answer, model, responses, summary in (
-            ("/info", self.info, record, None, "Models, limits and version"),
-            ("/v1/models", self.models, record, None, "Models in OpenAI's shape"),
-            ("/v1/models/{name}", self.model, record, unknown, "A model in OpenAI's shape"),
-            ("/health", self.health, record, unwell, "Whether every model has a living worker"),
-        ):
-            router.get(path, response_model=model, responses=responses, summary=summary)(answer)
-        add = router.get(
-            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
-        )
-        add(self.metrics)
-        return router
 
     async def info(self) -> Response:
         service = self._service
@@ -392,27 +290,98 @@ class AboutRoutes:
         return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
 
     async def metrics(self) -> Response:
+        of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
+            ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
+            ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
+            ("litebert_worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
+            ("litebert_worker_resident_bytes", "Their memory.", lambda pool: resident(pool.pids)),
+        )
         pools = self._service.pools
-        gauges: dict[str, tuple[str, dict[str, float]]] = {
-            name: (
-                about,
-                {model: float(value(pool)) for model, pool in pools.items()},
-            )
-            for name, about, value in (
-                ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
-                ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
-                ("litebert_worker_restarts", "Workers replaced.", lambda pool: pool.restarts),
-                (
-                    "litebert_worker_resident_bytes",
-                    "Their memory.",
-                    lambda pool: resident(pool.pids),
-                ),
-            )
-        }
+        gauges = [
+            (name, about, {key: float(of(pool)) for key, pool in pools.items()})
+            for name, about, of in of_models
+        ]
         memory = {"": resident([os.getpid()])}
-        gauges["litebert_resident_bytes"] = ("Memory of this process.", memory)
+        gauges.append(("litebert_resident_bytes", "Memory of this process.", memory))
         text = self._service.metrics.text(gauges)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _checking_route(service: Service) -> type[APIRoute]:
+    """Make the class of routes that refuse a body beyond the limits before it is validated."""
+
+    class CheckingRoute(APIRoute):
+        """A route of this service."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def check_and_handle(request: Request) -> Response:
+                service.limits.check_values(await request.body())
+                try:
+                    service.limits.check_shape(await request.json())
+                except (json.JSONDecodeError, UnicodeDecodeError):
+                    pass  # the handler refuses it
+                except RecursionError:
+                    form = "GET /docs shows the form of each route"
+                    message = f"the body is nested too deeply; {form}"
+                    raise Refusal(400, "bad_request", message) from None
+                except ValueError:
+                    message = "the body has a number of too many digits; send a smaller number"
+                    raise Refusal(400, "bad_request", message) from None
+                return await handle(request)
+
+            return check_and_handle
+
+    return CheckingRoute
+
+
+def _wrap(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Response:
+    """Make the response of predictions, with the model and the milliseconds so far."""
+    spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
+    head = json.dumps({"model": model, **more, "ms": spent})
+    payload = head[:-1].encode() + b', "predictions": ' + _list(rows) + b"}"
+    return _answer(payload, rows)
+
+
+def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
+    """Count the labels that each answer holds, the likeliest first; None for all in the order of
+    the model, and for answers without labels.
+    """
+    count = len(info["labels"])
+    if info["kind"] not in ("classes", "labels"):
+        if top is not None:
+            message = "top is for models of classes or labels; leave it out"
+            raise invalid(message, "top")
+        return None
+    few = min(count, TOP if top is None else top)
+    _check_scores(f"{few:,} labels of each of {inputs:,} inputs", few * inputs)
+    return few if few < count or top is not None else None
+
+
+def _check_scores(asked: str, count: int) -> None:
+    """Refuse an answer of too many probabilities."""
+    if count > SCORES:
+        message = f"top asks for {asked}, and an answer holds at most {SCORES:,}"
+        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
+
+
+def _check_dimensions(dimensions: int | None, width: int) -> None:
+    """Refuse more numbers of a vector than it has."""
+    if dimensions is not None and dimensions > width:
+        message = f"dimensions is {dimensions}, and vectors have {width}; give {width} or fewer"
+        raise invalid(message, "dimensions")
+
+
+def _plain(value: Any, field: str) -> Any:
+    """Return an input of `/predict` in the form that a task takes."""
+    if not isinstance(value, bodies.NamedInput):
+        return value
+    if (plain := value.value()) is None:
+        forms = "text; text and pair; words; question and context; or context, question and choices"
+        message = f"{field} has fields that do not belong together; give {forms}"
+        raise invalid(message, field)
+    return plain
 
 
 def _listing(name: str) -> dict[str, Any]:
@@ -424,13 +393,113 @@ def _model_type(model: dict[str, Any]) -> dict[str, Any]:
     """Describe a model's kind as text-embeddings-inference does."""
     if model["kind"] in ("classes", "labels"):
         labels = dict(enumerate(model["labels"]))
-        return {
-            "classifier": {
-                "id2label": labels,
-                "label2id": {label: i for i, label in labels.items()},
-            }
-        }
+        ids = {label: number for number, label in labels.items()}
+        return {"classifier": {"id2label": labels, "label2id": ids}}
     if model["pooling"] is not None and model["kind"] in ("pretrained", "similarity"):
         return {"embedding": {"pooling": model["pooling"]}}
     ranks = model["kind"] == "number" and model["pair"] is not False
     return {"reranker": {"id2label": {}, "label2id": {}}} if ranks else {model["kind"]: {}}
+
+
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem }
+pre { overflow-x: auto; padding: .7rem; border: 1px solid #8886; border-radius: .4rem }
+code, pre { font-family: ui-monospace, monospace; font-size: .9rem }
+"""
+
+
+def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, list[str]]:
+    """Make the application of a service: its routes, its pages and its refusals.
+
+    Returns:
+        The application, and the paths of its routes, without those of pages.
+    """
+    app = FastAPI(
+        title="litebert",
+        version=version("litebert"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        servers=[{"url": root_path}] if root_path else None,
+    )
+    routers = Routes(service).make_routers()
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/", include_in_schema=False)
+    async def play() -> HTMLResponse:
+        html, policy = playground()
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        return HTMLResponse(html, headers=headers)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        policy = "default-src 'none'; style-src 'unsafe-inline'"
+        return HTMLResponse(_describe(app.openapi()), headers={"content-security-policy": policy})
+
+    @app.exception_handler(Refusal)
+    async def refuse(request: Request, error: Refusal) -> Response:
+        return Response(error.body(request.url.path), error.status, error.headers, JSON)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
+        return await refuse(request, bodies.describe_fault(error.errors()[:100]))
+
+    @app.exception_handler(HTTPException)
+    async def refuse_route(request: Request, error: HTTPException) -> Response:
+        kind, message = {
+            400: ("bad_request", "the body is no JSON in UTF-8"),
+            404: ("not_found", "there is no such route; /docs lists them"),
+            405: ("method_not_allowed", "this route has another method"),
+        }.get(error.status_code, ("bad_request", "the request cannot be answered"))
+        response = await refuse(request, Refusal(error.status_code, kind, message))
+        response.headers.update(error.headers or {})
+        return response
+
+    # The schema names them too, and takes 50 ms to make.
+    return app, [str(getattr(route, "path", "")) for router in routers for route in router.routes]
+
+
+@cache
+def playground() -> tuple[str, str]:
+    """Return the HTML of the page where a person tries the models, and its Content-Security-Policy.
+
+    The policy lets the browser run the one script and the one style in it, known by their hashes,
+    and fetch from the page's own origin; nothing a text or an answer contains can be run.
+    """
+    html, hashes = files("litebert.serve").joinpath("playground.html").read_text("utf-8"), []
+    for tag in ("script", "style"):
+        (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        hashes.append(f"'sha256-{b64encode(sha256(inner.encode()).digest()).decode()}'")
+    return html, (
+        f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; connect-src 'self'; "
+        "img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+
+
+def _describe(schema: dict[str, Any]) -> str:
+    """Return the HTML of the page at /docs: the routes with an example each, made from the OpenAPI
+    schema. It loads nothing from elsewhere.
+    """
+    title = escape(f"{schema['info']['title']} {schema['info']['version']}")
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style><h1>{title}</h1>"
+        '<p>The schema for programs is <a href="openapi.json">openapi.json</a>.</p>'
+    )
+    routes = [(path, *one) for path, each in schema["paths"].items() for one in each.items()]
+    for path, method, about in routes:
+        page += f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+        page += f"<p>{escape(about.get('summary', ''))}</p>"
+        content = about.get("requestBody", {}).get("content", {}).get(JSON, {})
+        name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        body = schema.get("components", {}).get("schemas", {}).get(name, {})
+        for example in body.get("examples", []):
+            page += f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"
+        if fields := body.get("properties"):
+            page += f"<p>Fields: {', '.join(f'<code>{escape(key)}</code>' for key in fields)}</p>"
+    return f"{page}</html>"

@@ -23,15 +23,14 @@ from litebert.answer.vectors import SentenceEncoder
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.outputs import softmax
 from litebert.finetuning.similarity import scale_to_unit
+from litebert.finetuning.task import Task
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.serve.details import list_answer
 from litebert.serve.limits import choices_of
-from litebert.serve.long_texts import LongTexts
-from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
-from litebert.serve.steps import Steps
-from litebert.serve.wire import Group, Row
+from litebert.serve.steps import LongTexts, Steps
+from litebert.serve.wire import Group, Row, as_json, refuse, refuse_length
 
 LISTED = 1000
 """Tokens whose JSON is made at a time."""
@@ -40,13 +39,7 @@ MOST_LISTED = 100_000
 
 
 class Served:
-    """A model folder, opened to serve.
-
-    Raises:
-        ModelError: the folder cannot be opened, or has no tokenizer.
-        ConfigError: there is no such engine, device or exit.
-        MissingExtraError: what the engine needs is not installed.
-    """
+    """A model folder, opened to serve."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.most_tokens = int(settings["tokens"])
@@ -75,15 +68,18 @@ class Served:
         if record and not self.compares:
             self.predictor = replace(model.predictor, around=self.steps.passes)
         self._long_texts = LongTexts(self.tokenizer, self.steps.aside)
-        self.exits = self.predictor is not None and isinstance(self.predictor.runtime, EarlyExit)
         self.examples = read_examples(folder)
+        task = self.predictor.task if self.predictor is not None else None
         operations: dict[str, tuple[bool, Callable[..., list[Row]]]] = {
             "tokenize": (True, self.tokenize),
             "predict": (self.predictor is not None, self.predict),
             "fill-mask": (model.can_fill, self.fill),
             "embed": (model.can_encode, self.embed),
             "cosine": (model.can_encode, self.cosine),
-            "score": (self._pairs_to_number, self.score),
+            "score": (
+                task is not None and task.output.ranks and task.pair is not False,
+                self.score,
+            ),
         }
         self.does = {name: method for name, (can, method) in operations.items() if can}
         """The method that answers a group of inputs, by the name of its operation."""
@@ -92,15 +88,6 @@ class Served:
             _ = model.mask_filler
         if self.compares:
             _ = self.encoder
-
-    @property
-    def _pairs_to_number(self) -> bool:
-        """True if it scores pairs of texts."""
-        return (
-            self.predictor is not None
-            and self.predictor.task.output.ranks
-            and self.predictor.task.pair is not False
-        )
 
     def info(self) -> dict[str, Any]:
         """Describe the model for clients."""
@@ -111,14 +98,12 @@ class Served:
             lengths |= dict.fromkeys(("embed", "similarity", "rerank"), self._vector_length)
         if "score" in self.does:
             lengths["rerank"] = self.length
-        routes = [*lengths, "tokenize"]
+        kind = "similarity" if self.compares else "pretrained"
+        if task is not None:
+            kind = "number" if task.output.ranks else task.output.name
         return {
-            "kind": ("number" if task.output.ranks else task.output.name)
-            if task is not None
-            else "similarity"
-            if self.compares
-            else "pretrained",
-            "routes": routes,
+            "kind": kind,
+            "routes": [*lengths, "tokenize"],
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
             "inputs": task.inputs if task is not None else "give a text",
@@ -127,7 +112,7 @@ class Served:
             "width": self.width if "embed" in self.does else None,
             "prompts": self.prompts if "embed" in self.does else [],
             "layers": self.layers,
-            "exits": self.exits,
+            "exits": self.predictor is not None and isinstance(self.predictor.runtime, EarlyExit),
             "min_precision": self.model.min_precision if task is not None else None,
             "mask": self.tokenizer.get_token(self.tokenizer.mask_id)
             if "fill-mask" in self.does
@@ -163,9 +148,8 @@ class Served:
 
     def answer(self, group: Group) -> list[Row]:
         """Return a row for each input of a group; within `Steps.of`, in steps."""
-        return self.does[group.operation](
-            list(map(without_nul, group.inputs)), **dict(group.options)
-        )
+        inputs = [_without_nul(value) for value in group.inputs]
+        return self.does[group.operation](inputs, **dict(group.options))
 
     def predict(
         self,
@@ -184,17 +168,50 @@ class Served:
         """
         assert self.predictor is not None
         task = self.predictor.task
-        rows: list[Row | None] = [None] * len(inputs)
-        chosen, examples, left_out = self._make_examples(inputs, rows)
-        items, sizes, truncated = self._encode(examples, left_out)
-        for number, index in enumerate(chosen):
+        rows: dict[int, Row] = {}
+        examples, chosen = [], list[tuple[int, Any, int]]()  # with the shortened input
+        for index, value in enumerate(inputs):
+            short, cut = value, 0
+            if any(map(self._long_texts.is_long, texts := _texts_of(value))):
+                if task.output.reads_cls:
+                    short, cut = self._shorten(value)
+                else:
+                    size = sum(len(self._long_texts.encode(text)) for text in texts)
+                    if size > self.most_tokens:
+                        rows[index] = refuse_length(size, "this service reads", self.most_tokens)
+                        continue
+            try:
+                examples.append(task.example(short, str(index)))
+                chosen.append((index, short, cut))
+            except (TypeError, ValueError, DataError):
+                rows[index] = refuse(f" does not fit this model; {task.inputs}")
+        sizes, truncated, items = [0] * len(examples), [0] * len(examples), list[Item]()
+        if examples:
+            with self.steps.aside():
+                items = task.encode(examples, self.tokenizer, self.predictor.length)
+                for item in items:
+                    number = item.example
+                    if sizes[number] == 0:
+                        _, short, cut = chosen[number]
+                        truncated[number] = cut + self._count_truncated(short, item)
+                    sizes[number] += sum(len(row.ids) for row in item.rows)
+        for number, (index, _, _) in enumerate(chosen):
             if sizes[number] > self.most_tokens:
-                rows[index] = too_many(sizes[number], "this service reads", self.most_tokens)
+                rows[index] = refuse_length(sizes[number], "this service reads", self.most_tokens)
             elif not truncate and truncated[number]:
                 size = sizes[number] + truncated[number]
-                rows[index] = too_many(size, "the model reads", self.length)
-        for number, entry in self._answer_examples(chosen, examples, items, rows):
-            index = chosen[number]
+                rows[index] = refuse_length(size, "the model reads", self.length)
+        left = [number for number, (index, _, _) in enumerate(chosen) if index not in rows]
+        places = {number: place for place, number in enumerate(left)}
+        answers = self.predictor.answer_items(
+            [examples[number] for number in left],
+            [
+                replace(item, example=places[item.example])
+                for item in items
+                if item.example in places
+            ],
+        )
+        for number, entry in zip(left, answers if left else (), strict=True):
             reading = {"tokens": sizes[number], "truncated": truncated[number]}
             record: Any = task.record(entry.example, entry.answer) | entry.used | reading
             if task.output.head == "span":  # the characters of the answer in its context
@@ -206,72 +223,13 @@ class Served:
             elif top is not None:
                 likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
                 record |= {"probabilities": dict(likely)}
-            rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])
-        return [row for row in rows if row is not None]
-
-    def _make_examples(
-        self, inputs: Sequence[Any], rows: list[Row | None]
-    ) -> tuple[list[int], list[Any], list[tuple[Any, int]]]:
-        """Make the examples of inputs, and put the refusals of the others into `rows`.
-
-        Returns:
-            The index of each example among the inputs; the examples; and of each its shortened
-            input, with how many tokens were left out.
-        """
-        assert self.predictor is not None
-        task = self.predictor.task
-        chosen, examples, left_out = [], [], []
-        for index, value in enumerate(inputs):
-            short, cut = value, 0
-            if any(map(self._long_texts.is_long, texts_of(value))):
-                if task.output.reads_cls:
-                    short, cut = self._shorten(value)
-                elif (
-                    size := sum(len(self._long_texts.encode(text)) for text in texts_of(value))
-                ) > self.most_tokens:
-                    rows[index] = too_many(size, "this service reads", self.most_tokens)
-                    continue
-            try:
-                examples.append(task.example(short, str(index)))
-                chosen.append(index)
-                left_out.append((short, cut))
-            except (TypeError, ValueError, DataError):
-                rows[index] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
-        return chosen, examples, left_out
-
-    def _answer_examples(
-        self,
-        chosen: Sequence[int],
-        examples: Sequence[Any],
-        items: Sequence[Item],
-        rows: Sequence[Row | None],
-    ) -> Iterator[tuple[int, Answered]]:
-        """Answer the examples that are not refused.
-
-        Yields:
-            The number of each example among `examples`, and its answer.
-        """
-        assert self.predictor is not None
-        open_numbers = [number for number, index in enumerate(chosen) if rows[index] is None]
-        if not open_numbers:
-            return
-        renumbered = {number: new for new, number in enumerate(open_numbers)}
-        open_items = [
-            replace(item, example=renumbered[item.example])
-            for item in items
-            if item.example in renumbered
-        ]
-        open_examples = [examples[number] for number in open_numbers]
-        answers = self.predictor.answer_items(open_examples, open_items)
-        yield from zip(open_numbers, answers, strict=True)
+            payload = as_json(record)
+            rows[chosen[number][0]] = Row(payload, sizes[number], truncated=truncated[number])
+        return [rows[index] for index in range(len(inputs))]
 
     def _shorten(self, value: Any) -> tuple[Any, int]:
-        """Take the ends off long texts that no row would hold.
-
-        With choices, only the context is shortened, for a row may hold the end of a question.
-
-        Returns:
-            The input, and how many tokens its rows lack.
+        """Take the ends off long texts that no row would hold, and count the tokens that the rows
+        lack. With choices, only the context is shortened, for a row may hold the end of a question.
         """
         assert self.predictor is not None
         most = self.predictor.length
@@ -281,29 +239,6 @@ class Served:
             return value, 0
         context, cut = self._long_texts.shorten(value[0], most)
         return [context, *value[1:]], cut * len(choices_of(value))
-
-    def _encode(
-        self, examples: Sequence[Any], left_out: Sequence[tuple[Any, int]]
-    ) -> tuple[list[Item], list[int], list[int]]:
-        """Encode examples.
-
-        Args:
-            left_out: the shortened input of each example, and how many tokens its rows lack.
-
-        Returns:
-            The items. How many tokens of each example its rows hold, and how many they lack.
-        """
-        assert self.predictor is not None
-        sizes, truncated, items = [0] * len(examples), [0] * len(examples), list[Item]()
-        if examples:
-            with self.steps.aside():
-                items = self.predictor.task.encode(examples, self.tokenizer, self.predictor.length)
-                for item in items:
-                    if sizes[item.example] == 0:
-                        short, cut = left_out[item.example]
-                        truncated[item.example] = cut + self._count_truncated(short, item)
-                    sizes[item.example] += sum(len(row.ids) for row in item.rows)
-        return items, sizes, truncated
 
     def _count_truncated(self, value: Any, item: Item) -> int:
         """Count the tokens of an input that its rows do not hold; `item` is its first item."""
@@ -321,17 +256,10 @@ class Served:
         choice.
         """
         texts = [value] if isinstance(value, str) else value
-        plain = sum(
-            map(len, self.tokenizer.encode([text for text in texts if isinstance(text, str)]))
-        )
-        plain += 2 + (len(texts) > 1) * self.tokenizer.pair_separators
-        choices = [
-            len(ids)
-            for text in texts
-            if not isinstance(text, str)
-            for ids in self.tokenizer.encode(text)
-        ]
-        return [plain + length for length in choices or [0]]
+        plain = self.tokenizer.encode([text for text in texts if isinstance(text, str)])
+        fixed = sum(map(len, plain)) + 2 + (len(texts) > 1) * self.tokenizer.pair_separators
+        choices = self.tokenizer.encode(choices_of(texts))
+        return [fixed + len(ids) for ids in choices] or [fixed]
 
     def fill(
         self,
@@ -350,7 +278,7 @@ class Served:
             words = find_targets(self.tokenizer, targets) if targets else None
         except DataError:
             message = " has a target that is no token; /tokenize shows the tokens of a word"
-            return [Row(b"", 0, message, "validation")] * len(inputs)
+            return [refuse(message)] * len(inputs)
         rows = []
         for text in inputs:
             rows.append(self._fill_text(text, top, words, listed))
@@ -361,20 +289,18 @@ class Served:
         pattern = mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id))
         masks = len(pattern.findall(text))
         if masks == 0:
-            return Row(
-                b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation"
-            )
+            return refuse(" has no mask; write [MASK] where a word should be predicted")
         if masks + 2 > self.length:
-            return too_many(masks + 2, "the model reads", self.length)
+            return refuse_length(masks + 2, "the model reads", self.length)
         if self._long_texts.is_long(text):  # finding masks among the tokens takes long
             count = masks + 2 + len(self._long_texts.encode(pattern.sub(" ", text)))
             # A word that contains a mask may have a token more without it.
             if count > self.length + 2 * masks:
-                return too_many(count, "the model reads", self.length)
+                return refuse_length(count, "the model reads", self.length)
         with self.steps.aside():
             row = build_masked_row(self.tokenizer, text, 1 << 40)
         if len(row) > self.length:
-            return too_many(len(row), "the model reads", self.length)
+            return refuse_length(len(row), "the model reads", self.length)
         masked = [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
         payloads = []
         guesses = self.model.mask_filler.fill_row(row, masked, top, targets, self.steps.end)
@@ -418,21 +344,21 @@ class Served:
         valid = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
         vectors, most = iter(self._vectors(valid, normalize, dimensions)), self._vector_length
         for ids in encoded:
-            length = len(ids) + 2
-            if (largest := max(ids, default=0)) >= self.tokenizer.vocab_size:
-                rows.append(unknown_token(largest, self.tokenizer.vocab_size))
+            length, known = len(ids) + 2, self.tokenizer.vocab_size
+            if (largest := max(ids, default=0)) >= known:
+                ours = f"and the model knows {known:,}; send texts, or ids of its own tokenizer"
+                rows.append(refuse(f" has the token {largest}, {ours}"))
                 continue
             vector = next(vectors)
             if length > most and not truncate:
-                rows.append(too_many(length, "the model reads", most))
+                rows.append(refuse_length(length, "the model reads", most))
                 continue
             if base:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
             else:
                 # Nine digits tell any two float32 apart. This takes a tenth of json's time.
-                payload = (
-                    "[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]"
-                ).encode()
+                numbers = ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist())
+                payload = f"[{numbers}]".encode()
             rows.append(Row(payload, min(length, most), truncated=max(0, length - most)))
         return rows
 
@@ -456,7 +382,7 @@ class Served:
         return [
             Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
             if truncate or size <= most
-            else too_many(size, "the model reads", most)
+            else refuse_length(size, "the model reads", most)
             for score, size in zip(scores, full, strict=True)
         ]
 
@@ -472,7 +398,7 @@ class Served:
         rows = []
         for first, second in inputs:
             if not truncate and (longest := max(size[first], size[second])) > most:
-                rows.append(too_many(longest, "the model reads", most))
+                rows.append(refuse_length(longest, "the model reads", most))
                 continue
             cut = sum(max(0, size[text] - most) for text in (first, second))
             score = float(vectors[first] @ vectors[second])
@@ -486,11 +412,9 @@ class Served:
         )
         rows = []
         for text in inputs:
-            if (
-                self._long_texts.is_long(text)
-                and (size := len(self._long_texts.encode(text))) > MOST_LISTED
-            ):
-                rows.append(too_many(size, "an answer holds", MOST_LISTED))
+            size = len(self._long_texts.encode(text)) if self._long_texts.is_long(text) else 0
+            if size > MOST_LISTED:
+                rows.append(refuse_length(size, "an answer holds", MOST_LISTED))
                 continue
             payloads, count = [as_json([first])[1:-1]] if special else [], 2 * special
             for begin, part in self._long_texts.parts(text):
@@ -523,9 +447,9 @@ class Served:
         self, token: int, span: list[int] | None = None, begin: int = 0
     ) -> dict[str, Any]:
         """Describe a token; one without a span is special."""
+        about = {"id": token, "text": self.tokenizer.get_token(token), "special": span is None}
         start, stop = (None, None) if span is None else (begin + span[0], begin + span[1])
-        text, special = self.tokenizer.get_token(token), span is None
-        return {"id": token, "text": text, "special": special, "start": start, "stop": stop}
+        return about | {"start": start, "stop": stop}
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
         """Return the tokens of each text or list of tokens, without special tokens."""
@@ -566,3 +490,75 @@ class Served:
     def encoder(self) -> SentenceEncoder:
         """Computes vectors that are not normalized."""
         return self.model.vectors_by(None, False)
+
+
+def _texts_of(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value if isinstance(value, (list, tuple)) else ()
+    return [text for part in parts for text in _texts_of(part)]
+
+
+def _without_nul(value: Any) -> Any:
+    """Replace the NUL characters of an input by spaces, as in every file that litebert reads."""
+    if isinstance(value, str):
+        return value.replace("\0", " ")
+    return list(map(_without_nul, value)) if isinstance(value, (list, tuple)) else value
+
+
+def list_answer(
+    task: Task[Any],
+    record: dict[str, Any],
+    entry: Answered,
+    top: int | None = None,
+    function: str | None = None,
+    by_word: bool = False,
+    ignored: tuple[str, ...] = ("O",),
+) -> Any:
+    """Return an answer as Hugging Face's `InferenceClient` reads it.
+
+    Args:
+        record: what `Task.record` returns, and its place.
+        top: the number of labels, or of answers to a question.
+        function: what makes scores of logits: softmax, sigmoid or none; as the model by default.
+        by_word: list the tags of words, not the entities.
+        ignored: tags and types that are left out.
+    """
+    output = task.output
+    if output.head == "tokens":
+        name = "entity" if by_word else "entity_group"
+        found: Any = zip(
+            *(record[part] for part in ("prediction", "probabilities", "words", "offsets")),
+            strict=True,
+        )
+        if not by_word and "entities" in record:
+            found = (
+                (one["type"], one["probability"], one["text"], (one["start"], one["end"]))
+                for one in record["entities"]
+            )
+        return [
+            {name: tag, "score": share, "word": word, "start": start, "end": end}
+            for tag, share, word, (start, end) in found
+            if tag not in ignored
+        ]
+    if output.head == "span":
+        candidates, null = entry.answer.candidates, sum(entry.answer.null)
+        shares = softmax(np.array([*(one.score for one in candidates), null])).tolist()
+        places = [(one.text, one.begin) for one in candidates]
+        if not record["prediction"]:
+            places, shares = [("", 0)], shares[-1:]
+        found = [
+            {"answer": text, "score": share, "start": begin, "end": begin + len(text)}
+            for (text, begin), share in zip(places, shares, strict=False)
+        ]
+        return found[0] if top in (None, 1) else found[:top]
+    logits = entry.logits.astype(np.float64)
+    chosen = function or {"classes": "softmax", "choice": "softmax", "number": "none"}.get(
+        output.name, "sigmoid"
+    )
+    scores = logits if chosen == "none" else 0.5 * (1 + np.tanh(logits / 2))
+    if chosen == "softmax":
+        scores = softmax(logits)
+    labels = output.labels or [f"LABEL_{number}" for number in range(len(scores))]
+    likely = sorted(zip(labels, scores.tolist(), strict=True), key=lambda pair: -pair[1])[:top]
+    return [{"label": label, "score": score} for label, score in likely]

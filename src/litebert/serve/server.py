@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 import socket
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -25,11 +26,11 @@ from litebert.registry import pause_collection
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits
-from litebert.serve.metrics import Metrics
+from litebert.serve.logs import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.service import Service
 
-PACKAGES = ("fastapi", "uvicorn")
+PACKAGES = ("fastapi", "httptools", "uvicorn")
 """The packages of the extra that answer HTTP."""
 
 
@@ -66,26 +67,14 @@ class Settings:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal ends it.
-
-    Raises:
-        ConfigError: the address is taken or cannot be.
-        ModelError: a model cannot be opened.
-    """
+    """Serve until a signal ends it."""
     with logs.restore_loggers():
         logs.set_up(settings.log_requests)
+        run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
+        with suppress(ImportError):  # which is not for Windows
+            from uvloop import run  # takes less of the processor
         with _bind(settings.host, settings.port) as listening:
-            _run(_serve(settings, listening))
-
-
-def _run(service: Coroutine[Any, Any, None]) -> None:
-    """Run a service with uvloop if it is installed, because it takes less of the processor."""
-    try:
-        from uvloop import run
-    except ImportError:  # an extra, and not for Windows
-        asyncio.run(service)
-    else:
-        run(service)
+            run(_serve(settings, listening))
 
 
 @contextmanager
@@ -111,38 +100,33 @@ def refuse_address(host: str, port: int, error: Exception) -> ConfigError:
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     metrics = Metrics()
-    threads = settings.threads or max(1, count_cores() // settings.workers)
+
+    def watch(name: str, batch: Batch, seconds: float) -> None:
+        metrics.batches.add(len(batch.rows), model=name)
+        metrics.computed.add(seconds, model=name)
+
     pools: dict[str, Pool] = {}
     for name, path in settings.models.items():
-        queue = Queue(
-            settings.batch_characters,
-            settings.linger,
-            settings.patience,
-            partial(_watch, metrics, name),
-        )
+        most, wait, patience = settings.batch_characters, settings.linger, settings.patience
         opening = {
             "path": str(path),
             "engine": settings.engine,
             "device": settings.device,
             "exit_confidence": settings.exit_confidence,
-            "threads": threads,
+            "threads": settings.threads or max(1, count_cores() // settings.workers),
             "tokens": settings.limits.tokens,
             "min_precision": settings.min_precision,
         }
+        queue = Queue(most, wait, patience, partial(watch, name))
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
     # FastAPI takes a quarter of a second, in which the workers import what they need.
     importing = asyncio.create_task(asyncio.to_thread(_import_http))
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
             await pool.start()
-            logs.event(
-                "a model is ready",
-                model=pool.name,
-                pids=pool.pids,
-                kind=pool.info["kind"],
-                engine=pool.info["engine"],
-                patience_ms=round(1000 * pool.queue.patience),
-            )
+            about = {name: pool.info[name] for name in ("kind", "engine")}
+            about["patience_ms"] = round(1000 * pool.queue.patience)
+            logs.event("a model is ready", model=pool.name, pids=pool.pids, **about)
         is_known = any(pool.info["min_precision"] is not None for pool in pools.values())
         require(
             settings.min_precision is None or is_known,
@@ -150,12 +134,8 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         )
         service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
         if settings.key is None and not ip_address(address).is_loopback:
-            logs.event(
-                "no key is set",
-                logging.WARNING,
-                address=address,
-                advice="give --key-file FILE or set LITEBERT_KEY",
-            )
+            advice = "give --key-file FILE or set LITEBERT_KEY"
+            logs.event("no key is set", logging.WARNING, address=address, advice=advice)
         http = await importing
         gc.collect()
         # What stays to the end needs no look at every collection, which stops all requests.
@@ -167,11 +147,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
 
 
 def _import_http() -> ModuleType:
-    """Import the part that answers HTTP.
-
-    Raises:
-        MissingExtraError: a package is there in part only.
-    """
+    """Import the part that answers HTTP."""
     with pause_collection():
         for package in PACKAGES:
             try:
@@ -182,18 +158,8 @@ def _import_http() -> ModuleType:
         return import_module("litebert.serve.http")
 
 
-def _watch(metrics: Metrics, name: str, batch: Batch, seconds: float) -> None:
-    metrics.batches.add(len(batch.rows), model=name)
-    metrics.computed.add(seconds, model=name)
-
-
 def parse_models(words: Sequence[str]) -> dict[str, Path]:
-    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched.
-
-    Raises:
-        ConfigError: two have the same name, or a name has other characters than those of a path.
-        ModelError: there is no such folder, or no such model on the Hub.
-    """
+    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched."""
     models: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
@@ -202,11 +168,7 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
         elif not equals or "/" in name or Path(word).exists():
             resolved = Path(word).resolve()
             path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
-        if (
-            not name
-            or not all(char.isalnum() or char in "._-" for char in name)
-            or not name.isascii()
-        ):
+        if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:
             raise ConfigError(
                 f"'{name}' cannot be the name of a model in a path; give another one, as "
                 f"in name={path}"
@@ -222,3 +184,24 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
     if not models:
         raise ConfigError("there is no model to serve; give a folder")
     return models
+
+
+def read_key(file: str | None, variable: str | None) -> bytes | None:
+    """Read the key that clients must send: the first line of a file, or an environment variable."""
+    if file is not None:
+        try:
+            with open(file, encoding="utf-8") as lines:
+                key, source = lines.readline(1 << 12).strip(), file  # a device may have no end
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"the key file {file} cannot be read ({error}); check --key-file"
+            ) from None
+    elif variable is not None:
+        key, source = variable.strip(), "LITEBERT_KEY"
+    else:
+        return None
+    if not key or not key.isascii() or not key.isprintable():
+        raise ConfigError(
+            f"the key in {source} must be printable ASCII and not empty; write another one"
+        )
+    return key.encode()

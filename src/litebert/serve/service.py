@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from litebert.errors import nearest
 from litebert.serve import logs
-from litebert.serve.limits import Limits, shorten_name
-from litebert.serve.metrics import Metrics
+from litebert.serve.limits import Limits, Refusal, invalid, shorten_name
+from litebert.serve.logs import Metrics
 from litebert.serve.pool import Pool
-from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
 
 if TYPE_CHECKING:
@@ -49,31 +48,23 @@ class Service:
         if status == 200 and "tokens" in about:
             metrics.rows.add(about["rows"], model=model)
             metrics.tokens.add(about["tokens"], model=model)
-        fields = {
-            name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about
+        names = ("model", "rows", "tokens", "queue_ms")
+        fields: dict[str, Any] = {
+            "method": method if method in METHODS else "other",
+            "route": route,
         }
-        logs.event(
-            "request",
-            to=logs.REQUESTS,
-            method=method if method in METHODS else "other",
-            route=route,
-            status=int(status),
-            ms=round(1000 * seconds, 2),
-            **fields,
-        )
+        fields |= {"status": int(status), "ms": round(1000 * seconds, 2)}
+        fields |= {name: about[name] for name in names if name in about}
+        logs.event("request", to=logs.REQUESTS, **fields)
 
     def refuse_name(self, name: str) -> Refusal:
-        """Return the refusal that no model has a name."""
         name = shorten_name(name)
         message = f"there is no model {name!r}; {nearest(name, self.pools)}"
         return Refusal(404, "not_found", message, "model")
 
     def refuse_early(self, about: dict[str, Any]) -> None:
-        """Refuse a request whose model is known before its body is parsed, for parsing takes longer
-        than refusing.
-
-        Raises:
-            Refusal: the model takes no requests now.
+        """Refuse a request whose model is known before its body is parsed, if the model takes none
+        now: parsing takes longer than refusing.
         """
         name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else "")
         if name in self.pools and (refusal := self.pools[name].queue.refusal()) is not None:
@@ -83,9 +74,6 @@ class Service:
     def choose(self, request: Request, name: str | None, route: str) -> Pool:
         """Choose the model that a request names in its path or its body, or the first with the
         route.
-
-        Raises:
-            Refusal: there is no such model, or it does not have the route.
         """
         about = request.scope[ABOUT]
         name = about.get("named") or name
@@ -93,14 +81,14 @@ class Service:
             able = (name for name, pool in self.pools.items() if route in pool.info["routes"])
             if (name := next(able, None)) is None:
                 message = f"no model here has the route /{route}; GET /info lists what they have"
-                raise Refusal(422, "validation", message)
+                raise invalid(message)
         if name not in self.pools:
             raise self.refuse_name(name)
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{path}" for path in self.pools[name].info["routes"])
             message = f"the model {name!r} does not have /{route}; it has {has}"
-            raise Refusal(422, "validation", message, "model")
+            raise invalid(message, "model")
         return self.pools[name]
 
     async def ask(
@@ -116,28 +104,19 @@ class Service:
 
         Args:
             field: the name of an input in the request, with {} for its index.
-
-        Raises:
-            Refusal: the request is beyond a limit, the queue is full, or there is no answer in
-                time.
         """
         name = field.replace("[{}]", "")
         if operation in ("score", "cosine"):  # pairs of one query with each text
             self.limits.check(name, [text for _, text in inputs], inputs[0][0])
         else:
             self.limits.check(name, inputs)
-        group = Group(
-            operation,
-            tuple((name, value) for name, value in options.items() if value is not None),
-            list(inputs),
-        )
-        job = pool.queue.add(group, field)
+        given = tuple((name, value) for name, value in options.items() if value is not None)
+        job = pool.queue.add(Group(operation, given, list(inputs)), field)
         about = request.scope[ABOUT]
         about["rows"] = len(inputs)
+        left = Refusal(499, "cancelled", "the client has gone")
         gone = asyncio.ensure_future(_wait_for_disconnect(request))
-        gone.add_done_callback(
-            lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone"))
-        )
+        gone.add_done_callback(lambda _: _end(job.done, left))
         most, again = self.limits.timeout_seconds, "send less text, or come again later"
         late = Refusal(504, "timeout", f"there was no answer in {most:g} seconds; {again}", retry=1)
         timer = asyncio.get_running_loop().call_later(most, _end, job.done, late)

@@ -4,25 +4,31 @@ One thread of a worker computes short batches, another long ones. Only one of th
 so no model and no engine needs to be safe for threads. The long one offers its turn after every
 step, and gets one step at least after every short batch, so neither of them starves. Tokenizing has
 no steps, because a text without spaces cannot be divided. But tokenizers are safe for threads, so
-the long one reads texts beside the short batches, without a turn.
+the long one reads texts beside the short batches, without a turn. Texts far longer than a model
+reads are tokenized in parts, once each, and shortened to what the model can read.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.finetuning.rows import PaddedRows
+from litebert.tokenizer import Tokenizer
 
 NEWEST = 0.3
 """How much the newest pass counts in the speed of the passes."""
 Compute = Callable[[PaddedRows], NDArray[np.float32]]
+Aside = Callable[[], AbstractContextManager[None]]
 
 
 class Turns:
@@ -104,7 +110,7 @@ class Steps:
         self,
         seconds: float,
         step: Callable[[], None],
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        aside: Aside = nullcontext,
     ) -> Iterator[None]:
         """Call `step` about every so many seconds in this thread, and tokenize within `aside`."""
         self._local.seconds, self._local.step, self._local.aside = seconds, step, aside
@@ -115,9 +121,7 @@ class Steps:
 
     def aside(self) -> AbstractContextManager[None]:
         """Return the context of work that needs no turn, if this thread works in turns."""
-        aside: Callable[[], AbstractContextManager[None]] = getattr(
-            self._local, "aside", nullcontext
-        )
+        aside: Aside = getattr(self._local, "aside", nullcontext)
         return aside()
 
     def end(self) -> None:
@@ -164,14 +168,13 @@ class Steps:
         seconds = getattr(self._local, "seconds", math.inf)
         if math.isinf(seconds):
             return count
-        tokens = seconds * self._speed if self._speed > 0 else 0.0
+        tokens = seconds * self._speed if self._speed > 0 else 0.0  # not measured yet
         return max(1, int(tokens // max(1, width)))
 
     def _measure(self, tokens: int, seconds: float) -> None:
         speed = tokens / max(seconds, 1e-6)
-        self._speed = (
-            speed if math.isnan(self._speed) else (1 - NEWEST) * self._speed + NEWEST * speed
-        )
+        before = speed if math.isnan(self._speed) else self._speed
+        self._speed = (1 - NEWEST) * before + NEWEST * speed
 
 
 def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -180,3 +183,74 @@ def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
         most = max(part.shape[1] for part in parts)
         parts = [np.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0))) for part in parts]
     return np.concatenate(parts)
+
+
+PART = 4096
+"""Characters of a part, about: the next space between two words ends it, for tokens do not reach
+over spaces.
+"""
+CACHED = 4
+"""Long texts whose tokens are cached, because a query comes back with every batch of its request.
+"""
+_END = re.compile(r"(?<=\w)(?= \w)")
+"""Matches where a text is cut: the tokens of the two sides are those of the whole. At a line break,
+a mark or a sign they need not be. Tokenizers may join these with the text before them, and
+byte-level BPE puts a space before a part that begins with anything else.
+"""
+
+
+class LongTexts:
+    """Tokenizes long texts, each part within `aside`."""
+
+    def __init__(self, tokenizer: Tokenizer, aside: Aside) -> None:
+        self._tokenizer, self._aside = tokenizer, aside
+        self._cache: OrderedDict[str, list[list[int]]] = OrderedDict()
+
+    @staticmethod
+    def is_long(text: str) -> bool:
+        return len(text) > PART
+
+    @staticmethod
+    def parts(text: str) -> Iterator[tuple[int, str]]:
+        """Yield the parts of a text, each with the position of its first character."""
+        begin = 0
+        while begin < len(text):
+            match = _END.search(text, begin + PART) if len(text) - begin > PART else None
+            end = len(text) if match is None else match.start()
+            yield begin, text[begin:end]
+            begin = end
+        if not text:
+            yield 0, ""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, without special tokens."""
+        return [token for part in self._encode_parts(text) for token in part]
+
+    def shorten(self, value: Any, most: int) -> tuple[Any, int]:
+        """Cut the long texts of an input where `most` tokens are full, and return how many tokens
+        were left out. The rows of the input stay the same, because a row holds fewer than `most`
+        tokens of a text.
+        """
+        if not isinstance(value, Sequence) or (isinstance(value, str) and not self.is_long(value)):
+            return value, 0
+        if not isinstance(value, str):
+            pairs = [self.shorten(part, most) for part in value]
+            return [part for part, _ in pairs], sum(cut for _, cut in pairs)
+        tokens, end, encoded = 0, 0, self._encode_parts(value)
+        for ids, (begin, part) in zip(encoded, self.parts(value), strict=True):
+            if tokens > most:
+                break
+            tokens, end = tokens + len(ids), begin + len(part)
+        return value[:end], sum(map(len, encoded)) - tokens
+
+    def _encode_parts(self, text: str) -> list[list[int]]:
+        encoded = self._cache.pop(text, None)
+        if encoded is None:
+            encoded = []
+            for _, part in self.parts(text):
+                with self._aside():
+                    encoded.append(self._tokenizer.encode([part])[0])
+        self._cache[text] = encoded
+        if len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+        return encoded

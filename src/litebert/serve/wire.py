@@ -1,10 +1,12 @@
-"""Frames of plain values between the service and its worker processes, over pipes.
+"""Frames of plain values between the service and its worker processes, over pipes: inputs to which
+the same is done, and the answers to them as JSON.
 
 `marshal` reads numbers, texts, lists and dictionaries only, and both ends run the same Python.
 """
 
 from __future__ import annotations
 
+import json
 import marshal
 from typing import Any, BinaryIO, NamedTuple
 
@@ -33,25 +35,41 @@ class Row(NamedTuple):
     """Tokens that were cut off, because the model reads no more."""
 
 
+def refuse(message: str, kind: str = "validation") -> Row:
+    return Row(b"", 0, message, kind)
+
+
+def refuse_length(count: int, who: str, most: int) -> Row:
+    return refuse(f" has {count:,} tokens, and {who} {most:,}; shorten it", "too_large")
+
+
+def as_json(value: Any) -> bytes:
+    """Format a value as JSON; a number that JSON does not know becomes null."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        plain = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
 def pack(value: Any) -> bytes:
     """Make the frame of a value."""
     body = marshal.dumps(value)
     return len(body).to_bytes(LENGTH, "big") + body
 
 
-def read(file: BinaryIO) -> Any:
-    """Read the next frame of a file.
+def unpack(body: bytes) -> Any:
+    """Return the value of a frame, without its length."""
+    return marshal.loads(body)
 
-    Returns:
-        None at the end of the file. So it is inside of a frame, whose writer was killed.
+
+def read(file: BinaryIO) -> Any:
+    """Read the next frame of a file; None at its end, and inside of a frame whose writer was
+    killed.
     """
     head = file.read(LENGTH)
     if len(head) < LENGTH:
         return None
     body = file.read(size := int.from_bytes(head, "big"))
     return unpack(body) if len(body) == size else None
-
-
-def unpack(body: bytes) -> Any:
-    """Return the value of a frame, without its length."""
-    return marshal.loads(body)

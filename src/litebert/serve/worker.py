@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import signal
 import threading
@@ -17,12 +18,24 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litebert.errors import DataError, LitebertError
 from litebert.machine import return_freed_memory
 from litebert.registry import pause_collection
 from litebert.serve import logs, wire
+from litebert.serve.wire import Group
+
+if TYPE_CHECKING:
+    from litebert.serve.served import Served
+
+EXAMPLE = (
+    "the quick brown fox jumps over the lazy dog and runs back to the river before the sun "
+    "goes down again"
+)
+"""The text on which the speed of a model is first measured."""
+VARIANTS = 16
+"""Forms of the example on which an engine of fewer bits is compared with float32."""
 
 
 def main() -> None:
@@ -53,7 +66,25 @@ def main() -> None:
     _serve(served, source, out)
 
 
-def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
+def _open(settings: dict[str, Any]) -> tuple[Served, tuple[Any, ...]]:
+    """Open and warm a model, and return it with the reply of `Worker.start`."""
+    with pause_collection():
+        from litebert.registry import load_extensions
+        from litebert.serve.served import Served
+
+    load_extensions()
+    served = Served(Path(settings["path"]), settings)
+    trials, characters, step = warm(served)
+    # Opening a model took, and freed again, half as much as a small model itself.
+    gc.collect()
+    return_freed_memory()
+    return served, (served.info(), trials, characters, step)
+
+
+# --------------------------------------------------------------------------------------- answering
+
+
+def _serve(served: Served, source: BinaryIO, out: BinaryIO) -> None:
     """Answer batches until there are no more: short ones in this thread, long ones in another, in
     steps.
     """
@@ -64,9 +95,7 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
     def answer(number: int, groups: Any) -> None:
         start, paused = time.perf_counter(), turns.paused
-        answers = [
-            [tuple(row) for row in _answer_group(served, wire.Group(*group))] for group in groups
-        ]
+        answers = [[tuple(row) for row in _answer_group(served, Group(*group))] for group in groups]
         seconds = time.perf_counter() - start - (turns.paused - paused)
         with writing, suppress(BrokenPipeError):  # a service that was killed reads no answers
             out.write(wire.pack((number, answers, seconds)))
@@ -91,44 +120,102 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
         thread.join()
 
 
-def _open(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Open and warm a model, and return it with the reply of `Worker.start`."""
-    with pause_collection():
-        from litebert.registry import load_extensions
-        from litebert.serve.served import Served
-        from litebert.serve.warming import warm
-
-    load_extensions()
-    served = Served(Path(settings["path"]), settings)
-    trials, characters, step = warm(served)
-    _give_back()
-    return served, (served.info(), trials, characters, step)
-
-
-def _give_back() -> None:
-    """Return to the system what opening a model took and freed again: half as much as a small model
-    itself.
-    """
-    gc.collect()
-    return_freed_memory()
-
-
-def _answer_group(served: Any, group: wire.Group) -> list[wire.Row]:
+def _answer_group(served: Served, group: Group) -> list[wire.Row]:
     """Answer the inputs of a group; each alone, if they cannot be answered together."""
     try:
-        return list(served.answer(group))
+        return served.answer(group)
     except Exception as error:  # whatever a text sets off in a library
         if len(group.inputs) > 1:
-            return [
-                row
-                for value in group.inputs
-                for row in _answer_group(served, group._replace(inputs=[value]))
-            ]
+            alone = (group._replace(inputs=[value]) for value in group.inputs)
+            return [row for part in alone for row in _answer_group(served, part)]
         if isinstance(error, DataError):  # half a character, say; the message quotes it
-            message, kind = " cannot be read as text; send whole characters", "validation"
-        else:
-            about = logs.failure(error)
-            logs.event("an input failed", logging.ERROR, operation=group.operation, **about)
-            message = " could not be answered; the log of the service names the reason"
-            kind = "internal"
-        return [wire.Row(b"", 0, message, kind)]
+            return [wire.refuse(" cannot be read as text; send whole characters")]
+        about = logs.failure(error)
+        logs.event("an input failed", logging.ERROR, operation=group.operation, **about)
+        message = " could not be answered; the log of the service names the reason"
+        return [wire.refuse(message, "internal")]
+
+
+# ----------------------------------------------------------------------------------------- warming
+
+
+def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
+    """Make the engines, and measure requests.
+
+    Engines that need more than the weights are made first, and one of fewer bits is compared with
+    float32. So no client waits for it.
+
+    Returns:
+        How many short inputs took how many seconds, each the best of three. The characters of one
+        input. The seconds of the longest step of a request that fills a row.
+    """
+    value, operation = _make_example(served)
+    if served.engine != "torch":
+        for made in ("predict", "embed"):
+            values = [
+                _make_example(served, turn)[0] if made == "predict" else _turn(turn)
+                for turn in range(VARIANTS)
+            ]
+            if made in served.does:
+                served.answer(Group(made, (), values))
+    trials = []
+    for rows in (1, 1, 4):  # what is done once is not counted
+        best = math.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            served.answer(Group(operation, (), [value] * rows))
+            best = min(best, time.perf_counter() - start)
+        trials.append((rows, best))
+    if "fill-mask" in served.does:
+        for token in range(served.tokenizer.vocab_size):
+            served.tokenizer.get_word(token)  # a table, so that no answer decodes
+    return trials[1:], float(len(EXAMPLE)), _measure_step(served, value, operation)
+
+
+def _measure_step(served: Served, value: Any, operation: str) -> float:
+    """Measure the seconds of the least that a request of long texts takes at a time: one row of
+    full length.
+    """
+    long = " ".join([EXAMPLE] * (1 + served.length // len(EXAMPLE.split())))
+    texts: Any = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
+    if operation == "fill-mask":
+        most = max(1, served.length // 3)  # in the length, whatever the tokenizer
+        texts = f"{' '.join(long.split()[:most])} [MASK]"
+    best = math.inf
+    for _ in range(2):
+        longest, last = 0.0, time.perf_counter()
+
+        def step() -> None:
+            nonlocal longest, last
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+        with served.steps.of(1e-9, step):
+            served.answer(Group(operation, (), [texts]))
+        best = min(best, longest)
+    return best
+
+
+def _make_example(served: Served, turn: int = 0) -> tuple[Any, str]:
+    """Return an input and the operation that answers it."""
+    text = _turn(turn)
+    if served.predictor is not None:
+        words = text.split()
+        forms: list[Any] = [
+            text,
+            [" ".join(words[:10]), " ".join(words[10:])],
+            [" ".join(words[:8]), " ".join(words[8:12]), words[12:14]],
+        ]
+        for value in forms:
+            with suppress(TypeError, ValueError):
+                served.predictor.task.example(value, "")
+                return value, "predict"
+    if "embed" in served.does:
+        return text, "embed"
+    return (f"{text} [MASK]", "fill-mask") if "fill-mask" in served.does else (text, "tokenize")
+
+
+def _turn(turn: int) -> str:
+    """Return the example, beginning with another of its words."""
+    words = EXAMPLE.split()
+    return " ".join(words[turn % len(words) :] + words[: turn % len(words)])
