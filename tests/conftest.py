@@ -148,10 +148,16 @@ def tiny_data(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """`tiny_corpus` as token shards, a tenth of the documents held out."""
-    from litebert.data.prepare import prepare
+    from litebert.data.prepare import PrepareConfig, prepare
 
     folder = tmp_path_factory.mktemp("data") / "data"
-    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        folder,
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.1),
+    )
     return folder
 
 

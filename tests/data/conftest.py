@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
+from litebert.data.building import Journal
 from toys.prepare import Interrupted, run
 
 

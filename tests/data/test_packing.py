@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from litebert.config import SequenceConfig
-from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import Segments
 from litebert.data.random_keys import derive
+from litebert.data.segments import DocumentSentences, FullSentences, Segments
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose

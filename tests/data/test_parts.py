@@ -22,16 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import litebert
-from litebert.data import arrow_files, dealing, text_corpus
+from litebert.data import dealing, shard_files
+from litebert.data import prepare as preparing
 from litebert.data import shards as disk
-from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.parts import MARKER, Part
 from litebert.storage import lock_folder
 from litebert.text.sources import Document, Reading, read_documents
 from litebert.tokenizer import train_tokenizer
-from toys.prepare import SHARD_BYTES, Interrupted, content, run
+from toys.prepare import SHARD_BYTES, Interrupted, content, run, run_part
 from toys.refusals import refused
 
 SETTINGS = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES}
@@ -64,7 +64,7 @@ def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPath
 
 
 def make(part: str, corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Path:
-    folder = prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **{**SETTINGS, **options})
+    folder = run_part(part, corpus, out, tokenizer, **options)
     assert isinstance(folder, Path)
     return folder
 
@@ -184,12 +184,12 @@ def test_a_small_chunk_of_many_rows(
 ) -> None:
     """Chunks decide where record batches end, so they must be those of one machine."""
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(arrow_files, "BATCH_TOKENS", 1000)
+    monkeypatch.setattr(shard_files, "BATCH_TOKENS", 1000)
     run(corpus, tmp_path / "single", tiny_tokenizer)
     make_all(3, corpus, tmp_path / "data", tiny_tokenizer)
     litebert.merge(tmp_path / "data")
     assert content(tmp_path / "data") == content(tmp_path / "single")
-    blocks = arrow_files.read_blocks(tmp_path / "data" / "train-00000.arrow")
+    blocks = shard_files.read_blocks(tmp_path / "data" / "train-00000.arrow")
     assert len(blocks) > 2
 
 
@@ -200,7 +200,7 @@ def test_a_finished_part_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(text_corpus, "read_documents", never)
+    monkeypatch.setattr(preparing, "read_documents", never)
     before = content(parts.with_name("data.parts"))
     make("2/3", corpus, parts, tiny_tokenizer)
     assert content(parts.with_name("data.parts")) == before
@@ -226,7 +226,7 @@ def test_a_merge_that_is_interrupted_continues(
     parts: Path, single: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    write = arrow_files.write_shard
+    write = shard_files.write_shard
 
     def write_two(path: Path, *rest: Any) -> None:
         if len(made) == 2:
@@ -235,7 +235,7 @@ def test_a_merge_that_is_interrupted_continues(
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arrow_files, "write_shard", write_two)
+        patch.setattr(shard_files, "write_shard", write_two)
         with pytest.raises(Interrupted):
             litebert.merge(parts)
     assert not (parts / disk.INDEX).exists()
@@ -334,10 +334,11 @@ def test_an_output_in_its_source_is_no_source(
 KILLED = textwrap.dedent("""
     import functools, os, random, signal, sys
     import litebert
-    from litebert.data.prepare import prepare_part
+    from litebert.data.prepare import PrepareConfig, prepare_part
 
     corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
-    options = {"heldout": 0.1, "processes": 1, "shard_bytes": shard_bytes}
+    config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
+    options = {"processes": 1, "config": config}
     draw = random.Random(7)
     kills = 0
 
@@ -498,10 +499,9 @@ def test_a_part_is_no_set(parts: Path) -> None:
 def test_a_slash_at_the_end_of_a_source_changes_nothing(
     corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"tokenizer": tiny_tokenizer, **SETTINGS}
     for number, source in enumerate((f"{corpus}", f"{corpus}/", f"{corpus.parent}/./text"), 1):
         for spelling in (source, f"{corpus}/"):  # the second time the part is finished
-            prepare_part(f"{number}/3", [spelling], tmp_path / "data", **options)
+            run_part(f"{number}/3", spelling, tmp_path / "data", tiny_tokenizer)
     litebert.merge(tmp_path / "data")
     made, expected = (
         {path.name: path.read_bytes() for path in folder.glob("*.arrow")}

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from litebert.data import arrow_files
+from litebert.data import shard_files
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
+from litebert.data.building import Journal
 from litebert.errors import DataError
 from toys.prepare import (
     SHARD_BYTES,
@@ -34,7 +34,7 @@ from toys.refusals import refused
 
 KILLED_WHILE_WRITING = textwrap.dedent("""
     import functools, os, signal, sys
-    from litebert.data.prepare import prepare
+    from litebert.data.prepare import PrepareConfig, prepare
 
     corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
 
@@ -51,8 +51,8 @@ KILLED_WHILE_WRITING = textwrap.dedent("""
                 return result
             return deadly
         os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-        options = {"heldout": 0.1, "processes": 1, "shard_bytes": shard_bytes}
-        prepare([corpus], out, tokenizer=tokenizer, **options)
+        config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
+        prepare([corpus], out, tokenizer=tokenizer, processes=1, config=config)
 
     def run(out, instant):
         process = os.fork()  # spares the imports
@@ -155,13 +155,13 @@ def test_finished_shards_are_kept(
 ) -> None:
     before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
-    write = arrow_files.write_shard
+    write = shard_files.write_shard
 
     def note_and_write(path: Path, *rest: Any) -> None:
         made.append(path.name)
         write(path, *rest)
 
-    monkeypatch.setattr(arrow_files, "write_shard", note_and_write)
+    monkeypatch.setattr(shard_files, "write_shard", note_and_write)
     run(tiny_corpus, unfinished_folder, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)

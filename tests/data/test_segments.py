@@ -10,9 +10,14 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
-from litebert.data.passages import Segments, trim_lengths
 from litebert.data.random_keys import derive
-from litebert.data.segments import SEQUENCE_FORMATS, SegmentPairs, SentencePairs
+from litebert.data.segments import (
+    SEQUENCE_FORMATS,
+    SegmentPairs,
+    Segments,
+    SentencePairs,
+    trim_lengths,
+)
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose

@@ -9,7 +9,7 @@ ones. The key decides cut points too. Data becomes tensors only here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,15 @@ from torch import Tensor
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data import IGNORED
 from litebert.data.masking import Masker
-from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import Keys, derive, permute
-from litebert.data.segments import SEQUENCE_FORMATS
-from litebert.data.turns import AnySplit, Turns, list_splits
+from litebert.data.segments import (
+    SEQUENCE_FORMATS,
+    AnySplit,
+    Numbers,
+    Segments,
+    SentenceTask,
+    list_splits,
+)
 
 if TYPE_CHECKING:
     from litebert.tokenizer import Tokenizer
@@ -99,6 +104,45 @@ def move_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class Turns:
+    """The turns of several splits that are read by weight: whose turn each sequence is.
+
+        weights   2 books, 1 web
+        number    0      1    2      | 3      4    5      | ...
+        split     books  web  books  | books  web  books  | ...
+        of it     0      0    1      | 2      1    3      | ...
+
+    The turns repeat after as many sequences as the weights add up to. Sequence k of a split with
+    weight w stands at (k + 1/2) / w of a round. So a split is never far from its share: after n
+    sequences of m splits, it has its share s of them, n s, give or take (1 + s (m - 2)) / 2. Any
+    turn is found alone.
+    """
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        """Args:
+        weights: sequences of each split in a round, whole numbers above 0.
+        """
+        self._weights = np.array(weights, np.int64)
+        splits = np.arange(len(weights)).repeat(self._weights)
+        numbers = np.arange(len(splits)) - (self._weights.cumsum() - self._weights)[splits]
+        # Quotients of whole numbers this small are equal only where the fractions are.
+        order = np.lexsort((splits, (2 * numbers + 1) / self._weights[splits]))
+        self._splits, self._numbers = splits[order], numbers[order]
+
+    def locate(self, sequences: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the split of each sequence (B,), and the number of the sequence in that split."""
+        rounds, places = np.divmod(sequences, len(self._splits))
+        splits = self._splits[places]
+        return splits, rounds * self._weights[splits] + self._numbers[places]
+
+    def count(self, sequences: int) -> list[int]:
+        """Count the sequences of each split among the first `sequences`."""
+        rounds, places = divmod(sequences, len(self._splits))
+        rest = np.bincount(self._splits[:places], minlength=len(self._weights))
+        counts: list[int] = (rounds * self._weights + rest).tolist()
+        return counts
 
 
 class Batches:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.arrow_files import Block
 from litebert.data.encoding import encode_sentences
+from litebert.data.shard_files import Block
 from litebert.errors import DataError
 from litebert.json_reader import parse_json
 from litebert.text.files import TABLES

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert.config import TableConfig
-from litebert.data.turns import AnySplit, list_splits
+from litebert.data.segments import AnySplit, list_splits
 from litebert.errors import DataError
 from litebert.progress import track
 

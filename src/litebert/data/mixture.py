@@ -1,8 +1,8 @@
 """Several sets of shards that a run reads by weight, such as books:2 web:1.
 
 Each set is prepared alone and has documents, an order and epochs of its own. A weight is a number
-of sequences, so the shares are exact (turns.py). The sets have one tokenizer. The weights and the
-fingerprints of the sets, in their order, are the identity of a mixture.
+of sequences, so the shares are exact (`Turns` in batches.py). The sets have one tokenizer. The
+weights and the fingerprints of the sets, in their order, are the identity of a mixture.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TypeAlias
 import numpy as np
 
 from litebert.data.cooccurrence import count_tokens
+from litebert.data.segments import MixedSplit
 from litebert.data.shards import Shards
-from litebert.data.turns import MixedSplit
 from litebert.errors import DataError
 from litebert.remote.names import shorten
 from litebert.tokenizer import Tokenizer

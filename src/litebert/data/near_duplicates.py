@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.arrow_files import Block
+from litebert.data.shard_files import Block
 from litebert.progress import task
 
 SHINGLE = 5

@@ -24,11 +24,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data import arrow_files
-from litebert.data.arrow_files import Block, Ids, Offsets
+from litebert.data import shard_files
 from litebert.data.shard_files import (
     AHEAD,
+    Block,
     FolderFiles,
+    Ids,
+    Offsets,
     ShardFiles,
     naming_store,
     open_set_folder,
@@ -124,7 +126,7 @@ class _ShardBlocks(Sequence[Block]):
         self._origins: list[tuple[int, int]] = []
         for number, info in enumerate(self._infos):
             counts = [info.documents]
-            if info.tokens >= arrow_files.BATCH_TOKENS:  # a smaller shard has a single record batch
+            if info.tokens >= shard_files.BATCH_TOKENS:  # a smaller shard has a single record batch
                 counts = [block.documents for block in self._read(number)]
             self.documents += counts
             self._origins += [(number, batch) for batch in range(len(counts))]
@@ -155,7 +157,7 @@ class _ShardBlocks(Sequence[Block]):
         blocks = [block for block in self._read_file(info) if block.documents]
         documents = sum(block.documents for block in blocks)
         if documents != info.documents or (
-            len(blocks) > 1 and info.tokens < arrow_files.BATCH_TOKENS
+            len(blocks) > 1 and info.tokens < shard_files.BATCH_TOKENS
         ):
             index = join(self._files.name, INDEX)
             raise DataError(
@@ -168,7 +170,7 @@ class _ShardBlocks(Sequence[Block]):
         for _ in range(_TRIES):
             path = self._files.open_file(info)
             try:
-                return arrow_files.read_blocks(path)
+                return shard_files.read_blocks(path)
             except DataError as error:
                 # Another process may have made room in the cache in this moment.
                 if not self._files.is_remote or path.exists():
@@ -380,7 +382,7 @@ class Shards:
         if is_large:
             return Split.of_shards(self._files, infos)
         split = Split(
-            [block for info in infos for block in arrow_files.read_blocks(self.path / info.file)]
+            [block for info in infos for block in shard_files.read_blocks(self.path / info.file)]
         )
         for unit in ("documents", "sentences", "tokens"):
             recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
