@@ -15,7 +15,6 @@ from litebert.cli import REPOSITORY
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTING = sorted((ROOT / ".github").rglob("*.yml"))
-FORMS = [path for path in HOSTING if path.parent.name == "ISSUE_TEMPLATE"]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -47,31 +46,6 @@ def test_the_overview_names_every_page() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in pages if path.parent != studies}
     assert set(re.findall(r"/raw/main/([^)]+)\)", text)) == names
     assert text.startswith("# litebert\n\n> ")
-
-
-def test_help_names_pages_and_no_files() -> None:
-    """A wheel has no docs/. The reference holds the help of every verb and field."""
-    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    assert re.findall(r".*(?:docs/|\.md\b).*", text) == []
-    pages = (ROOT / "docs").rglob("*.md")
-    titles = {overview.read_lead(page.read_text(encoding="utf-8"))[0] for page in pages}
-    named = set(re.findall(r'page "([^"]+)"', text))
-    assert len(named) > 4
-    assert named <= titles
-
-
-def test_the_changelog_begins_with_what_is_not_released() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (.+)$", text, re.M)
-    assert headings[0] == "Unreleased"
-    assert headings[1].split()[0] == overview.read_value("version")
-
-
-def test_the_citation_has_what_its_format_requires() -> None:
-    citation = load(ROOT / "CITATION.cff")
-    assert {"cff-version", "message", "title", "authors"} <= set(citation)
-    assert citation["version"] == overview.read_value("version")
-    assert citation["license"] == overview.read_value("license")
 
 
 @pytest.mark.parametrize("path", HOSTING, ids=lambda path: path.name)
@@ -116,14 +90,3 @@ def test_metrics_that_a_page_names_are_exposed() -> None:
     named = {part.removesuffix("_bucket") for part in re.findall(r"\blitebert_[a-z_]+", page)}
     assert named <= exposed
     assert len(named) > 4
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_a_form_asks(path: Path) -> None:
-    form = load(path)
-    if path.name == "config.yml":
-        return
-    assert form["name"]
-    assert form["description"]
-    for part in form["body"]:
-        assert "value" in part["attributes"] or part["attributes"]["label"]
