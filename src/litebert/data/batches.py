@@ -81,11 +81,9 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on a device."""
         return self._map_tensors(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> Batch:
-        """Return the batch in page-locked memory."""
         return self._map_tensors(Tensor.pin_memory)
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -121,9 +119,6 @@ class Turns:
     """
 
     def __init__(self, weights: Sequence[int]) -> None:
-        """Args:
-        weights: sequences of each split in a round, whole numbers above 0.
-        """
         self._weights = np.array(weights, np.int64)
         splits = np.arange(len(weights)).repeat(self._weights)
         numbers = np.arange(len(splits)) - (self._weights.cumsum() - self._weights)[splits]
@@ -163,12 +158,6 @@ class Batches:
         *,
         boundaries: bool = False,
     ) -> None:
-        """Args:
-            boundaries: batches have `masked_boundaries`.
-
-        Raises:
-            DataError: the split or the tokenizer cannot serve the config.
-        """
         self._tokenizer = tokenizer
         self._length = sequences.length
         layout = SEQUENCE_FORMATS[sequences.format]
@@ -224,23 +213,15 @@ class Batches:
         keys = np.empty(len(numbers), np.uint64)
         segments_of_row: dict[int, Segments] = {}
         for split in np.unique(splits).tolist():
-            rows = np.flatnonzero(splits == split)
-            segments, keys[rows] = self._read_split(split, numbers_in_split[rows])
-            segments_of_row |= zip(rows.tolist(), segments, strict=True)
+            rows, segments = np.flatnonzero(splits == split), self._segments[split]
+            # The first split has the keys that it has alone.
+            seed = self._seed if split == 0 else int(derive(self._seed, _SPLIT, split)[0])
+            epoch, number_in_epoch = np.divmod(numbers_in_split[rows], segments.examples)
+            example = permute(number_in_epoch, segments.examples, derive(seed, _ORDER, epoch))
+            version = epoch % self._copies if self._copies else epoch
+            keys[rows] = derive(seed, _EXAMPLE, example, version)
+            segments_of_row |= zip(rows.tolist(), segments(example, keys[rows]), strict=True)
         return [segments_of_row[row] for row in range(len(numbers))], keys
-
-    def _read_split(self, split: int, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
-        """Return the segments of some examples of a split, numbered through the run, and the key
-        of each.
-        """
-        segments = self._segments[split]
-        # The first split has the keys that it has alone.
-        seed = self._seed if split == 0 else int(derive(self._seed, _SPLIT, split)[0])
-        epoch, number_in_epoch = np.divmod(numbers, segments.examples)
-        example = permute(number_in_epoch, segments.examples, derive(seed, _ORDER, epoch))
-        version = epoch % self._copies if self._copies else epoch
-        keys = derive(seed, _EXAMPLE, example, version)
-        return segments(example, keys), keys
 
     def _lay_out(
         self, segments: list[Segments]

@@ -75,12 +75,7 @@ class Corpus(Protocol[T]):
 
 
 def finish_set(out: str | Path, corpus: Corpus[T]) -> Shards:
-    """Write the set of a corpus, unless the folder `out` has it, and open it.
-
-    Raises:
-        DataError: the folder holds something else, the text has no tokens, or the disk is full.
-            Finished shards stay.
-    """
+    """Write the set of a corpus, unless the folder `out` has it, and open it."""
     target = open_target(out)
     with target.open() as folder:
         with reporting_writes(folder):
@@ -179,14 +174,12 @@ def _write_set(target: Target, journal: Journal, corpus: Corpus[T]) -> None:
 
 
 def _describe_frequencies(counts: Offsets) -> dict[str, float]:
-    """Return what an index says of the counts of the tokens to train on, int64 (V,)."""
     shares = counts[counts > 0] / int(counts.sum())
     entropy = float(-(shares * np.log(shares)).sum())
     return {"unigram_entropy": entropy, "top_piece_share": float(shares.max())}
 
 
 def _make_nothing_error(sources: str, dropped: Mapping[str, Any]) -> DataError:
-    """Return the error for a set without a token, which names what dropped most documents."""
     rules = dropped.get("filters", {})
     others = dropped.get("languages", {})
     counts = {rule: count["documents"] for rule, count in rules.items()}
@@ -359,9 +352,6 @@ PORTION_KEY = 5
 def write_portion(source: Path, folder: Path, share: float) -> Shards:
     """Write a set with a share of the training documents of another one, drawn at random, and with
     the same held-out text, to compare amounts of data. An existing set is not written again.
-
-    Raises:
-        DataError: the source cannot be used, or the share holds no token.
     """
     if (folder / disk.INDEX).exists():
         return Shards.open(folder, verify=True)

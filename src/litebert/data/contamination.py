@@ -50,11 +50,6 @@ Mask = npt.NDArray[np.bool_]
 
 
 def check_texts(name: str) -> None:
-    """Refuse a file that does not exist.
-
-    Raises:
-        DataError: there is no such file.
-    """
     if name != HELDOUT and not Path(name).is_file():
         raise DataError(
             f"check_against names {name}, which is no file; give files, or {HELDOUT} for the "
@@ -63,11 +58,7 @@ def check_texts(name: str) -> None:
 
 
 def read_texts(name: str) -> Iterator[str]:
-    """Yield the texts of a task file: each line, each row of a table, each string of .json.
-
-    Raises:
-        DataError: the file is not text, or malformed.
-    """
+    """Yield the texts of a task file: each line, each row of a table, each string of .json."""
     suffix, notes = find_suffix(name), Notes()
     lines, form = read_lines(name, notes), TABLES.get(suffix)
     if suffix == ".json":
@@ -115,11 +106,9 @@ class _Texts:
 
     @property
     def is_full(self) -> bool:
-        """True where no more texts fit."""
         return sum(map(len, self._runs)) >= MOST_RUNS
 
     def leave_out(self, texts: int) -> None:
-        """Count texts that are not looked for."""
         self.texts += texts
         self.left_out += texts
 
@@ -132,7 +121,6 @@ class _Texts:
         self.short += int((np.diff(starts) < RUN).sum())
 
     def finish(self) -> None:
-        """Sort the runs, for `find`."""
         self._every = np.concatenate([np.zeros(0, np.uint64), *self._runs])
         self._number = np.concatenate([np.zeros(0, np.int32), *self._numbers])
         self.hashes, first = np.unique(self._every, return_index=True)
@@ -157,7 +145,6 @@ class _Texts:
         return is_equal
 
     def count_found(self) -> int:
-        """Return how many texts have a run that was found."""
         is_found = self._is_found[np.searchsorted(self.hashes, self._every)]
         return len(np.unique(self._number[is_found]))
 
@@ -191,7 +178,6 @@ def _hash_every_run(ids: Ids) -> Hashes:
 
 
 def _join(left: Hashes, right: Hashes) -> Hashes:
-    """Hash pairs of numbers."""
     values: Hashes = left * np.uint64(0x9E3779B97F4A7C15)
     values += right
     values ^= values >> np.uint64(29)
@@ -218,7 +204,6 @@ class Contamination:
         self._documents = 0
 
     def search(self, block: Block) -> None:
-        """Look for the texts in documents to train on."""
         starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
         ids, bounds = block.ids[starts[0] : starts[-1]], starts - starts[0]
         hashes = _hash_every_run(ids)
@@ -233,7 +218,6 @@ class Contamination:
         self._documents += len(np.unique(documents[is_found]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts and examples of every file, for the index."""
         files = {
             file.name: {
                 "texts": file.texts,
@@ -250,7 +234,6 @@ class Contamination:
 
 
 def _encode_file(name: str, tokenizer: Tokenizer, language: str) -> _Texts:
-    """Encode the texts of a file as documents are."""
     file, texts = _Texts(name), read_texts(name)
     while some := list(islice(texts, _TEXTS)):
         if file.is_full:

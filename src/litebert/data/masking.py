@@ -40,7 +40,6 @@ class Masked(NamedTuple):
     """(B, S), True on tokens that are neither special nor padding."""
 
     def boundaries(self) -> NDArray[np.int64]:
-        """Return (K, 2) flattened positions, as `find_span_boundaries` does."""
         return find_span_boundaries(self.content, self.positions)
 
 
@@ -48,9 +47,6 @@ class Masker:
     """Chooses the predicted positions of a batch and corrupts them."""
 
     def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
-        """Raises:
-        DataError: `masking.unit` is word, and the tokenizer cannot tell where words begin.
-        """
         self._config = config
         self._mask_id = tokenizer.mask_id
         self._special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
@@ -151,19 +147,11 @@ class Masker:
 
 
 def _find_lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the flattened positions of the `counts` (B,) lowest ranks of each row (B, S).
-
-    All ranks of a row differ.
-    """
     limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
     return np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
 
 
 def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
-    """Return True for each position that begins a run of adjacent ones, bool (K,).
-
-    The `positions` (K,) ascend, in flattened rows of `size`.
-    """
     starts: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
     return starts
 
@@ -217,7 +205,6 @@ def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
 
 
 def compute_length_law(config: MaskingConfig) -> NDArray[np.float64]:
-    """Return the probabilities of 1, 2, ... units in a span."""
     if config.span == "single":
         return np.ones(1)
     units = np.arange(1, config.max_span + 1)

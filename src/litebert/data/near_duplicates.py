@@ -85,14 +85,9 @@ def sign(block: Block) -> Signatures:
     return signatures
 
 
-def _make_multipliers() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Make the multiplier and the summand of each hash function, always the same ones."""
-    draw = np.random.Generator(np.random.PCG64(20260101))
-    multipliers = draw.integers(0, 2**63, MINIMA, np.uint64) * np.uint64(2) + np.uint64(1)
-    return multipliers, draw.integers(0, 2**63, MINIMA, np.uint64)
-
-
-_MULTIPLIERS, _SUMMANDS = _make_multipliers()
+_draw = np.random.Generator(np.random.PCG64(20260101))  # the hash functions are always the same
+_MULTIPLIERS = _draw.integers(0, 2**63, MINIMA, np.uint64) * np.uint64(2) + np.uint64(1)
+_SUMMANDS = _draw.integers(0, 2**63, MINIMA, np.uint64)
 
 
 def _sign_documents(
@@ -159,7 +154,6 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
-    """Estimate the similarity of pairs of documents, (pairs,)."""
     equal: npt.NDArray[np.float64] = (left == right).mean(axis=1)
     return equal
 
@@ -295,6 +289,5 @@ class _Groups:
         return left != right
 
     def list_later(self) -> npt.NDArray[np.bool_]:
-        """Return which documents are not the first of their group, (documents,)."""
         later: npt.NDArray[np.bool_] = self._parents != np.arange(len(self._parents))
         return later

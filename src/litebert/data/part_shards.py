@@ -49,11 +49,7 @@ Row = tuple[Block, int]
 
 
 def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
-    """Write the set `out` of all its parts. The same call again continues.
-
-    Raises:
-        DataError: a part is damaged, the folder holds something else, or the disk is full.
-    """
+    """Write the set `out` of all its parts. The same call again continues."""
     corpus = _PartsCorpus(parts)
     corpus.count_filtered()
     if similarity := corpus.header["settings"].get("near_duplicates", 0.0):
@@ -148,7 +144,6 @@ class _PartsCorpus:
         }
 
     def _read_excerpts(self, numbers: set[int]) -> dict[int, str]:
-        """Read the beginnings of some documents."""
         if not numbers:
             return {}
         tokenizer = Tokenizer.load(self._parts[0].folder / disk.TOKENIZER)
@@ -175,7 +170,6 @@ class _PartsCorpus:
                     yield block
 
     def read(self) -> Iterator[Hashed[Row]]:
-        """Yield the documents in order, without those that are dropped."""
         for number, (document, _) in enumerate(self._read_rows()):
             if self._is_dropped is None or not self._is_dropped[number]:
                 yield document

@@ -217,7 +217,6 @@ def prepare_part(
 
 
 def _write_part(part: Part, out: str | Path, corpus: TextCorpus) -> str | Path:
-    """Write what is missing of a part, and return its folder."""
     recorded = {name: value for name, value in corpus.header["settings"].items() if name != "files"}
     identity = make_identity("prepare", recorded, corpus.tokenizer.fingerprint, corpus.files)
     with lock_part(out, part, identity) as target, reporting_writes(target.folder):

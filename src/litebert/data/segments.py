@@ -46,7 +46,6 @@ class MixedSplit:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all of them."""
         return sum(split.tokens for split in self.splits)
 
 
@@ -54,7 +53,6 @@ AnySplit: TypeAlias = "Split | MixedSplit"
 
 
 def list_splits(split: AnySplit) -> list[tuple[Split, int]]:
-    """List the splits in a split, with their weights."""
     if isinstance(split, MixedSplit):
         return list(zip(split.splits, split.weights, strict=True))
     return [(split, 1)]
@@ -85,12 +83,6 @@ class SequenceFormat(ABC):
         sentence: SentenceTask | None,
         pair_separators: int = 1,
     ) -> None:
-        """Args:
-            pair_separators: number of [SEP] between two segments.
-
-        Raises:
-            DataError: the split cannot serve the task.
-        """
         self._split = split
         self._sentence = sentence
         self._short = sequences.short_probability
@@ -139,12 +131,6 @@ class CumulativeIndex:
     """
 
     def __init__(self, counts: NDArray[np.int64]) -> None:
-        """Args:
-            counts: things of each document (documents,).
-
-        Raises:
-            DataError: the counts are all zero.
-        """
         self._ends = np.cumsum(counts)
         self.total = int(self._ends[-1]) if len(counts) else 0
         if not self.total:
@@ -173,11 +159,9 @@ class CumulativeIndex:
         return self.locate(np.where(numbers < before, numbers, numbers + counts))[:2]
 
     def count_before(self, documents: Numbers) -> Numbers:
-        """Count the things before those of each document."""
         return np.where(documents > 0, self._ends[documents - 1], 0)
 
     def _count_things(self, documents: Numbers) -> tuple[Numbers, Numbers]:
-        """Count the things before those of each document, and those of the document."""
         before = self.count_before(documents)
         return before, self._ends[documents] - before
 
@@ -474,7 +458,6 @@ class FullSentences(SequenceFormat):
         return self._index.total - 1
 
     def _count(self) -> NDArray[np.int64]:
-        """Return the tokens of each document in the stream."""
         tokens = self._split.document_tokens
         return tokens + (tokens > 0)
 
@@ -547,7 +530,6 @@ def _grow_passages(
         )
 
     def find_start(ends: Numbers) -> Numbers:
-        """Return the first start of a sentence that fits, in the same way."""
         starts = text.find_first_start(ends - targets)
         return np.where(2 * (ends - starts) >= targets, starts, np.maximum(ends - targets, 0))
 
@@ -600,10 +582,6 @@ class _DocumentStream:
         self._split, self._index, self.size, self._low, self._high = split, index, size, low, high
 
     def find_edges(self, points: Numbers, reach: int) -> tuple[Numbers, Numbers]:
-        """Return the end of the tile before each point, and the start of the tile after it.
-
-        They are the same, or lie on the two sides of a [SEP].
-        """
         text, inside, begin = self._read(points)
         number = np.minimum(text.count_starts(inside), text.sentences) - 1
         starts, ends = begin + text.find_starts(number), begin + text.find_starts(number + 1)
@@ -614,10 +592,6 @@ class _DocumentStream:
         return np.where(at_end, points, before), np.where(at_end, points, after)
 
     def find_last_end(self, points: Numbers) -> Numbers:
-        """Return the last end of a sentence that is not beyond the point.
-
-        Where there is none, it is the end of the document before.
-        """
         text, inside, begin = self._read(np.minimum(points, self.size))
         number = text.count_starts(inside) - 1
         return np.where(
@@ -625,9 +599,6 @@ class _DocumentStream:
         )
 
     def find_first_start(self, points: Numbers) -> Numbers:
-        """Return the first start of a sentence that is not before the point; beyond the stream
-        where there is none.
-        """
         text, inside, begin = self._read(np.maximum(points, self._low))
         number = text.count_starts(inside - 1)
         following = begin + text.tokens + 1
@@ -636,7 +607,6 @@ class _DocumentStream:
         return np.where(number < text.sentences, begin + text.find_starts(number_inside), following)
 
     def _read(self, points: Numbers) -> tuple[Documents, Numbers, Numbers]:
-        """Return the documents of the points, the points in them, and where the documents begin."""
         documents, inside, _ = self._index.locate(points)
         return self._split.read(documents), inside, points - inside
 

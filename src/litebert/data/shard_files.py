@@ -192,7 +192,6 @@ class FolderFiles:
         """Expect that files are read soon, which changes nothing here."""
 
     def count_open(self, entries: Iterable[FileEntry], most: int) -> int:
-        """Return how many of the files may be open, where `most` may be for other reasons."""
         return most
 
 
@@ -224,7 +223,6 @@ class StoreFiles:
                     self.open_file(entry)
 
     def open_file(self, entry: FileEntry) -> Path:
-        """Return the path of a file in the cache."""
         future = self._expected.pop(entry.file, None)
         path = None if future is None else future.result()
         if path is not None and path.exists():
@@ -286,7 +284,6 @@ def open_set_folder(
 
 
 def has_index(folder: str | Path, index_name: str) -> bool:
-    """Return whether a folder holds a finished set."""
     url = as_url(folder)
     name = join(folder, index_name)
     return Path(name).exists() if url is None else stores.look(name) is not None

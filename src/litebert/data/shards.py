@@ -77,11 +77,7 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """Read an entry of an index or a journal.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is invalid, or names a file elsewhere.
-        """
+        """Read an entry of an index or a journal."""
         if unknown := entry.keys() - _FIELDS.keys():
             raise ValueError(f"there is an unknown field '{min(unknown)}'")
         info = cls(**{name: entry[name] for name in _FIELDS})
@@ -106,7 +102,6 @@ _FIELDS: dict[str, str] = {field.name: str(field.type) for field in fields(Shard
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
-    """Write `index.json`. From then on the set is complete."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
     write_json(folder / INDEX, content)
 
@@ -138,7 +133,6 @@ class _ShardBlocks(Sequence[Block]):
         self._lock = threading.Lock()
 
     def fetch_ahead(self, indices: Iterable[int]) -> None:
-        """Expect that some record batches are read soon."""
         numbers = dict.fromkeys(self._origins[index][0] for index in indices)
         self._files.fetch_ahead(
             self._infos[number] for number in numbers if number not in self._opened
@@ -257,9 +251,6 @@ class Split:
         to n.
 
         The ids are a view of the mapped file.
-
-        Raises:
-            IndexError: there is no such document.
         """
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
@@ -304,7 +295,6 @@ class Documents:
 
     @property
     def sentences(self) -> Offsets:
-        """Sentences of each document, int64 (B,)."""
         return self._last - self._first
 
     def find_starts(self, numbers: Offsets) -> Offsets:
@@ -357,11 +347,6 @@ class Shards:
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         self._files.check(infos, verify)
-        self._open(infos)
-
-    def _open(self, infos: Sequence[ShardInfo]) -> None:
-        """Open the tokenizer and the splits."""
-        path = self.path
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(
@@ -405,11 +390,7 @@ class Shards:
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """Return the index of a complete set, and its entry of each shard.
-
-    Raises:
-        DataError: there is no complete set, or the index is damaged.
-    """
+    """Return the index of a complete set, and its entry of each shard."""
     path = folder / INDEX
     if folder.is_file():
         raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
@@ -449,11 +430,7 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
 
 
 def require_distinct(infos: Sequence[ShardInfo]) -> None:
-    """Refuse entries that name the same file, whose documents would count twice.
-
-    Raises:
-        ValueError: two entries name the same file.
-    """
+    """Refuse entries that name the same file, whose documents would count twice."""
     names: set[str] = set()
     for info in infos:
         if info.file in names:
