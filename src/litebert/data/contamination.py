@@ -113,8 +113,15 @@ class _Texts:
         self.left_out += texts
 
     def add(self, ids: Ids, starts: npt.NDArray[Any]) -> None:
-        """Add texts end to end, (tokens,) and (texts + 1,)."""
-        hashes, numbers = _hash_runs(ids, starts)
+        """Add texts end to end, (tokens,) and (texts + 1,), unless there is no room."""
+        if self.is_full:
+            self.leave_out(len(starts) - 1)
+            return
+        every = _hash_every_run(ids)
+        text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        # The runs that lie within one text.
+        within = np.flatnonzero(text[: len(every)] == text[len(text) - len(every) :])
+        hashes, numbers = every[within], text[within]
         self._runs.append(hashes)
         self._numbers.append((numbers + self.texts).astype(np.int32))
         self.texts += len(starts) - 1
@@ -149,18 +156,6 @@ class _Texts:
         return len(np.unique(self._number[is_found]))
 
 
-def _hash_runs(ids: Ids, starts: npt.NDArray[Any]) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Hash every run of 13 tokens within a text.
-
-    Returns:
-        The hashes, and the number of the text of each, (runs,) both.
-    """
-    hashes = _hash_every_run(ids)
-    text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    within = np.flatnonzero(text[: len(hashes)] == text[len(text) - len(hashes) :])
-    return hashes[within], text[within]
-
-
 def _hash_every_run(ids: Ids) -> Hashes:
     """Hash the run of 13 that begins at each token, (tokens - 12,)."""
     count = max(0, len(ids) - RUN + 1)
@@ -193,13 +188,27 @@ class Contamination:
         self, names: Iterable[str], tokenizer: Tokenizer, language: str, heldout: Iterable[Block]
     ) -> None:
         self._tokenizer = tokenizer
-        self._files = [
-            _read_heldout(heldout) if name == HELDOUT else _encode_file(name, tokenizer, language)
-            for name in names
-        ]
+        self._files = []
         self._cells = np.zeros(1 << 24, bool)
-        for file in self._files:
+        for name in names:
+            file = _Texts(name)
+            if name == HELDOUT:
+                for block in heldout:
+                    starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
+                    file.add(block.ids[starts[0] : starts[-1]], starts - starts[0])
+            else:
+                texts = read_texts(name)
+                while some := list(islice(texts, _TEXTS)):
+                    if file.is_full:
+                        file.leave_out(len(some))
+                        continue
+                    split = [split_sentences(text, language) for text in some]
+                    encoded = encode_sentences(split, tokenizer)
+                    sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
+                    documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
+                    file.add(encoded.ids, sentences[documents].astype(np.int64))
             file.finish()
+            self._files.append(file)
             self._cells[file.hashes >> _CELL] = True
         self._documents = 0
 
@@ -231,27 +240,3 @@ class Contamination:
             for file in self._files
         }
         return {"documents": self._documents, "files": files}
-
-
-def _encode_file(name: str, tokenizer: Tokenizer, language: str) -> _Texts:
-    file, texts = _Texts(name), read_texts(name)
-    while some := list(islice(texts, _TEXTS)):
-        if file.is_full:
-            file.leave_out(len(some))
-            continue
-        encoded = encode_sentences([split_sentences(text, language) for text in some], tokenizer)
-        sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
-        documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
-        file.add(encoded.ids, sentences[documents].astype(np.int64))
-    return file
-
-
-def _read_heldout(blocks: Iterable[Block]) -> _Texts:
-    file = _Texts(HELDOUT)
-    for block in blocks:
-        if file.is_full:
-            file.leave_out(len(block.document_offsets) - 1)
-            continue
-        starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
-        file.add(block.ids[starts[0] : starts[-1]], starts - starts[0])
-    return file

@@ -49,7 +49,15 @@ class FilteredEncoding:
                 if not verdict.rule and len(sentences[number]) < FEWEST_SENTENCES:
                     verdict.rule = "c4-sentences"
                     sentences[number] = []
-        codes = self._drop_languages(verdicts)
+        codes = [""] * len(verdicts)  # of the documents that stay
+        if self.languages:
+            staying = [number for number, verdict in enumerate(verdicts) if not verdict.rule]
+            detected = detect_languages([verdicts[number].text for number in staying])
+            for number, code in zip(staying, detected, strict=True):
+                if code in self.languages:
+                    codes[number] = code
+                else:
+                    verdicts[number].rule, verdicts[number].text = f"language-{code}", ""
         sentences = [
             [] if verdict.rule else split
             for verdict, split in zip(verdicts, sentences, strict=True)
@@ -62,18 +70,6 @@ class FilteredEncoding:
         digests = [bytes(digest) for digest in facts.digests]
         notes = tuple(_write_notes(finals, verdicts, codes, digests))
         return encode_sentences(sentences, tokenizer, replace(facts, notes=notes))
-
-    def _drop_languages(self, verdicts: Sequence[Verdict]) -> list[str]:
-        codes = [""] * len(verdicts)
-        if self.languages:
-            staying = [number for number, verdict in enumerate(verdicts) if not verdict.rule]
-            detected = detect_languages([verdicts[number].text for number in staying])
-            for number, code in zip(staying, detected, strict=True):
-                if code in self.languages:
-                    codes[number] = code
-                else:
-                    verdicts[number].rule, verdicts[number].text = f"language-{code}", ""
-        return codes
 
 
 def _write_notes(

@@ -77,7 +77,10 @@ class Masker:
         )
         if self._config.unit == "token" and self._config.span == "single":
             ranks = np.where(content, draw_uniforms(keys, ids.shape[1], _ORDER), 1.0)
-            positions = _find_lowest(ranks, np.minimum(budgets, content.sum(1)))
+            # The lowest ranks of each row, which all differ.
+            counts = np.minimum(budgets, content.sum(1))
+            limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
+            positions = np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
         else:
             positions = self._choose_spans(ids, content, budgets, coins[:, 1], keys)
         return Masked(self._replace(ids, positions, keys), positions, content)
@@ -144,11 +147,6 @@ class Masker:
             (picks[random] * len(self._ordinary)).astype(np.int64)
         ]
         return out.reshape(ids.shape)
-
-
-def _find_lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
-    return np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
 
 
 def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
