@@ -202,29 +202,6 @@ def test_what_no_sequence_shows_did_not_fit(
                 assert count == budget or ends[after] > start + budget
 
 
-def test_a_sentence_that_fits_behind_a_separator_is_not_passed_over() -> None:
-    sequence = draw_tokens(pack(FullSentences, ToySplit(ON_A_SEPARATOR), 9), 3, 0.0)
-    assert sequence == [22, 23, 24, 25, 26, SEPARATOR, 27]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
-@given(some_documents, lengths)
-def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
-    """A token's chance is one half or more in each of 40 epochs, however long the sentences around
-    it.
-    """
-    split = ToySplit(documents)
-    format_ = pack(kind, split, length)
-    seen = np.zeros(split.tokens + len(SPECIAL), int)
-    for number in range(40):
-        for item in epoch(format_, number):
-            for part in item.parts:
-                seen[part] += 1
-    assert seen[len(SPECIAL) :].min() > 0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_has_about_its_share(kind: Kind) -> None:
     split = ToySplit([*prose(30, seed=1), [1], [400], [5, 50, 5]])
@@ -288,13 +265,6 @@ def test_a_full_sequence_reads_its_neighborhood_only(monkeypatch: pytest.MonkeyP
         format_(np.array([number]), derive(0, np.array([number])))
         assert len(read) < 25
         assert abs(np.mean(read) - 20_000 * number / format_.examples) < 25
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_sentence_longer_than_the_budget_is_cut_to_it(kind: Kind) -> None:
-    split = ToySplit([[400]])
-    items = [item for number in range(5) for item in epoch(pack(kind, split, 34), number)]
-    assert {len(item.parts[0]) for item in items} == {32}
 
 
 @pytest.mark.parametrize("kind", KINDS)

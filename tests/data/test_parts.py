@@ -9,7 +9,6 @@ import random
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +29,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.parts import MARKER, Part
 from litebert.storage import lock_folder
 from litebert.text.sources import Document, Reading, read_documents
-from litebert.tokenizer import train_tokenizer
-from toys.prepare import SHARD_BYTES, Interrupted, content, run, run_part
+from toys.prepare import RUN_UNTIL_KILLED, SHARD_BYTES, Interrupted, content, run, run_part
 from toys.refusals import refused
 
 SETTINGS = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES}
@@ -331,57 +329,33 @@ def test_an_output_in_its_source_is_no_source(
     litebert.merge(tmp_path / "within" / "b")
 
 
-KILLED = textwrap.dedent("""
-    import functools, os, random, signal, sys
-    import litebert
-    from litebert.data.prepare import PrepareConfig, prepare_part
+KILLED = f"""{RUN_UNTIL_KILLED}
+import random
+import litebert
+from litebert.data.prepare import PrepareConfig, prepare_part
 
-    corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
-    config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
-    options = {"processes": 1, "config": config}
-    draw = random.Random(7)
-    kills = 0
+corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
+config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
+draw = random.Random(7)
+kills = 0
 
-    def run(work, instant):
-        process = os.fork()  # spares the imports
-        if process == 0:
-            calls = 0
-            def counted(call):
-                @functools.wraps(call)
-                def deadly(*arguments):
-                    nonlocal calls
-                    result = call(*arguments)
-                    calls += 1
-                    if calls == instant:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return result
-                return deadly
-            os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-            try:
-                work()
-                os._exit(0)
-            except BaseException as error:
-                print(error, file=sys.stderr)
-                os._exit(1)
-        status = os.waitpid(process, 0)[1]
-        assert status in (0, signal.SIGKILL), status
-        return status == 0
+def make(number, count):
+    out = f"{{folder}}/{{count}}"
+    options = {{"tokenizer": tokenizer, "processes": 1, "config": config}}
+    prepare_part(f"{{number}}/{{count}}", [corpus], out, **options)
 
-    for count in (2, 3, 5):
-        out = f"{folder}/{count}"
-        def make(number):
-            prepare_part(f"{number}/{count}", [corpus], out, tokenizer=tokenizer, **options)
-        waiting = list(range(1, count + 1))
-        while waiting:
-            number = draw.choice(waiting)
-            if run(lambda: make(number), draw.randint(1, 40)):
-                waiting.remove(number)
-            else:
-                kills += 1
-        while not run(lambda: litebert.merge(out), draw.randint(1, 30)):
+for count in (2, 3, 5):
+    waiting = list(range(1, count + 1))
+    while waiting:
+        number = draw.choice(waiting)
+        if run(lambda: make(number, count), draw.randint(1, 40)):
+            waiting.remove(number)
+        else:
             kills += 1
-    assert kills >= 10, kills
-""")
+    while not run(lambda: litebert.merge(f"{{folder}}/{{count}}"), draw.randint(1, 30)):
+        kills += 1
+assert kills >= 10, kills
+"""
 
 
 @pytest.mark.thorough
@@ -422,16 +396,12 @@ def test_a_part_that_is_doubled(parts: Path, corpus: Path, tiny_tokenizer: Path)
         litebert.merge(parts)
 
 
-def test_a_part_of_another_tokenizer(
-    tmp_path: Path, parts: Path, corpus: Path, tiny_corpus: Path
-) -> None:
-    texts = tiny_corpus.read_text().split("\n\n")
-    train_tokenizer(texts, kind="unigram", vocab_size=300).save(tmp_path / "other")
+def test_a_part_of_another_tokenizer(parts: Path, corpus: Path, other_tokenizer: Path) -> None:
     with refused(ConfigError, "2-of-3", "another tokenizer"):
-        make("2/3", corpus, parts, tmp_path / "other")
+        make("2/3", corpus, parts, other_tokenizer)
     folder = parts.with_name("data.parts") / "2-of-3"
     shutil.rmtree(folder)
-    make("2/3", corpus, parts, tmp_path / "other")
+    make("2/3", corpus, parts, other_tokenizer)
     with refused(DataError, "part 2/3", folder, "another tokenizer"):
         litebert.merge(parts)
 

@@ -207,23 +207,6 @@ def test_a_finished_folder_returns_at_once(
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
 
-def test_the_index_is_written_last(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = []
-    replace = os.replace
-
-    def note_and_replace(source: Any, target: Any) -> None:
-        names.append(Path(target).name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", note_and_replace)
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
-    assert names[0] == "tokenizer"
-    assert names[-1] == "index.json"
-    assert names.count("index.json") == 1
-
-
 # ---------------------------------------------------------------------------------- what goes wrong
 
 

@@ -99,11 +99,6 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
         assert split.document_sentences.tolist() == [len(document) for document in wanted]
 
 
-def test_ids_take_four_bytes_only_where_the_vocabulary_needs_them() -> None:
-    assert choose_id_type(65_536) is np.uint16
-    assert choose_id_type(65_537) is np.uint32
-
-
 def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     long = [[[i % 1000] * 100 for i in range(100)] for _ in range(100)]
@@ -164,14 +159,6 @@ def test_open(tiny_data: Path) -> None:
     index = json.loads((tiny_data / INDEX).read_text())
     assert shards.tokenizer.fingerprint == index["tokenizer"]["fingerprint"]
     assert shards.path == tiny_data
-
-
-def test_fingerprint_is_that_of_the_index(data: Path) -> None:
-    before = Shards.open(data).fingerprint
-    assert Shards.open(str(data)).fingerprint == before
-    index = data / INDEX
-    index.write_bytes(index.read_bytes() + b"\n")
-    assert Shards.open(data).fingerprint != before
 
 
 def test_folders_that_are_no_set(tmp_path: Path, data: Path) -> None:

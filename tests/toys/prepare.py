@@ -58,6 +58,38 @@ if __name__ == "__main__":
 """
 
 
+RUN_UNTIL_KILLED = """
+import functools, os, signal, sys
+
+def run(work, instant):
+    '''Run in a fork, killed after so many whole writes; return whether it came to its end.'''
+    process = os.fork()  # spares the imports
+    if process == 0:
+        calls = 0
+        def counted(call):
+            @functools.wraps(call)
+            def deadly(*arguments):
+                nonlocal calls
+                result = call(*arguments)
+                calls += 1
+                if calls == instant:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+            return deadly
+        os.fsync, os.replace = counted(os.fsync), counted(os.replace)
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
+    status = os.waitpid(process, 0)[1]
+    assert status in (0, signal.SIGKILL), status
+    return status == 0
+"""
+"""The start of a program that kills its work."""
+
+
 def start(tmp_path: Path, *arguments: object) -> subprocess.Popen[bytes]:
     script = tmp_path / "command.py"  # a file, since spawned workers import it
     script.write_text(COMMAND)
