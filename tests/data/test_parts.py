@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -9,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -271,6 +273,18 @@ def test_parts_on_a_disk_that_is_only_read(
         assert os.access(tmp_path / name / disk.TOKENIZER, os.W_OK)
         assert (tmp_path / name / disk.TOKENIZER).stat().st_mode & 0o200
     assert content(parts) == content(single)
+
+
+def test_a_merge_without_room_for_signatures_is_refused(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**options: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    make("1/1", corpus, tmp_path / "data", tiny_tokenizer, near_duplicates=0.9)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with refused(DataError, tmp_path, "Read-only"):
+        litebert.merge(tmp_path / "data")
 
 
 def test_two_merges_at_once_are_refused(parts: Path) -> None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from litebert import storage
 from litebert.data import shards as disk
-from litebert.data.building import finish_set
+from litebert.data.building import finish_set, reporting_writes
 from litebert.data.dealing import DocumentHashes, Hashed, Key
 from litebert.data.encoding import Encoded
 from litebert.data.filtering import FilterCounts, is_dropped_by
@@ -119,7 +119,7 @@ class _PartsCorpus:
             is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
             is_copy.append(not is_dropped_by(note) and not seen.is_new(document.digest))
             is_compared.append(not is_empty and not is_copy[-1])
-        with storage.naming(scratch), tempfile.TemporaryFile(dir=scratch) as file:
+        with reporting_writes(scratch), tempfile.TemporaryFile(dir=scratch) as file:
             write_signatures(file, self._read_blocks())
             result = find_near_duplicates(file, similarity, ~np.frombuffer(is_compared, bool))
         # A copy goes with its first document, which may be dropped itself.
