@@ -313,18 +313,6 @@ def test_an_output_without_a_name_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_text_of_the_same_size_is_of_another_input(
-    corpus: Path, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    source = tmp_path / "text.txt"
-    source.write_text("toto bado kumi\n\n" * 9)
-    make("1/2", source, tmp_path / "data", tiny_tokenizer)
-    source.write_text("toto kumi bado\n\n" * 9)
-    make("2/2", source, tmp_path / "data", tiny_tokenizer)
-    with refused(DataError, "part 2/2", "another input", "contents"):
-        litebert.merge(tmp_path / "data")
-
-
 @pytest.mark.parametrize("options", [{}, {"near_duplicates": 0.8}])
 def test_an_output_in_its_source_is_no_source(
     corpus: Path, tiny_tokenizer: Path, single: Path, tmp_path: Path, options: Any

@@ -28,7 +28,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import litebert
 from litebert import cost
-from litebert.analysis import report
 from litebert.cli import main
 from litebert.config import Config
 from litebert.errors import DataError, require
@@ -364,21 +363,6 @@ def test_two_runs_are_compared(work: Work, run: Callable[..., Told]) -> None:
     for line, folder in zip(lines, work.runs, strict=True):
         last = metrics.read(folder / "metrics.jsonl")[-1]
         assert line[place] == f"{last['gist_found']:.1%} ({last['gist_frequent']:.1%})"
-
-
-def test_a_report_draws_its_curve(work: Work, tmp_path: Path) -> None:
-    sections = report.run_sections(metrics.read(work.runs[0] / "metrics.jsonl"))
-    (chart,) = (
-        section
-        for section in sections
-        if isinstance(section, report.Chart) and "told from [CLS]" in section.title
-    )
-    assert [len(line.xs) for line in chart.series] == [120, 2, 2]
-    assert [line.dashed for line in chart.series] == [False, False, True]
-    report.write(tmp_path / "report.html", "Everything", "One run.", sections)
-    assert "<h2>Masked pieces told from [CLS]</h2>" in (tmp_path / "report.html").read_text(
-        encoding="utf-8"
-    )
 
 
 def test_it_converts_to_litebert_alone(
