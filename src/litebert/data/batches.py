@@ -40,10 +40,7 @@ _MULTIPLE = 8
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """B sequences of S tokens, K of which are predicted.
-
-    S is the longest sequence, rounded up to a multiple of 8.
-    """
+    """B sequences of S tokens, a multiple of 8 or the length; K of them are predicted."""
 
     input_ids: Tensor
     """int64 (B, S), corrupted."""
@@ -67,9 +64,7 @@ class Batch:
     the whole batch, not on the process or micro-batch. None in a made-up batch.
     """
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors that objectives add before the forward pass, for losses to read, each under its own
-    name.
-    """
+    """Tensors that objectives add before the forward pass, each under its own name."""
 
     @property
     def tokens(self) -> int:
@@ -141,9 +136,8 @@ class Turns:
 
 
 class Batches:
-    """The batches of a split, by step. Each epoch has every example once, in its own order.
-
-    The splits of a mixture take turns (`Turns`), and each has epochs of its own.
+    """The batches of a split, by step. An epoch has every example once, in its own order; splits of
+    a mixture take turns and have epochs of their own.
     """
 
     def __init__(
@@ -175,9 +169,7 @@ class Batches:
         """Sequences per epoch, of all splits."""
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Return some rows, all by default, of the step's global batch: a micro-batch, or the share
-        of a rank.
-        """
+        """Return some rows of the step's global batch: a micro-batch, or the share of a rank."""
         number = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
         segments, keys = self._read_segments(number)
         ids, types, lengths = self._lay_out(segments)
@@ -226,8 +218,8 @@ class Batches:
     def _lay_out(
         self, segments: list[Segments]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return [CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the
-        lengths (B,).
+        """Return [CLS] part [SEP] part [SEP] and padding, the token types (both (B, S)), and
+        lengths.
         """
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
         separators = end.repeat(self._tokenizer.pair_separators)

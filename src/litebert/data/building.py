@@ -106,10 +106,7 @@ def reporting_writes(folder: Path) -> Iterator[None]:
 
 
 def _write_set(target: Target, journal: Journal, corpus: Corpus[T]) -> None:
-    """Write the shards of a corpus that are missing, and then the index.
-
-    The caller holds the lock of the folder, which has the tokenizer.
-    """
+    """Write the missing shards and then the index. The folder is locked and has the tokenizer."""
     header, folder = corpus.header, target.folder
     settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
     tokens = {split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS}
@@ -244,9 +241,7 @@ def _check_text(folder: Path, corpus: Corpus[T]) -> dict[str, Any]:
 
 
 class Journal:
-    """The journal of a folder, whose lock the caller holds. It is begun, or continued where it was
-    begun with the same settings.
-    """
+    """The journal of a locked folder, begun, or continued where the settings are the same."""
 
     NAME = "unfinished.jsonl"
 

@@ -30,15 +30,11 @@ from litebert.progress import track
 MOST_CELLS = 1 << 25
 """Numbers of the array of counts, 128 MiB in float32."""
 MOST_TOKENS = 1 << 26
-"""Tokens that are counted, 67 million. A longer text is counted in passages that are spread evenly
-over it.
-"""
+"""Tokens that are counted, 67 million; of a longer text, passages spread evenly over it."""
 PASSAGE = 1 << 18
 """Tokens that are counted at once."""
 SMOOTHING = 0.75
-"""Power of the neighbors' frequencies, which keeps rare neighbors from the largest values (Levy et
-al. 2015).
-"""
+"""Power of the neighbors' frequencies, against large values of rare ones (Levy et al. 2015)."""
 
 Floats = npt.NDArray[np.float32]
 Sparse: TypeAlias = Any
@@ -83,9 +79,7 @@ class _Passages:
 
 
 def count_neighbors(split: AnySplit, vocab_size: int, table: TableConfig) -> Counts:
-    """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or
-    document.
-    """
+    """Count each token and its neighbors up to `table.window` tokens away in the same unit."""
     every = _choose_passages(split, table.context)
     tokens = np.sum([passages.add_up(vocab_size) for passages in every], axis=0)
     width = max(1, min(vocab_size, MOST_CELLS // vocab_size))
@@ -161,9 +155,7 @@ def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
 
 
 def _choose_step(width: int) -> int:
-    """Return how many rows of `width` numbers are processed at once, so that their copies stay
-    small.
-    """
+    """Return how many rows of `width` numbers to process at once, so that copies stay small."""
     return max(1, (1 << 22) // width)
 
 

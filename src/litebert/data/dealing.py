@@ -25,9 +25,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
 """Bytes of text that are encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
-"""Bytes of text that are read before the first document is dealt. So a small corpus gets enough
-held-out documents too.
-"""
+"""Bytes of text that are read before a document is dealt, for a small corpus (`_deal`)."""
 FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
 """A corpus that ends within the lookahead holds out this many bytes of text, but no more than this
 share of its own. That is some 15,000 tokens, of which 2,200 are masked, and an accuracy on those

@@ -47,9 +47,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of consecutive documents (tokens,), with the number of tokens in each sentence and
-    of sentences in each document.
-    """
+    """Token ids of consecutive documents (tokens,), and the sizes of sentences and documents."""
 
     ids: npt.NDArray[Any]
     sentence_tokens: npt.NDArray[np.int32]
@@ -90,19 +88,13 @@ def choose_id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Return the sentences and ids of documents.
-
-    Documents without ids, such as those with only control characters, are left out.
-    """
+    """Encode documents, and leave out those without ids, such as of control characters only."""
     sentences = [split_sentences(text, language) for text in texts]
     return encode_sentences(sentences, tokenizer).without_empty()
 
 
 def encode_with_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Return the sentences and ids of documents with facts of their texts.
-
-    Documents without ids stay, as documents without sentences.
-    """
+    """Encode all documents, with facts of their texts. One without ids has no sentences."""
     sentences = [split_sentences(text, language) for text in texts]
     return encode_sentences(sentences, tokenizer, describe_texts(texts))
 

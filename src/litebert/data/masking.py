@@ -188,10 +188,7 @@ class Units(NamedTuple):
 
 
 def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
-    """Find the units of the maskable tokens `content` (B, S).
-
-    A unit begins where `begins` is True, and after a token that is not content.
-    """
+    """Find the units of `content` (B, S): one begins where `begins`, and after other tokens."""
     follows = np.zeros_like(content)
     follows[:, 1:] = content[:, :-1]
     starts = (content & (begins | ~follows)).ravel()
@@ -213,9 +210,7 @@ def compute_length_law(config: MaskingConfig) -> NDArray[np.float64]:
 def draw_lengths(
     law: NDArray[np.float64], ahead: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Draw span lengths (U,) by `law`, renormalized over the lengths that fit into `ahead` (U,)
-    units.
-    """
+    """Draw span lengths (U,) by `law`, renormalized over those that fit into `ahead` (U,)."""
     below = np.cumsum(law)
     lengths: NDArray[np.int64] = 1 + below.searchsorted(
         draws * below[np.minimum(ahead, len(law)) - 1], "right"

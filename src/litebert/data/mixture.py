@@ -135,9 +135,7 @@ class Mixture:
 
     @cached_property
     def unigram_entropy(self) -> float:
-        """Nats per token of the mixture to train on: the loss of a model that knows frequencies
-        only.
-        """
+        """Nats per token: the loss of a model that knows only how frequent each token is."""
         counts = count_tokens(self.train, self.tokenizer.vocab_size)
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum()) + 0.0

@@ -108,11 +108,7 @@ class _PartsCorpus:
             self.dropped["languages"] = counts.list_languages()
 
     def drop_near_duplicates(self, similarity: float, scratch: Path) -> None:
-        """Leave out documents that resemble an earlier one, and note how many.
-
-        Args:
-            scratch: a folder to write in.
-        """
+        """Leave out documents that resemble an earlier one; `scratch` is a folder to write in."""
         seen, is_copy, is_compared = DocumentHashes(), bytearray(), bytearray()
         for document, note in self._read_rows():
             block, row = document.content

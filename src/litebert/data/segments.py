@@ -66,9 +66,7 @@ class Segments(NamedTuple):
     label: int
     """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labeled."""
     paired: bool
-    """True for two segments, of token types 0 and 1. False for one segment, with [SEP] between
-    documents.
-    """
+    """Two segments, of token types 0 and 1; else one, with [SEP] between documents."""
 
 
 class SequenceFormat(ABC):
@@ -100,26 +98,18 @@ class SequenceFormat(ABC):
         return self._make_segments(examples, draw_uniforms(keys, _DRAWS, _CHOICES).T)
 
     def _draw_targets(self, u: Draws) -> Numbers:
-        """Return the tokens to fill: the budget, or with `short_probability` a uniform number in
-        [2, budget].
-        """
+        """Return the tokens to fill: the budget, or with `short_probability` any of [2, budget]."""
         return np.where(
             u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget
         )
 
     @abstractmethod
     def _count(self) -> NDArray[np.int64]:
-        """Return the things of each document (documents,) that `_index` numbers.
-
-        They are examples, where a format does not say otherwise.
-        """
+        """Return how many things that `_index` numbers, such as examples, each document has."""
 
     @abstractmethod
     def _make_segments(self, examples: Numbers, u: Draws) -> list[Segments]:
-        """Return the segments of `examples` (B,) by their draws `u` (_DRAWS, B).
-
-        The first two draws are for `_draw_targets`.
-        """
+        """Return the segments of `examples` (B,) by `u` (_DRAWS, B), the first two for targets."""
 
 
 class CumulativeIndex:
@@ -140,9 +130,7 @@ class CumulativeIndex:
             )
 
     def locate(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the document of each number (B,), its number in that document, and the document's
-        count.
-        """
+        """Return each number's document (B,), its number there, and the count of the document."""
         documents = self._ends.searchsorted(numbers, "right")
         before, counts = self._count_things(documents)
         return documents, numbers - before, counts
@@ -150,10 +138,7 @@ class CumulativeIndex:
     def locate_elsewhere(
         self, documents: Numbers, u: NDArray[np.float64]
     ) -> tuple[Numbers, Numbers]:
-        """Draw for each document (B,) a thing of another document, uniform in `u`.
-
-        Returns the document, and the number in that document.
-        """
+        """Draw for each document (B,) a thing of another: its document, and its number there."""
         before, counts = self._count_things(documents)
         numbers = (u * (self.total - counts)).astype(np.int64)
         return self.locate(np.where(numbers < before, numbers, numbers + counts))[:2]
@@ -417,10 +402,8 @@ def _move_outwards(
 
 
 class DocumentSentences(SequenceFormat):
-    """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2;
-    SpanBERT section 3.3).
-
-    Each document is a text of its own.
+    """Whole sentences of one document, which is a text of its own, so the last is short (RoBERTa
+    section 4.2; SpanBERT section 3.3).
     """
 
     two_segments = False
@@ -521,7 +504,7 @@ def _grow_passages(
     """
 
     def find_end(starts: Numbers) -> Numbers:
-        """Return the last end of a sentence that fits, or cut one where less than half would be
+        """Return the last end of a sentence that fits, or a cut where less than half would be
         filled.
         """
         ends = text.find_last_end(starts + targets)
@@ -547,8 +530,8 @@ class _SeparateTexts:
         self._documents, self.size = documents, documents.tokens
 
     def find_edges(self, points: Numbers, reach: int) -> tuple[Numbers, Numbers]:
-        """Return the end of the tile before each point, and the start of the tile after it, which
-        are the same.
+        """Return the end of the tile before each point and the start of the one after, which are
+        the same.
         """
         number = np.minimum(self._documents.count_starts(points), self._documents.sentences) - 1
         starts = self._documents.find_starts(number)
@@ -562,8 +545,8 @@ class _SeparateTexts:
         )
 
     def find_first_start(self, points: Numbers) -> Numbers:
-        """Return the first start of a sentence that is not before the point; the end of the text
-        where there is none.
+        """Return the first start of a sentence not before the point; the end of the text where none
+        is.
         """
         number = self._documents.count_starts(np.minimum(points, self.size) - 1)
         return self._documents.find_starts(np.minimum(number, self._documents.sentences))

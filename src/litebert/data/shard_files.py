@@ -206,10 +206,7 @@ class StoreFiles:
         self._expected: dict[str, Future[Path]] = {}
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
-        """Fill the cache with all files, if `verify` asks for it, and check those that it has.
-
-        A file that is fetched is checked anyway.
-        """
+        """With `verify`, fill the cache with all files. What is fetched is checked anyway."""
         total, limit = sum(entry.bytes for entry in entries), cache.read_limit()
         if verify and total > limit:
             log.warning(
@@ -242,9 +239,7 @@ class StoreFiles:
                 self._expected[entry.file] = self._threads.submit(self._fetch, entry, verify)
 
     def count_open(self, entries: Iterable[FileEntry], most: int) -> int:
-        """Return how many of the files may be open: the space of an open file is free only when it
-        is closed.
-        """
+        """Return how many may be open: the space of an open file is not free."""
         largest = max((entry.bytes for entry in entries), default=1)
         return max(1, min(most, cache.read_limit() // max(1, largest)))
 

@@ -51,9 +51,7 @@ TOKENIZER = "tokenizer"
 SPLITS = ("train", "heldout")
 """The splits of a set."""
 MOST_AT_ONCE = 256
-"""Shards of a set that are opened and counted at once. Those of a larger set are opened when they
-are read.
-"""
+"""Shards that are opened and counted at once; of a larger set, each when it is read."""
 MOST_OPEN = 4096
 """Shards of a large set that stay open."""
 _TRIES = 5
@@ -127,9 +125,7 @@ class _ShardBlocks(Sequence[Block]):
             self._origins += [(number, batch) for batch in range(len(counts))]
         self._most = files.count_open(self._infos, MOST_OPEN)
         self._opened: dict[int, list[Block]] = {}
-        """The record batches of open shards by their numbers, the one that was read last at the
-        end.
-        """
+        """The record batches of open shards by their numbers, the one read last at the end."""
         self._lock = threading.Lock()
 
     def fetch_ahead(self, indices: Iterable[int]) -> None:
@@ -202,10 +198,7 @@ class Split:
 
     @classmethod
     def of_shards(cls, files: ShardFiles, infos: Sequence[ShardInfo]) -> Split:
-        """Return the split of many shards, which are opened when they are read.
-
-        Their index is trusted until then.
-        """
+        """Return the split of many shards, which are opened, and checked, when they are read."""
         split = cls([])
         split._blocks = blocks = _ShardBlocks(files, infos)
         split.sentences = sum(info.sentences for info in infos)
@@ -232,10 +225,8 @@ class Split:
     def read_segments(
         self, unit: Literal["sentence", "document"]
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
-        """Yield, for each stored block, its token ids (n,) and where its sentences or documents
-        start.
-
-        The ids are a view of the mapped file. The starts are int32 (s + 1,), from 0 to n.
+        """Yield, for each stored block, a view of its token ids (n,), and where its sentences or
+        documents start, int32 (s + 1,), from 0 to n.
         """
         for block in self._blocks:
             starts = block.sentence_offsets[
@@ -247,10 +238,8 @@ class Split:
             yield block.ids[base : starts[-1]], starts - base if base else starts
 
     def read_document(self, document: int) -> tuple[Ids, Offsets]:
-        """Return the token ids of a document (n,), and where its sentences start, (s + 1,), from 0
-        to n.
-
-        The ids are a view of the mapped file.
+        """Return a view of the token ids of a document (n,), and where its sentences start, (s +
+        1,), from 0 to n.
         """
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
@@ -275,9 +264,8 @@ class Split:
 
 
 class Documents:
-    """B documents of a split, read together: every array has an element for each.
-
-    A point is the number of tokens before it in its document, from 0 to `tokens`.
+    """B documents of a split, each array with an element for each. A point in a document is the
+    number of tokens before it.
     """
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
@@ -298,19 +286,14 @@ class Documents:
         return self._last - self._first
 
     def find_starts(self, numbers: Offsets) -> Offsets:
-        """Return the points where sentences start, by their number in the document.
-
-        The number after the last sentence gives the end of the document.
-        """
+        """Return where sentences start, by their number; the one after the last is the end."""
         offsets = self._first + numbers
         for block, rows in self._groups:
             offsets[rows] = block.sentence_offsets[offsets[rows]]
         return offsets - self._base
 
     def count_starts(self, points: Offsets) -> Offsets:
-        """Count the sentences that start at a point or before it. The end of the document counts as
-        a start.
-        """
+        """Count the sentences that start at a point or before it; the end counts as a start."""
         offsets = self._base + points
         for block, rows in self._groups:
             # The search is in the type of the offsets, for otherwise numpy would convert them all.
@@ -355,9 +338,7 @@ class Shards:
         self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
         """Nats per token of the train split: the loss of a model that knows frequencies only."""
         self.top_piece_share = float(self.index["top_piece_share"])
-        """Share of the most frequent token in the train split: the accuracy of always predicting
-        it.
-        """
+        """Share of the most frequent token in the train split: the accuracy of predicting it."""
         self.train = self._read_split("train", infos)
         self.heldout = self._read_split("heldout", infos)
 

@@ -29,10 +29,7 @@ DROPPED = ("filters", "languages", "near_duplicates", "contamination")
 def summarize(
     tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_tokens: int, pairs: int
 ) -> dict[str, Any]:
-    """Return the counts of a complete set, for its index.
-
-    `pairs` is the number of held-out documents with two sentences or more.
-    """
+    """Return the counts of a complete set; `pairs`: held-out documents of two sentences or more."""
     tokens = sum(shard.tokens for shard in shards)
     heldout = [shard for shard in shards if shard.split == "heldout"]
     heldout_tokens = sum(shard.tokens for shard in heldout)
@@ -54,9 +51,7 @@ def summarize(
 
 
 def _compute_error(count: int) -> float | None:
-    """Return the standard error, in points, of an accuracy of one half over `count` independent
-    answers.
-    """
+    """Return the standard error, in points, of an accuracy of one half over `count` answers."""
     return 50 / math.sqrt(count) if count else None
 
 
