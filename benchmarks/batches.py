@@ -22,7 +22,7 @@ from results import write as write_results
 from litebert import Shards, prepare, recipe, replace, train_tokenizer
 from litebert.config import Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batches
-from litebert.data.passages import SentenceTask
+from litebert.data.segments import SentenceTask
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer

@@ -57,7 +57,7 @@ def main() -> int:
 def _generate(folder: Path, count: int, documents: int) -> None:
     """Write a set of `count` shards of `documents` documents, the first of them held out."""
     from litebert import train_tokenizer
-    from litebert.data import arrow_files
+    from litebert.data import shard_files
     from litebert.data import shards as disk
     from litebert.data.encoding import Encoded
     from litebert.storage import sha256_of
@@ -71,7 +71,7 @@ def _generate(folder: Path, count: int, documents: int) -> None:
     ids = np.random.default_rng(0).integers(5, tokenizer.vocab_size, documents * SENTENCES * TOKENS)
     encoded = Encoded(ids.astype(np.uint16), sentences, np.full(documents, SENTENCES, np.int32))
     infos, first = [], folder / "heldout-00000.arrow"
-    arrow_files.write_shard(first, [encoded], tokenizer.vocab_size)
+    shard_files.write_shard(first, [encoded], tokenizer.vocab_size)
     digest = sha256_of(first)
     for number in range(count):
         path = first

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.arrow_files import Block
 from litebert.data.near_duplicates import (
     MINIMA,
     SHINGLE,
     find_near_duplicates,
     write_signatures,
 )
+from litebert.data.shard_files import Block
 from litebert.machine import read_processor_name
 
 Ids = npt.NDArray[np.int64]

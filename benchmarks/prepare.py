@@ -214,10 +214,12 @@ def _clean(text: Path, tokenizer: Path, out: Path, side: str) -> float:
     """Seconds of processor time, of this process and its workers."""
     import pyarrow.ipc  # noqa: F401 - its imports are not the work
 
-    from litebert.data.prepare import prepare
+    from litebert.data.prepare import PrepareConfig, prepare
 
     start = sum(os.times()[:4])
-    shards = prepare([str(text)], out, tokenizer=tokenizer, processes=1, **CLEANING[side])
+    shards = prepare(
+        [str(text)], out, tokenizer=tokenizer, processes=1, config=PrepareConfig(**CLEANING[side])
+    )
     print(f"{side}: {shards.index['documents']['kept']:,} documents stay")
     return sum(os.times()[:4]) - start
 

@@ -313,7 +313,7 @@ def show_profile(shape: str, report: dict[str, Any]) -> None:
 
 def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
     """Seconds of both programs, started as a person starts them."""
-    from litebert import prepare, train_tokenizer
+    from litebert import PrepareConfig, prepare, train_tokenizer
     from litebert.config.serialization import to_json
     from litebert.text.sources import read_documents
 
@@ -321,7 +321,12 @@ def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
         folder = Path(temporary)
         texts = (document.text for document in read_documents(["python-docs"]))
         train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
-        prepare(["python-docs"], folder / "data", tokenizer=folder / "tokenizer", heldout=0.01)
+        prepare(
+            ["python-docs"],
+            folder / "data",
+            tokenizer=folder / "tokenizer",
+            config=PrepareConfig(heldout=0.01),
+        )
         base = point(shape)
         train = replace(
             base.train, budget=f"{steps} steps", precision=precision, evaluate_every="100%"

@@ -25,19 +25,16 @@ from hypothesis import is_hypothesis_test, settings
 from toys.preload import MODULES
 from toys.warm_commands import start
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # before torch: on tiny tensors threads only wait for each other
+# Before torch: on tiny tensors threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # for tests that import onnxruntime themselves
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # in a background job, whose children would ignore Ctrl-C too
+# In a background job, whose children would ignore Ctrl-C too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "litebert", deadline=None
-)  # what a test proves does not depend on the speed of the machine
+# What a test proves does not depend on the speed of the machine.
+settings.register_profile("litebert", deadline=None)
 settings.load_profile("litebert")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -79,13 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     if Coverage.current() is None:
         return
-    for room in (
-        "data",
-        "model",
-    ):  # while it is traced, for which test imports a module first is chance
-        for module in pkgutil.walk_packages(
-            import_module(f"litebert.{room}").__path__, f"litebert.{room}."
-        ):
+    for room in ("data", "model"):  # traced, for which test imports a module first is chance
+        path = import_module(f"litebert.{room}").__path__
+        for module in pkgutil.walk_packages(path, f"litebert.{room}."):
             import_module(module.name)
 
 
@@ -148,10 +141,16 @@ def tiny_data(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """`tiny_corpus` as token shards, a tenth of the documents held out."""
-    from litebert.data.prepare import prepare
+    from litebert.data.prepare import PrepareConfig, prepare
 
     folder = tmp_path_factory.mktemp("data") / "data"
-    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        folder,
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.1),
+    )
     return folder
 
 
@@ -176,11 +175,10 @@ def processes() -> Any:
     return context
 
 
-@pytest.fixture(
-    scope="module"
-)  # while it is open, nothing else in this thread can run an event loop
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser for pages; the test is skipped where playwright or Chromium is not installed."""
+    """A browser for pages; the test is skipped where playwright or Chromium is not installed. While
+    it is open, nothing else in this thread can run an event loop."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     program = next(filter(None, map(shutil.which, names)), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from litebert.config.serialization import to_dict
-from litebert.recipes.files import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,18 +37,8 @@ def test_a_benchmark_writes_its_machine_versions_command_and_results(
 ) -> None:
     """The cheapest of them, on little data."""
     out, script = tmp_path / "out" / "batches.json", str(ROOT / "benchmarks" / "batches.py")
-    words = [
-        script,
-        str(tiny_data),
-        "--repeats",
-        "4",
-        "--tokens",
-        "1024",
-        "--sequences",
-        "4",
-        "--json",
-        str(out),
-    ]
+    sizes = ["--repeats", "4", "--tokens", "1024", "--sequences", "4"]
+    words = [script, str(tiny_data), *sizes, "--json", str(out)]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     status = runpy.run_path(script)["main"]()  # the law may not hold beside other programs
@@ -90,78 +76,21 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {record["batch_processes"] for record in report["runs"]} == {0, 1}
 
 
-@pytest.mark.slow
-def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
-    out = tmp_path / "scaling.json"
-    words: list[str | Path] = [
-        sys.executable,
-        ROOT / "benchmarks" / "scaling.py",
-        "--shapes",
-        "h128",
-        "--rounds",
-        "1",
-        "--json",
-        out,
-    ]
-    subprocess.run(words, check=True)  # it ends with an error where the losses differ
-    sides = json.loads(out.read_text())["results"]["h128"]
-    assert {name: side["processes"] for name, side in sides.items()} == {
-        "one thread": 1,
-        "one process": 1,
-        "ddp": 2,
-        "no exchange": 2,
-        "transformers": 2,
-    }
-    assert all(side["seconds"] > 0 for side in sides.values())
-
-
-def run_benchmark(name: str, out: Path, *words: str) -> dict[str, Any]:
+def run_benchmark(name: str, out: Path, *words: object) -> dict[str, Any]:
     """The results that a benchmark writes."""
-    program = ROOT / "benchmarks" / f"{name}.py"
-    subprocess.run([sys.executable, str(program), *words, "--json", str(out)], check=True)
+    command = [sys.executable, ROOT / "benchmarks" / name, *words, "--json", out]
+    subprocess.run([*map(str, command)], check=True)
     results: dict[str, Any] = json.loads(out.read_text())["results"]
     return results
 
 
 @pytest.mark.slow
-def test_a_step_is_profiled_and_its_casts_counted(tmp_path: Path) -> None:
-    """With autocast's cache, a step casts the weights of a shared block once."""
-    words = ("--profile", "--shapes", "h128", "--precision", "bfloat16")
-    ways = run_benchmark("pretraining", tmp_path / "profile.json", *words)["h128"]
-    for way in ways.values():
-        assert sum(way["shares"].values()) == pytest.approx(1)
-        assert max(way["shares"], key=way["shares"].get).startswith("matrix multiplications")
-    block = 2 * 4  # casts of four matrices and of their gradients
-    casts = {name: way["casts_of_weights"] for name, way in ways.items()}
-    assert casts["not cached"] - casts["cached"] == block * (6 - 1)
-
-
-@pytest.mark.slow
-def test_a_step_dies_at_its_limit_of_memory(tmp_path: Path) -> None:
-    words = ("--shapes", "base-128", "--limit", "0.2")
-    steps = run_benchmark("memory", tmp_path / "memory.json", *words)["base-128"]
-    assert len(steps) == 4
-    assert not any(step["ends"] for step in steps.values())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["vectors", "classes"])
 def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path, task: str) -> None:
-    out = tmp_path / "serving.json"
-    words: list[str | Path] = [
-        sys.executable,
-        ROOT / "benchmarks" / "serving",
-        "--shapes",
-        "tiny",
-        "--task",
-        task,
-        *(("--default-wait",) if task == "classes" else ()),
-        "--quick",
-        "--json",
-        out,
-    ]
-    subprocess.run(words, check=True)  # it ends with an error where answers differ or are missing
-    report = json.loads(out.read_text())["results"]
+    words = ["--shapes", "tiny", "--task", task, "--quick"]
+    words += ["--default-wait"] if task == "classes" else []
+    # It ends with an error where answers differ or are missing.
+    report = run_benchmark("serving", tmp_path / "serving.json", *words)
     assert set(report["skipped"].values()) == {"no --peers"}
     assert report["tiny"].keys() == {
         f"litebert, {name}" for name in ("torch", "onnx", "onnx int8", "torch-int8")
@@ -174,202 +103,19 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path, task: st
 
 @pytest.mark.slow
 def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) -> None:
-    texts, out = tmp_path / "texts.txt", tmp_path / "answering.json"
+    texts = tmp_path / "texts.txt"
     texts.write_text(
         "\n".join(
             f"number {number} of some texts " + "and more " * (number % 7) for number in range(12)
         )
     )
-    words: list[str | Path] = [
-        sys.executable,
-        ROOT / "benchmarks" / "answering.py",
-        "--data",
-        texts,
-        "--tokenizer",
-        tiny_tokenizer,
-        "--networks",
-        "minilm",
-        "--rounds",
-        "1",
-        "--latency",
-        "2",
-        "--json",
-        out,
-    ]
-    subprocess.run(words, check=True)  # it ends with an error where float32 answers differ
-    report = json.loads(out.read_text())["results"]["minilm"]
+    words: list[object] = ["--data", texts, "--tokenizer", tiny_tokenizer, "--networks", "minilm"]
+    words += ["--rounds", "1", "--latency", "2"]
+    # It ends with an error where float32 answers differ.
+    report = run_benchmark("answering.py", tmp_path / "answering.json", *words)["minilm"]
     assert report["rows"] == 12
     assert {"litebert torch", "transformers sdpa"} <= report["systems"].keys()
     assert all(system["apart"] < 0.2 for system in report["systems"].values())
-
-
-def speedrun(*words: object) -> None:
-    subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
-
-
-@pytest.mark.thorough
-def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(
-    tmp_path: Path, tiny_corpus: Path
-) -> None:
-    for kind, losses in (("albert-tiny-ours", (3.0, 5.0, 4.0)), ("albert-peer", (6.0, 6.5, 7.0))):
-        for seed, loss in enumerate(losses):
-            result = {
-                "system": kind,
-                "seed": seed,
-                "minutes": 2.0,
-                "seconds": 119.0,
-                "tokens": 1000,
-                "parameters": 70_000,
-                "loss": loss,
-                "accuracy": 0.25,
-                "curve": [(1.0, 8.0), (2.0, loss)],
-                "tasks": {"cola": 0.5},
-                "blimp": {"plain": {"accuracy": 0.625, "standard_error": 0.01}},
-            }
-            file = tmp_path / "out" / "2m-mini" / kind / f"seed-{seed}" / "result.json"
-            file.parent.mkdir(parents=True)
-            file.write_text(json.dumps(result))
-    words = ("--minutes", 2, "--recipes", "albert-tiny", "--baselines", "albert")
-    speedrun(
-        "--source", tiny_corpus, "--out", tmp_path / "out", *words
-    )  # nothing is missing, so nothing trains
-    assert len(json.loads((tmp_path / "out" / "results.json").read_text())["results"]) == 6
-    page = (tmp_path / "out" / "report.html").read_text()
-    rows = [
-        re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
-        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)
-    ]
-    our_row, peer = rows[1:]  # the lower loss first
-    assert (our_row[0], our_row[4:7], our_row[9]) == (
-        "albert-tiny-ours",
-        ["4.000", "25.0%", "62.5%"],
-        "0.500",
-    )
-    assert (peer[0], peer[4]) == ("albert-peer", "6.500")
-    assert page.count("<svg") == 1
-
-
-def test_every_score_of_a_run_is_a_point_of_its_curve() -> None:
-    curve_of = runpy.run_path(str(ROOT / "benchmarks" / "speedrun" / "__main__.py"))["curve_of"]
-    speed = [{"step": 30, "seconds": 60.0}, {"step": 60, "seconds": 180.0}]
-    rows = [
-        {"step": 45, "kind": "heldout", "mlm_loss": 5.0},
-        {"step": 60, "kind": "train", "mlm_loss": 1.0},
-        {"step": 60, "kind": "heldout", "mlm_loss": 4.0},
-    ]
-    assert curve_of(rows, speed, 240.0) == [
-        (3.0, 5.0),
-        (4.0, 4.0),
-    ]  # a minute passes before and after the steps
-
-
-@pytest.mark.thorough
-def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
-    tmp_path: Path, tiny_data: Path
-) -> None:
-    small = tmp_path / "small.toml"
-    sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
-    small.write_text(
-        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, '
-        "1]]\nevaluate_sequences = 16\n"
-    )
-    out = tmp_path / "out"
-    words: list[str | Path] = [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
-    words += [
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "out",
-        "--base",
-        small,
-        "--steps",
-        "4",
-        "--seeds",
-        "1",
-    ]
-    words += ["--only", "base", "masks 30 %", "--with", "--train.batch '8 sequences'"]
-    result = {
-        "seed": 0,
-        "change": "--masking.rate 0.3",
-        "loss": 2.5,
-        "accuracy": 0.25,
-        "curve": [(1, 4.0), (4, 2.5)],
-        "settings": to_dict(recipe("albert-tiny")),
-    }
-    file = out / "masks-30--" / "seed-0" / "result.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(result))
-    subprocess.run(words, check=True)
-    first, second = json.loads((out / "ladder.json").read_text())["rows"]
-    assert (first["name"], first["losses"], first["seconds"]) == ("masks 30 %", [2.5], None)
-    assert (second["name"], second["against_base"], second["steps"]) == ("base", 0.0, [1, 2, 3, 4])
-    assert first["against_base"] == 2.5 - second["losses"][0]
-    (out / "cost.json").write_text(
-        json.dumps(
-            {
-                "machine": "x",
-                "step_seconds": {
-                    "base": [[0.5, 1.0], [1.0, 3.0]],
-                    "masks 30 %": [[0.25, 2.0], [1.0, 4.0]],
-                },
-            }
-        )
-    )
-    subprocess.run(words, check=True)  # nothing is missing, so nothing trains
-    first, second = json.loads((out / "ladder.json").read_text())["rows"]
-    assert second["seconds"] == [1.0, 2.0, 5.0, 8.0]
-    assert first["seconds"] == [2.0, 14.0]
-    assert "14 s (1.75)" in (out / "ladder.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
-    small = tmp_path / "small.toml"
-    sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
-    small.write_text(
-        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, '
-        "1]]\nevaluate_sequences = 16\n"
-    )
-    words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
-    speedrun("--source", tiny_corpus, "--out", tmp_path / "out", *words)
-    our_result, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
-    assert 1000 < our_result["tokens"] < 20_000_000
-    assert peer["tokens"] > 1000
-    assert all(len(result["curve"]) > 1 and result["loss"] < 8 for result in (our_result, peer))
-    assert peer["curve"][-1][1] == pytest.approx(peer["loss"], rel=0.1)
-
-
-def test_its_script_can_be_run(tmp_path: Path) -> None:
-    """It calls the tests of the GPU, then the comparison, and reports the status of either."""
-    fake = tmp_path / "python"
-    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\ncase "$*" in *pytest*) exit 5;; esac\n')
-    fake.chmod(0o755)
-    environment = {**os.environ, "PYTHON": str(fake), "CALLS": str(tmp_path / "calls")}
-    done = subprocess.run([ROOT / "benchmarks" / "gpu.sh", "--dry"], env=environment, check=False)
-    assert done.returncode == 5
-    tests, comparison = (tmp_path / "calls").read_text().splitlines()
-    assert "-m cuda tests/test_cuda.py" in tests
-    assert comparison == "benchmarks/gpu.py --dry"
-
-
-def test_the_table_of_worth_takes_medians_and_shows_what_is_missing(tmp_path: Path) -> None:
-    """The figures of the table and the picture are those of the cells."""
-    namespace = runpy.run_path(str(ROOT / "benchmarks" / "worth.py"))
-    encoder = {"way": "encoder", "metric": "accuracy", "megabytes": 90.0, "texts_per_second": 50.0}
-    cells = [
-        {**encoder, "task": "rte", "seed": seed, "score": score, "baseline": 0.55}
-        for seed, score in enumerate((0.61, 0.69, 0.62))
-    ]
-    student = {"task": "rte", "way": "student", "seed": 0, "metric": "accuracy", "score": 0.58}
-    cells.append({**student, "megabytes": 3.9, "texts_per_second": 300.0})
-    cells.append({"task": "rte", "way": "frozen", "seed": 0, "metric": "accuracy", "score": 0.5})
-    table = namespace["make_table"](cells)
-    assert "| rte (accuracy) | 55.0 | 50.0 | 62.0 (61.0 to 69.0) | 58.0 | - | - |" in table
-    assert "| student | 3.9 | 300 |" in table
-    picture = namespace["draw"](cells, "rte")
-    assert "3.9 MB, 58.0" in picture
-    assert "90.0 MB, 62.0" in picture
-    assert "logistic regression: 55.0" in picture
 
 
 def test_worth_divides_sst2_and_squad_without_overlap(tmp_path: Path) -> None:
@@ -435,35 +181,6 @@ def test_ways_to_a_classifier_are_compared_on_the_same_rows(tmp_path: Path) -> N
     assert sorted(parts["train"] + parts["dev"]) == sorted(parts["labeled"])
     labels = [json.loads(line)["label"] for line in parts["labeled"]]
     assert (labels.count("0"), labels.count("1")) == (8, 8)
-
-
-def test_the_table_of_ways_has_means_ranges_and_costs() -> None:
-    namespace = runpy.run_path(str(FINETUNE_PEERS / "__main__.py"))
-    cost = {"processor_seconds": 90.0, "megabytes": 1260.0}
-    cells = [
-        {"task": "sst2-8", "way": "setfit", "seed": seed, "accuracy": accuracy, **cost}
-        for seed, accuracy in enumerate((0.60, 0.70))
-    ]
-    table = namespace["make_table"](cells)
-    assert "| SetFit | 65.0 (60.0 to 70.0) |" in table
-    assert "| SetFit | 1.5, 1.3 |" in table
-    assert "| litebert finetune, defaults | - |" in table
-
-
-@pytest.mark.slow
-def test_the_campaign_of_worth_goes_on_where_it_stopped(tmp_path: Path, shared_data: Path) -> None:
-    """A campaign without time writes nothing, and a cell that fails does not end it."""
-    script = ROOT / "benchmarks" / "worth.py"
-    words = [sys.executable, str(script), "--data", shared_data, "--encoder", "nowhere"]
-    words += ["--tasks", "rte", "--ways", "encoder", "--jobs", "2", "--out", tmp_path]
-    stopped = subprocess.run(
-        [*map(str, words), "--minutes", "0"], capture_output=True, text=True, check=True
-    )
-    assert "the same command goes on" in stopped.stderr
-    assert not (tmp_path / "cells.jsonl").exists()
-    failed = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True)
-    assert "log.txt says why" in failed.stderr
-    assert "nowhere" in (tmp_path / "log.txt").read_text()
 
 
 @pytest.mark.slow

@@ -101,12 +101,3 @@ def list_outline(card: str) -> list[str]:
     """The keys of a card's metadata, its headings below the title, and the heads of its tables."""
     keys = re.findall(r"^ *-? ?([a-z_-]+):", card.split("\n# ")[0], re.M)
     return [*keys, *re.findall(r"^## .+$|^\| [a-z]\S* \|(?=.*\n\| -)", card, re.M)]
-
-
-def test_trees_are_read() -> None:
-    page = (
-        "Text.\n\n    a/\n      x.json  one\n      t/  a copy of the tokenizer\n"
-        "      b/\n        y  two\n      z\n\n    t/\n      v\n"
-    )
-    trees = dict(list_trees(page))
-    assert expand(trees, "a/") == {"x.json", "t/v", "b/y", "z"}

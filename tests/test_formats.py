@@ -61,10 +61,3 @@ def test_a_run_continues_from_its_checkpoint(
     assert read_json(Path("run/run.json"), RunError)["steps"] == 10
     rows = Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(row)["step"] for row in rows][-1] == 10
-
-
-def test_an_archive_is_small_and_stays_out_of_the_wheel() -> None:
-    assert ARCHIVES
-    assert all(path.stat().st_size < 200_000 for path in ARCHIVES)
-    source = FOLDER.parents[1] / "src"
-    assert not list(source.rglob("*.tar.xz"))

@@ -45,43 +45,11 @@ def test_the_same_commands(
     recipe.write_text(RECIPE)
     tokenizer, data, run = (str(tmp_path / name) for name in ("tokenizer", "data", "run"))
 
-    assert (
-        main(
-            [
-                "tokenizer",
-                "train",
-                *files,
-                "--kind",
-                kind,
-                "--vocab-size",
-                "2500",
-                "--out",
-                tokenizer,
-            ]
-        )
-        == 0
-    )
-    assert (
-        main(
-            [
-                "prepare",
-                *files,
-                "--tokenizer",
-                tokenizer,
-                "--language",
-                language,
-                "--split",
-                "file",
-                "--heldout",
-                "0.2",
-                "--processes",
-                "1",
-                "--out",
-                data,
-            ]
-        )
-        == 0
-    )
+    train = ["tokenizer", "train", *files, "--kind", kind, "--vocab-size", "2500"]
+    assert main([*train, "--out", tokenizer]) == 0
+    words = ["prepare", *files, "--tokenizer", tokenizer, "--language", language, "--out", data]
+    words += ["--split", "file", "--heldout", "0.2", "--processes", "1"]
+    assert main(words) == 0
     assert main(["pretrain", str(recipe), "--shards", data, "--out", run]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, "--shards", data, "--sequences", "32", "--json"]) == 0

@@ -15,7 +15,6 @@ from litebert.cli import REPOSITORY
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTING = sorted((ROOT / ".github").rglob("*.yml"))
-FORMS = [path for path in HOSTING if path.parent.name == "ISSUE_TEMPLATE"]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -49,31 +48,6 @@ def test_the_overview_names_every_page() -> None:
     assert text.startswith("# litebert\n\n> ")
 
 
-def test_help_names_pages_and_no_files() -> None:
-    """A wheel has no docs/. The reference holds the help of every verb and field."""
-    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    assert re.findall(r".*(?:docs/|\.md\b).*", text) == []
-    pages = (ROOT / "docs").rglob("*.md")
-    titles = {overview.read_lead(page.read_text(encoding="utf-8"))[0] for page in pages}
-    named = set(re.findall(r'page "([^"]+)"', text))
-    assert len(named) > 4
-    assert named <= titles
-
-
-def test_the_changelog_begins_with_what_is_not_released() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (.+)$", text, re.M)
-    assert headings[0] == "Unreleased"
-    assert headings[1].split()[0] == overview.read_value("version")
-
-
-def test_the_citation_has_what_its_format_requires() -> None:
-    citation = load(ROOT / "CITATION.cff")
-    assert {"cff-version", "message", "title", "authors"} <= set(citation)
-    assert citation["version"] == overview.read_value("version")
-    assert citation["license"] == overview.read_value("license")
-
-
 @pytest.mark.parametrize("path", HOSTING, ids=lambda path: path.name)
 def test_workflows_and_forms_name_what_exists(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -104,14 +78,3 @@ def test_the_compose_file_limits_the_service_and_names_what_serve_exposes() -> N
     assert "LITEBERT_KEY:?" in service["environment"]["LITEBERT_KEY"]
     settings = yaml.safe_load(compose["configs"]["prometheus"]["content"])
     assert settings["scrape_configs"][0]["static_configs"] == [{"targets": ["reviews:8000"]}]
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_a_form_asks(path: Path) -> None:
-    form = load(path)
-    if path.name == "config.yml":
-        return
-    assert form["name"]
-    assert form["description"]
-    for part in form["body"]:
-        assert "value" in part["attributes"] or part["attributes"]["label"]

@@ -21,7 +21,6 @@ import httpx
 import pytest
 from torch.distributed.run import get_args_parser
 
-import speed_chart
 from litebert.config import replace
 from litebert.recipes import RECIPES
 from litebert.studies import packages
@@ -206,22 +205,6 @@ def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
     assert wrong == {}
 
 
-def test_the_chart_shows_the_newest_table() -> None:
-    page = (ROOT / "docs" / "reports" / "performance.md").read_text(encoding="utf-8")
-    bars = speed_chart.read(page)
-    assert [bar.rate for bar in bars if bar.name == "litebert"] == [47.4, 91.1, 171.2]
-    shown, drawn = (
-        re.findall(r"<text[^>]*>([^<]*)<", text)
-        for text in (speed_chart.PICTURE.read_text(encoding="utf-8"), speed_chart.draw(bars))
-    )
-    assert shown == drawn
-    assert {f"{bar.rate:.1f}" for bar in bars} <= set(shown)
-    assert (
-        speed_chart.draw(speed_chart.read(page.replace("| 53.0 |", "| 54.0 |"))).count(">54.0<")
-        == 1
-    )
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -229,17 +212,10 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     option_names |= {
         field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
     }
-    option_names |= {
-        "help",
-        "version",
-        "strict",
-        "deps",
-        "build-context",
-    }  # of every program; of mypy, pip and docker
-    option_names |= {"local-dir", "http2", "logdir"}  # of hf, curl and tensorboard
-    option_names |= {"silent", "retry", "retry-connrefused", "retry-delay"}  # of curl
-    option_names |= {"array", "extra-index-url"}  # of sbatch and pip
-    option_names |= {"search", "watch", "teacher-answers"}  # of earlier versions
+    # Of every program; mypy, pip, docker, hf, curl, tensorboard, sbatch; earlier versions.
+    option_names |= {"help", "version", "strict", "deps", "build-context", "local-dir", "http2"}
+    option_names |= {"logdir", "silent", "retry", "retry-connrefused", "retry-delay", "array"}
+    option_names |= {"extra-index-url", "search", "watch", "teacher-answers"}
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun
@@ -311,35 +287,6 @@ def test_python_in_the_pages_names_what_exists() -> None:
 
 
 # ------------------------------------------------------------------------------------ the mechanism
-
-
-def test_commands_are_found_and_made_small() -> None:
-    page = (
-        "```sh\npip install .\nmake test\nlitebert a --budget 30m  # a "
-        "remark\n\n.venv/bin/litebert b 'c d'\n```\n"
-        "    litebert not --this\n```python\nx = 1\n```\n```sh\npython -m litebert recipes\n```\n"
-    )
-    assert [command for _, command in commands_of(page)] == [
-        ["a", "--budget", "2 steps"],
-        ["b", "c d"],
-        "x = 1\n",
-        ["recipes"],
-    ]
-
-
-def test_another_program_is_not_passed_over() -> None:
-    with pytest.raises(AssertionError, match="cannot run"):
-        commands_of("```sh\nls\n```\n")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_rows_of_tables_have_the_cells_of_their_header(page: Path) -> None:
-    """So that no figure stands under another's heading."""
-    cells = 0
-    for line in page.read_text(encoding="utf-8").splitlines():
-        row = re.sub(r"`[^`]*`|\\\|", "", line) if line.startswith("|") else ""
-        assert not row or not cells or row.count("|") == cells, line
-        cells = row.count("|")
 
 
 def test_a_figure_that_the_cited_page_lacks_is_found() -> None:

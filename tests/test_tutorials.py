@@ -157,15 +157,6 @@ def test_novels_become_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_begins_with_what_the_reader_can_do(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    opening = " ".join(text.split("\n## ")[0].split())
-    assert "At the end " in opening
-    assert "minutes" in opening
-    assert len(text.splitlines()) <= 150
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_notebooks_are_those_of_the_pages(page: Path) -> None:
     import nbformat
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litebert import evaluate, prepare, train_tokenizer
+from litebert import PrepareConfig, evaluate, prepare, train_tokenizer
 from litebert.storage import write_json
 from litebert.text.sources import read_documents
 
@@ -79,7 +79,12 @@ def data(sources: Sequence[str], folder: Path, language: str) -> Path:
             folder / "tokenizer"
         )
     shards = folder / "data"
-    prepare(sources, shards, tokenizer=folder / "tokenizer", language=language, heldout=HELDOUT)
+    prepare(
+        sources,
+        shards,
+        tokenizer=folder / "tokenizer",
+        config=PrepareConfig(language=language, heldout=HELDOUT),
+    )
     return shards
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from litebert.config import Config as Config
     from litebert.config import replace as replace
     from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
+    from litebert.data.prepare import PrepareConfig as PrepareConfig
     from litebert.data.prepare import prepare as prepare
     from litebert.data.prepare import prepare_part as prepare_part
     from litebert.data.shards import Shards as Shards
@@ -48,6 +49,7 @@ _HOME = {
     "Encoder": "model.encoder",
     "FinetuneConfig": "config",
     "LitebertError": "errors",
+    "PrepareConfig": "data.prepare",
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
     "Tokenizer": "tokenizer",

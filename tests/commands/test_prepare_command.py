@@ -461,7 +461,7 @@ def test_a_reader_of_ones_own_counts_by_its_code(
     sources = Registry("source", **{name: SOURCES._parts[name] for name in ("python-docs", "hf:")})
     monkeypatch.setattr("litebert.text.sources.SOURCES", sources)
     monkeypatch.setattr("litebert.text.files.SOURCES", sources)
-    monkeypatch.setattr("litebert.data.settings.SOURCES", sources)
+    monkeypatch.setattr("litebert.data.prepare.SOURCES", sources)
 
     def first(name: str, reading: object) -> Any:
         yield from (("One.", 1), ("Two.", 2))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
+from litebert.data.building import Journal
 from toys.prepare import Interrupted, run
 
 
@@ -23,7 +23,13 @@ def whole(
     return folder
 
 
-# ------------------------------------------------------------------------------------- what is made
+@pytest.fixture(scope="session")
+def other_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from litebert.tokenizer import train_tokenizer
+
+    folder, texts = tmp_path_factory.mktemp("other"), tiny_corpus.read_text().split("\n\n")
+    train_tokenizer(texts, kind="unigram", vocab_size=300).save(folder / "tokenizer")
+    return folder / "tokenizer"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import litebert
 from litebert.cli import main
 from litebert.data import contamination
 from litebert.data.contamination import RUN, read_texts
-from litebert.data.prepare import prepare, prepare_part
+from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards, Split
 from litebert.data.summary import list_rows
 from litebert.errors import DataError
@@ -62,10 +62,8 @@ def test_counts_are_those_of_sets_of_runs(
         [str(tiny_corpus)],
         tmp_path / "data",
         tokenizer=tiny_tokenizer,
-        heldout=0.2,
         processes=1,
-        shard_bytes=20_000,
-        check_against=names,
+        config=PrepareConfig(heldout=0.2, shard_bytes=20_000, check_against=names),
     )
     train = list_split_runs(shards.train)
     every = set().union(*train)
@@ -122,7 +120,13 @@ def test_texts_beyond_the_limit_are_counted(
     (tmp_path / "check.txt").write_text("\n".join(lines), encoding="utf-8")
     check = [str(tmp_path / "check.txt")]
     sources, out = [str(tiny_corpus)], tmp_path / "data"
-    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, check_against=check)
+    shards = prepare(
+        sources,
+        out,
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(check_against=check),
+    )
     counts = shards.index["contamination"]["files"][check[0]]
     assert counts["texts"] == len(lines)
     assert counts["left_out"] == len(lines) - 2
@@ -141,7 +145,11 @@ def test_files_that_cannot_be_read_are_refused(
     def check(name: Path) -> None:
         out = tmp_path / "data"
         prepare_part(
-            "1/2", [str(tiny_corpus)], out, tokenizer=tiny_tokenizer, check_against=[str(name)]
+            "1/2",
+            [str(tiny_corpus)],
+            out,
+            tokenizer=tiny_tokenizer,
+            config=PrepareConfig(check_against=[str(name)]),
         )
 
     with refused(DataError, tmp_path / "none.tsv", "heldout"):

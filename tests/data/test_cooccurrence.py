@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from litebert.config import TableConfig
 from litebert.data import cooccurrence
-from litebert.data.arrow_files import write_shard
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, keep_nonzero
 from litebert.data.encoding import Encoded
+from litebert.data.shard_files import write_shard
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import ToySplit, prose
@@ -158,7 +158,7 @@ import numpy as np
 from pathlib import Path
 from litebert.config import TableConfig
 from litebert.data.cooccurrence import count_neighbors, compute_token_vectors
-from litebert.data.arrow_files import read_blocks
+from litebert.data.shard_files import read_blocks
 from litebert.data.shards import Split
 split = Split(read_blocks(Path(sys.argv[1])))
 counts = count_neighbors(split, 30_000, TableConfig(start="cooccurrence"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,15 +13,15 @@ import pytest
 
 import litebert
 from litebert.cli import main
-from litebert.data import arrow_files, dealing
-from litebert.data.prepare import prepare, prepare_part
+from litebert.data import dealing, shard_files
+from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import DataError, MissingExtraError
 from toys.prepare import SHARD_BYTES, Interrupted, content
 from toys.refusals import refused
 
 FILTERS = ("fineweb", "c4", "gopher")
-SETTINGS: dict[str, Any] = {"heldout": 0.1, "shard_bytes": SHARD_BYTES, "filters": FILTERS}
+CONFIG = PrepareConfig(heldout=0.1, shard_bytes=SHARD_BYTES, filters=FILTERS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def corpus(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process writes."""
     out = tmp_path_factory.mktemp("single") / "data"
-    prepare([str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
+    prepare([str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, config=CONFIG)
     return out
 
 
@@ -84,7 +85,10 @@ def test_documents_of_few_sentences_are_dropped(tiny_tokenizer: Path, tmp_path: 
     sentence = "This is one more sentence. "
     (tmp_path / "a.txt").write_text(f"{sentence * 4}\n\n{sentence * 5}")
     shards = prepare(
-        [str(tmp_path / "a.txt")], tmp_path / "d", tokenizer=tiny_tokenizer, filters=["c4"]
+        [str(tmp_path / "a.txt")],
+        tmp_path / "d",
+        tokenizer=tiny_tokenizer,
+        config=PrepareConfig(filters=["c4"]),
     )
     assert shards.index["filters"]["c4-sentences"] == {
         "documents": 1,
@@ -102,7 +106,7 @@ def test_processes_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
-    prepare([str(corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, processes=2, **SETTINGS)
+    prepare([str(corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, processes=2, config=CONFIG)
     assert Shards.open(tmp_path / "data").index == Shards.open(single).index
 
 
@@ -111,13 +115,13 @@ def test_processes_change_nothing(
 def test_parts_are_what_one_machine_writes(
     corpus: Path, tiny_tokenizer: Path, tmp_path: Path, single: Path, count: int, near: float
 ) -> None:
-    out, settings = tmp_path / "data", {**SETTINGS, "near_duplicates": near}
+    out, config = tmp_path / "data", replace(CONFIG, near_duplicates=near)
     if near:
         single = tmp_path / "single"
-        prepare([str(corpus)], single, tokenizer=tiny_tokenizer, processes=1, **settings)
+        prepare([str(corpus)], single, tokenizer=tiny_tokenizer, processes=1, config=config)
     for number in range(count, 0, -1):
         part = f"{number}/{count}"
-        prepare_part(part, [str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, **settings)
+        prepare_part(part, [str(corpus)], out, tokenizer=tiny_tokenizer, processes=1, config=config)
     litebert.merge(out)
     assert content(out) == content(single)
 
@@ -131,7 +135,7 @@ def test_an_interrupted_prepare_continues(
     writes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write, made = arrow_files.write_shard, list[Path]()
+    write, made = shard_files.write_shard, list[Path]()
 
     def write_some(path: Path, *rest: Any) -> None:
         if len(made) == writes:
@@ -141,17 +145,22 @@ def test_an_interrupted_prepare_continues(
 
     sources, out = [str(corpus)], tmp_path / "data"
     with monkeypatch.context() as patch:
-        patch.setattr(arrow_files, "write_shard", write_some)
+        patch.setattr(shard_files, "write_shard", write_some)
         with pytest.raises(Interrupted):
-            prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
-    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, **SETTINGS)
+            prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, config=CONFIG)
+    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, config=CONFIG)
     assert content(out) == content(single)
     assert shards.fingerprint == Shards.open(single).fingerprint
 
 
 def test_an_unknown_filter_is_refused(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
     with refused(DataError, "'gofer'", "gopher"):
-        prepare([str(corpus)], tmp_path / "d", tokenizer=tiny_tokenizer, filters=["gofer"])
+        prepare(
+            [str(corpus)],
+            tmp_path / "d",
+            tokenizer=tiny_tokenizer,
+            config=PrepareConfig(filters=["gofer"]),
+        )
 
 
 # -------------------------------------------------------------------------------------- languages
@@ -202,9 +211,8 @@ def test_a_document_that_a_filter_drops_has_no_language(
         [str(tmp_path / "a.txt")],
         tmp_path / "data",
         tokenizer=tiny_tokenizer,
-        filters=["c4"],
-        keep_languages=["en"],
         processes=1,
+        config=PrepareConfig(filters=["c4"], keep_languages=["en"]),
     )
     assert {code: count["documents"] for code, count in shards.index["languages"].items()} == {
         "en": 1
@@ -219,8 +227,8 @@ def test_filters_that_drop_everything_are_named(tiny_tokenizer: Path, tmp_path: 
             [str(tmp_path / "a.txt")],
             tmp_path / "data",
             tokenizer=tiny_tokenizer,
-            filters=["gopher"],
             processes=1,
+            config=PrepareConfig(filters=["gopher"]),
         )
 
 
@@ -229,4 +237,9 @@ def test_languages_need_a_library(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lingua", None)
     with refused(MissingExtraError, "litebert[languages]"):
-        prepare([str(corpus)], tmp_path / "d", tokenizer=tiny_tokenizer, keep_languages=["de"])
+        prepare(
+            [str(corpus)],
+            tmp_path / "d",
+            tokenizer=tiny_tokenizer,
+            config=PrepareConfig(keep_languages=["de"]),
+        )

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.data.masking import choose_units, find_span_boundaries, find_units
+from litebert.data.masking import choose_units, find_span_boundaries
 from litebert.data.random_keys import derive
 from litebert.errors import DataError
 from toys.masks import BEGINS, VOCABULARY, masker, sequences
 from toys.refusals import refused
-from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, UNK
+from toys.shards import MASK, PAD, SPECIAL
 
 
 def words_of(row: np.ndarray) -> list[list[int]]:
@@ -115,18 +115,6 @@ def test_boundaries_are_the_tokens_just_outside_the_span(
     assert find_span_boundaries(content, np.flatnonzero(masked)).tolist() == around(content, masked)
 
 
-def test_boundaries_by_hand() -> None:
-    ids = np.array([[CLS, 7, 9, 12, 11, 13, SEP, SEP], [SEP, 8, 9, UNK, 9, 7, SEP, PAD]])
-    positions = np.array([2, 3, 5, 9, 12])
-    assert find_span_boundaries(~np.isin(ids, SPECIAL), positions).tolist() == [
-        [1, 4],
-        [1, 4],
-        [4, -1],
-        [-1, 10],
-        [-1, 13],
-    ]
-
-
 @given(
     st.integers(0, 2**32),
     st.integers(1, 40),
@@ -147,20 +135,6 @@ def test_a_sequence_is_masked_alike_in_any_batch(
     assert alone.positions.tolist() == (together.positions[in_second_row] - width).tolist()
     shifted = np.where(together.boundaries() < 0, -1, together.boundaries() - width)
     assert alone.boundaries().tolist() == shifted[in_second_row].tolist()
-
-
-def test_a_lone_word_is_masked_although_it_exceeds_the_budget() -> None:
-    ids = np.tile([CLS, 7, 9, 9, 9, SEP], (200, 1))
-    for span in ("single", "ngram", "geometric"):
-        assert masker(span=span)(ids, derive(np.arange(200))).positions.size == 800
-
-
-def test_units_stop_at_special_tokens_and_rows() -> None:
-    ids = np.array([[CLS, 7, 9, SEP, 9, 12, SEP, PAD], [10, 9, UNK, 9, 7, 8, 9, 11]])
-    units = find_units(~np.isin(ids, SPECIAL), BEGINS[ids])
-    assert units.start.tolist() == [1, 4, 8, 11, 12, 13, 15]
-    assert units.end.tolist() == [3, 6, 10, 12, 13, 15, 16]
-    assert units.ahead.tolist() == [1, 1, 1, 4, 3, 2, 1]
 
 
 def official(sizes: list[int], lengths: list[int], order: list[int], budget: int) -> set[int]:

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from litebert.config import MaskingConfig
-from litebert.data.masking import Masker, compute_length_law, draw_lengths
-from litebert.data.random_keys import derive, draw_uniforms
+from litebert.data.masking import Masker, compute_length_law
+from litebert.data.random_keys import derive
 from toys.masks import BEGINS, VOCABULARY, masker, runs, sequences
 from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
@@ -85,16 +85,6 @@ def test_predicted_tokens_of_a_sequence(rate: float, budget: float) -> None:
     assert counts.std() < 4  # the size of a span, and no more
 
 
-def test_the_rate_holds_where_no_word_fits_the_rest() -> None:
-    # Words of two tokens: half of the budgets are odd.
-    begins = np.arange(VOCABULARY) % 2 == 0
-    words = np.random.default_rng(0).integers(3, VOCABULARY // 2, (3000, 30)) * 2
-    ids = np.hstack([np.full((3000, 1), CLS), np.stack([words, words + 1], 2).reshape(3000, 60)])
-    counts = counts_of(masker(begins)(ids, derive(np.arange(3000))).positions, ids)
-    assert set(counts.tolist()) <= {8, 10}
-    assert stats.binomtest(int((counts == 10).sum()), 3000, 0.5).pvalue > UNLIKELY
-
-
 # ------------------------------------------------------------------------------------- span lengths
 
 
@@ -107,27 +97,6 @@ def test_the_laws_of_span_lengths() -> None:
     assert compute_length_law(MaskingConfig(span="geometric", geometric_p=0.5)) == pytest.approx(
         [4 / 7, 2 / 7, 1 / 7]
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "shares"),
-    [(NGRAM, [6 / 11, 3 / 11, 2 / 11]), (GEOMETRIC, OF_TEN)],
-    ids=["ngram", "geometric"],
-)
-def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[float]) -> None:
-    law = compute_length_law(MaskingConfig(**config))
-    draws = draw_uniforms(derive(4, np.arange(600)), 100, 13).ravel()
-    for ahead in (1, 2, len(law), 500):  # renormalized over the lengths that fit
-        lengths = draw_lengths(law, np.full(60_000, ahead), draws)
-        fit = np.array(shares[:ahead]) / sum(shares[:ahead])
-        if len(fit) > 1:
-            assert stats.chisquare(np.bincount(lengths)[1:], fit * 60_000).pvalue > UNLIKELY
-        assert_mean(lengths, float(fit @ np.arange(1, len(fit) + 1)))
-    assert (
-        abs(lengths.mean() - 4.463) > 20 * lengths.std() / 60_000**0.5 or config is NGRAM
-    )  # what clipping would give
-    ends = draw_lengths(law, np.array([1, 2, 3]), np.full(3, 1 - 2.0**-53))
-    assert ends.tolist() == [1, 2, 3]
 
 
 def lengths_in_words(ids: np.ndarray, begins: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -168,16 +137,6 @@ def test_geometric_spans_keep_most_of_their_length_in_short_sequences(
     for begins, mean in ((np.ones(VOCABULARY, bool), whole), (BEGINS, pieces)):
         positions = masker(begins, **GEOMETRIC)(ids, derive(length, np.arange(len(ids)))).positions
         assert lengths_in_words(ids, begins, positions).mean() == pytest.approx(mean, abs=0.1)
-
-
-def test_single_words_are_drawn_alone() -> None:
-    # Words of one token, of which a tenth is masked: neighbors are masked as often as by chance.
-    ids = sequences(2000, 100)
-    positions = masker(np.ones(VOCABULARY, bool), unit="word", span="single", rate=0.1)(
-        ids, derive(np.arange(2000))
-    )[1]
-    touching = int((np.diff(positions) == 1).sum())
-    assert touching / 2000 == pytest.approx(98 * 0.1 * 9 / 99, abs=4 * (0.9 / 2000) ** 0.5)
 
 
 # -------------------------------------------------------------------------------------------- where

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.config import MaskingConfig, SequenceConfig, TableConfig
-from litebert.data.batches import Batches
+from litebert.data.batches import Batches, Turns
 from litebert.data.cooccurrence import count_neighbors, count_tokens
 from litebert.data.mixture import (
     LONGEST_ROUND,
@@ -22,8 +22,8 @@ from litebert.data.mixture import (
     parse_weights,
     reduce_weights,
 )
-from litebert.data.prepare import prepare
-from litebert.data.turns import MixedSplit, Turns
+from litebert.data.prepare import PrepareConfig, prepare
+from litebert.data.segments import MixedSplit
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose, toy_tokenizer
@@ -178,7 +178,13 @@ def test_a_mixture_opens_with_the_sets_in_order(
 ) -> None:
     half = tmp_path / "half.txt"
     half.write_text(tiny_corpus.read_text().split("\n\n", 100)[100])
-    prepare([str(half)], tmp_path / "b", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    prepare(
+        [str(half)],
+        tmp_path / "b",
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.1),
+    )
     mixture = open_data({tiny_data: 0.5, tmp_path / "b": 0.25})  # type: ignore[dict-item]
     assert isinstance(mixture, Mixture)
     assert mixture.weights == (2, 1)

@@ -6,7 +6,6 @@ import json
 import runpy
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.cli import main
-from litebert.data.arrow_files import Block
 from litebert.data.near_duplicates import (
     SHINGLE,
     choose_bands,
@@ -24,7 +22,8 @@ from litebert.data.near_duplicates import (
     sign,
     write_signatures,
 )
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
+from litebert.data.shard_files import Block
 from litebert.data.shards import Shards
 from litebert.errors import DataError
 from toys.prepare import content
@@ -207,8 +206,13 @@ def test_prepare_drops_near_duplicates_and_shows_some(
 def test_parts_drop_the_same_near_duplicates(
     count: int, versions: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"heldout": 0.1, "processes": 1, "near_duplicates": 0.7}
-    whole = prepare([str(versions)], tmp_path / "whole", tokenizer=tiny_tokenizer, **options)
+    whole = prepare(
+        [str(versions)],
+        tmp_path / "whole",
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.1, near_duplicates=0.7),
+    )
     out = tmp_path / "data"
     words = ["prepare", str(versions), "--tokenizer", str(tiny_tokenizer), "--processes", "1"]
     words += ["--heldout", "0.1", "--near-duplicates", "0.7", "--out", str(out)]
@@ -224,4 +228,9 @@ def test_similarities_out_of_range_are_refused(
     versions: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     with refused(DataError, "near_duplicates"):
-        prepare([str(versions)], tmp_path / "x", tokenizer=tiny_tokenizer, near_duplicates=0.3)
+        prepare(
+            [str(versions)],
+            tmp_path / "x",
+            tokenizer=tiny_tokenizer,
+            config=PrepareConfig(near_duplicates=0.3),
+        )

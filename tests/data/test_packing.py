@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from litebert.config import SequenceConfig
-from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import Segments
 from litebert.data.random_keys import derive
+from litebert.data.segments import DocumentSentences, FullSentences, Segments
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
@@ -42,12 +40,6 @@ def pack(
 def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0) -> list[Segments]:
     examples = np.arange(format_.examples)
     return format_(examples, derive(seed, epoch, examples))
-
-
-def draw_tokens(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
-    """The tokens of an example, which grows forwards if the coin is below a half."""
-    (item,) = format_._make_segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
-    return join_parts(item)
 
 
 def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, int]]]]:
@@ -174,58 +166,6 @@ def test_sequences_grow_by_the_law(
             assert join_parts(next(sequences)) in [strip(passage) for passage in wanted]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40)
-@given(some_documents | tiny_documents | few_tokens, lengths)
-@example(ON_A_SEPARATOR, 9)
-def test_what_no_sequence_shows_did_not_fit(
-    kind: Kind, documents: list[list[int]], length: int
-) -> None:
-    """Every token is in what its tile gives forwards or backwards, and between two sequences that
-    grow forwards lies only what does not fit into the first."""
-    split, budget = ToySplit(documents), length - 2
-    format_ = pack(kind, split, length)
-    examples = iter(range(format_.examples))
-    for tokens, sentences in texts(kind, split):
-        seen, places = {SEPARATOR}, []
-        for _ in range(-(-len(tokens) // budget)):
-            example = next(examples)
-            ahead, back = (draw_tokens(format_, example, coin) for coin in (0.0, 0.9))
-            seen.update(ahead, back)
-            places.append((tokens.index(ahead[0]), len(ahead)))
-        assert seen >= set(tokens)
-        ends = dict(sentences)
-        for (start, count), (following, _) in pairwise([*places, (len(tokens), 0)]):
-            after = start + count
-            after += after < len(tokens) and tokens[after] == SEPARATOR
-            if after < following:
-                assert count == budget or ends[after] > start + budget
-
-
-def test_a_sentence_that_fits_behind_a_separator_is_not_passed_over() -> None:
-    sequence = draw_tokens(pack(FullSentences, ToySplit(ON_A_SEPARATOR), 9), 3, 0.0)
-    assert sequence == [22, 23, 24, 25, 26, SEPARATOR, 27]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
-@given(some_documents, lengths)
-def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
-    """A token's chance is one half or more in each of 40 epochs, however long the sentences around
-    it.
-    """
-    split = ToySplit(documents)
-    format_ = pack(kind, split, length)
-    seen = np.zeros(split.tokens + len(SPECIAL), int)
-    for number in range(40):
-        for item in epoch(format_, number):
-            for part in item.parts:
-                seen[part] += 1
-    assert seen[len(SPECIAL) :].min() > 0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_has_about_its_share(kind: Kind) -> None:
     split = ToySplit([*prose(30, seed=1), [1], [400], [5, 50, 5]])
@@ -265,14 +205,6 @@ def test_an_epoch_of_prose(
         assert len(np.unique(seen)) / len(seen) > 0.985, "hardly a token twice"
 
 
-def test_documents_are_mixed_in_full_sequences_alone() -> None:
-    split = ToySplit([[3, 3]] * 500)
-    for item in epoch(pack(DocumentSentences, split, 34), 0):
-        assert len(item.parts) == 1
-    parts = [len(item.parts) for item in epoch(pack(FullSentences, split, 34), 0)]
-    assert set(parts) <= {5, 6}
-
-
 def test_a_full_sequence_reads_its_neighborhood_only(monkeypatch: pytest.MonkeyPatch) -> None:
     split = ToySplit([[5, 5]] * 20_000)
     format_ = pack(FullSentences, split, 64)
@@ -289,13 +221,6 @@ def test_a_full_sequence_reads_its_neighborhood_only(monkeypatch: pytest.MonkeyP
         format_(np.array([number]), derive(0, np.array([number])))
         assert len(read) < 25
         assert abs(np.mean(read) - 20_000 * number / format_.examples) < 25
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_sentence_longer_than_the_budget_is_cut_to_it(kind: Kind) -> None:
-    split = ToySplit([[400]])
-    items = [item for number in range(5) for item in epoch(pack(kind, split, 34), number)]
-    assert {len(item.parts[0]) for item in items} == {32}
 
 
 @pytest.mark.parametrize("kind", KINDS)

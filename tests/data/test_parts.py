@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -9,7 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
-import textwrap
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,16 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import litebert
-from litebert.data import arrow_files, dealing, text_corpus
+from litebert.data import dealing, shard_files
+from litebert.data import prepare as preparing
 from litebert.data import shards as disk
-from litebert.data.prepare import prepare_part
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.parts import MARKER, Part
 from litebert.storage import lock_folder
 from litebert.text.sources import Document, Reading, read_documents
-from litebert.tokenizer import train_tokenizer
-from toys.prepare import SHARD_BYTES, Interrupted, content, run
+from toys.prepare import RUN_UNTIL_KILLED, SHARD_BYTES, Interrupted, content, run, run_part
 from toys.refusals import refused
 
 SETTINGS = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES}
@@ -64,7 +64,7 @@ def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPath
 
 
 def make(part: str, corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Path:
-    folder = prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **{**SETTINGS, **options})
+    folder = run_part(part, corpus, out, tokenizer, **options)
     assert isinstance(folder, Path)
     return folder
 
@@ -184,12 +184,12 @@ def test_a_small_chunk_of_many_rows(
 ) -> None:
     """Chunks decide where record batches end, so they must be those of one machine."""
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(arrow_files, "BATCH_TOKENS", 1000)
+    monkeypatch.setattr(shard_files, "BATCH_TOKENS", 1000)
     run(corpus, tmp_path / "single", tiny_tokenizer)
     make_all(3, corpus, tmp_path / "data", tiny_tokenizer)
     litebert.merge(tmp_path / "data")
     assert content(tmp_path / "data") == content(tmp_path / "single")
-    blocks = arrow_files.read_blocks(tmp_path / "data" / "train-00000.arrow")
+    blocks = shard_files.read_blocks(tmp_path / "data" / "train-00000.arrow")
     assert len(blocks) > 2
 
 
@@ -200,7 +200,7 @@ def test_a_finished_part_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(text_corpus, "read_documents", never)
+    monkeypatch.setattr(preparing, "read_documents", never)
     before = content(parts.with_name("data.parts"))
     make("2/3", corpus, parts, tiny_tokenizer)
     assert content(parts.with_name("data.parts")) == before
@@ -226,7 +226,7 @@ def test_a_merge_that_is_interrupted_continues(
     parts: Path, single: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    write = arrow_files.write_shard
+    write = shard_files.write_shard
 
     def write_two(path: Path, *rest: Any) -> None:
         if len(made) == 2:
@@ -235,7 +235,7 @@ def test_a_merge_that_is_interrupted_continues(
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arrow_files, "write_shard", write_two)
+        patch.setattr(shard_files, "write_shard", write_two)
         with pytest.raises(Interrupted):
             litebert.merge(parts)
     assert not (parts / disk.INDEX).exists()
@@ -275,6 +275,18 @@ def test_parts_on_a_disk_that_is_only_read(
     assert content(parts) == content(single)
 
 
+def test_a_merge_without_room_for_signatures_is_refused(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**options: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    make("1/1", corpus, tmp_path / "data", tiny_tokenizer, near_duplicates=0.9)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with refused(DataError, tmp_path, "Read-only"):
+        litebert.merge(tmp_path / "data")
+
+
 def test_two_merges_at_once_are_refused(parts: Path) -> None:
     folder = parts.with_name("data.parts")
     with lock_folder(folder, DataError), refused(DataError, folder, os.getpid()):
@@ -301,18 +313,6 @@ def test_an_output_without_a_name_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_text_of_the_same_size_is_of_another_input(
-    corpus: Path, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    source = tmp_path / "text.txt"
-    source.write_text("toto bado kumi\n\n" * 9)
-    make("1/2", source, tmp_path / "data", tiny_tokenizer)
-    source.write_text("toto kumi bado\n\n" * 9)
-    make("2/2", source, tmp_path / "data", tiny_tokenizer)
-    with refused(DataError, "part 2/2", "another input", "contents"):
-        litebert.merge(tmp_path / "data")
-
-
 @pytest.mark.parametrize("options", [{}, {"near_duplicates": 0.8}])
 def test_an_output_in_its_source_is_no_source(
     corpus: Path, tiny_tokenizer: Path, single: Path, tmp_path: Path, options: Any
@@ -331,56 +331,33 @@ def test_an_output_in_its_source_is_no_source(
     litebert.merge(tmp_path / "within" / "b")
 
 
-KILLED = textwrap.dedent("""
-    import functools, os, random, signal, sys
-    import litebert
-    from litebert.data.prepare import prepare_part
+KILLED = f"""{RUN_UNTIL_KILLED}
+import random
+import litebert
+from litebert.data.prepare import PrepareConfig, prepare_part
 
-    corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
-    options = {"heldout": 0.1, "processes": 1, "shard_bytes": shard_bytes}
-    draw = random.Random(7)
-    kills = 0
+corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
+config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
+draw = random.Random(7)
+kills = 0
 
-    def run(work, instant):
-        process = os.fork()  # spares the imports
-        if process == 0:
-            calls = 0
-            def counted(call):
-                @functools.wraps(call)
-                def deadly(*arguments):
-                    nonlocal calls
-                    result = call(*arguments)
-                    calls += 1
-                    if calls == instant:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return result
-                return deadly
-            os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-            try:
-                work()
-                os._exit(0)
-            except BaseException as error:
-                print(error, file=sys.stderr)
-                os._exit(1)
-        status = os.waitpid(process, 0)[1]
-        assert status in (0, signal.SIGKILL), status
-        return status == 0
+def make(number, count):
+    out = f"{{folder}}/{{count}}"
+    options = {{"tokenizer": tokenizer, "processes": 1, "config": config}}
+    prepare_part(f"{{number}}/{{count}}", [corpus], out, **options)
 
-    for count in (2, 3, 5):
-        out = f"{folder}/{count}"
-        def make(number):
-            prepare_part(f"{number}/{count}", [corpus], out, tokenizer=tokenizer, **options)
-        waiting = list(range(1, count + 1))
-        while waiting:
-            number = draw.choice(waiting)
-            if run(lambda: make(number), draw.randint(1, 40)):
-                waiting.remove(number)
-            else:
-                kills += 1
-        while not run(lambda: litebert.merge(out), draw.randint(1, 30)):
+for count in (2, 3, 5):
+    waiting = list(range(1, count + 1))
+    while waiting:
+        number = draw.choice(waiting)
+        if run(lambda: make(number, count), draw.randint(1, 40)):
+            waiting.remove(number)
+        else:
             kills += 1
-    assert kills >= 10, kills
-""")
+    while not run(lambda: litebert.merge(f"{{folder}}/{{count}}"), draw.randint(1, 30)):
+        kills += 1
+assert kills >= 10, kills
+"""
 
 
 @pytest.mark.thorough
@@ -421,16 +398,12 @@ def test_a_part_that_is_doubled(parts: Path, corpus: Path, tiny_tokenizer: Path)
         litebert.merge(parts)
 
 
-def test_a_part_of_another_tokenizer(
-    tmp_path: Path, parts: Path, corpus: Path, tiny_corpus: Path
-) -> None:
-    texts = tiny_corpus.read_text().split("\n\n")
-    train_tokenizer(texts, kind="unigram", vocab_size=300).save(tmp_path / "other")
+def test_a_part_of_another_tokenizer(parts: Path, corpus: Path, other_tokenizer: Path) -> None:
     with refused(ConfigError, "2-of-3", "another tokenizer"):
-        make("2/3", corpus, parts, tmp_path / "other")
+        make("2/3", corpus, parts, other_tokenizer)
     folder = parts.with_name("data.parts") / "2-of-3"
     shutil.rmtree(folder)
-    make("2/3", corpus, parts, tmp_path / "other")
+    make("2/3", corpus, parts, other_tokenizer)
     with refused(DataError, "part 2/3", folder, "another tokenizer"):
         litebert.merge(parts)
 
@@ -498,10 +471,9 @@ def test_a_part_is_no_set(parts: Path) -> None:
 def test_a_slash_at_the_end_of_a_source_changes_nothing(
     corpus: Path, single: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"tokenizer": tiny_tokenizer, **SETTINGS}
     for number, source in enumerate((f"{corpus}", f"{corpus}/", f"{corpus.parent}/./text"), 1):
         for spelling in (source, f"{corpus}/"):  # the second time the part is finished
-            prepare_part(f"{number}/3", [spelling], tmp_path / "data", **options)
+            run_part(f"{number}/3", spelling, tmp_path / "data", tiny_tokenizer)
     litebert.merge(tmp_path / "data")
     made, expected = (
         {path.name: path.read_bytes() for path in folder.glob("*.arrow")}

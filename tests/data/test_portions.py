@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from litebert.data.portions import write_portion
+from litebert.data.building import write_portion
 from litebert.data.shards import Shards
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.data import arrow_files, dealing, text_corpus
+from litebert.data import dealing, shard_files
+from litebert.data import prepare as preparing
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.errors import DataError
@@ -157,7 +158,7 @@ def test_the_number_of_processes_does_not_show(
     )  # several chunks a shard, more than wait at a time
     run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
     assert content(tmp_path / "two") == content(whole)
-    monkeypatch.setattr(text_corpus, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(preparing, "MOST_PROCESSES", 1)
     run(tiny_corpus, tmp_path / "all", tiny_tokenizer, processes=0)
     assert content(tmp_path / "all") == content(whole)
 
@@ -200,27 +201,10 @@ def test_a_finished_folder_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(text_corpus, "read_documents", never)
+    monkeypatch.setattr(preparing, "read_documents", never)
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     assert run(tiny_corpus, whole, tiny_tokenizer).train.documents > 0
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
-
-
-def test_the_index_is_written_last(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = []
-    replace = os.replace
-
-    def note_and_replace(source: Any, target: Any) -> None:
-        names.append(Path(target).name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", note_and_replace)
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
-    assert names[0] == "tokenizer"
-    assert names[-1] == "index.json"
-    assert names.count("index.json") == 1
 
 
 # ---------------------------------------------------------------------------------- what goes wrong
@@ -243,7 +227,7 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
             yield document
 
     with monkeypatch.context() as patch:
-        patch.setattr(text_corpus, "read_documents", deadly)
+        patch.setattr(preparing, "read_documents", deadly)
         patch.setattr(dealing, "LOOKAHEAD_BYTES", 1)
         with refused(DataError, "--processes"):
             run(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)
@@ -258,7 +242,7 @@ def test_a_full_disk(
     whole: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write = arrow_files.write_shard
+    write = shard_files.write_shard
 
     def short(path: Path, *rest: Any) -> None:
         if path.name == "train-00001.arrow":
@@ -267,7 +251,7 @@ def test_a_full_disk(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(arrow_files, "write_shard", short)
+        patch.setattr(shard_files, "write_shard", short)
         with refused(DataError, out, "full"):
             run(tiny_corpus, out, tiny_tokenizer)
     run(tiny_corpus, out, tiny_tokenizer)

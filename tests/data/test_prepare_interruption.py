@@ -9,17 +9,17 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from litebert.data import arrow_files
+from litebert.data import shard_files
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
+from litebert.data.building import Journal
 from litebert.errors import DataError
 from toys.prepare import (
+    RUN_UNTIL_KILLED,
     SHARD_BYTES,
     Interrupted,
     content,
@@ -32,51 +32,25 @@ from toys.prepare import (
 )
 from toys.refusals import refused
 
-KILLED_WHILE_WRITING = textwrap.dedent("""
-    import functools, os, signal, sys
-    from litebert.data.prepare import prepare
+KILLED_WHILE_WRITING = f"""{RUN_UNTIL_KILLED}
+from litebert.data.prepare import PrepareConfig, prepare
 
-    corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
+corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
+config = PrepareConfig(heldout=0.1, shard_bytes=shard_bytes)
 
-    def child(out, instant):
-        calls = 0
-        def counted(call):
-            @functools.wraps(call)
-            def deadly(*arguments):
-                nonlocal calls
-                result = call(*arguments)
-                calls += 1
-                if calls == instant:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return result
-            return deadly
-        os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-        options = {"heldout": 0.1, "processes": 1, "shard_bytes": shard_bytes}
-        prepare([corpus], out, tokenizer=tokenizer, **options)
+def make(name):
+    prepare([corpus], f"{{folder}}/{{name}}", tokenizer=tokenizer, processes=1, config=config)
 
-    def run(out, instant):
-        process = os.fork()  # spares the imports
-        if process == 0:
-            try:
-                child(out, instant)
-                os._exit(0)
-            except BaseException as error:
-                print(error, file=sys.stderr)
-                os._exit(1)
-        status = os.waitpid(process, 0)[1]
-        assert status in (0, signal.SIGKILL), status
-        return status == 0
-
-    instants = 0
-    while not run(f"{folder}/{1 + 3 * instants}", 1 + 3 * instants):
-        assert run(f"{folder}/{1 + 3 * instants}", 0)
-        instants += 1
-    assert instants >= 6, instants
-    kills = 0
-    while not run(f"{folder}/many", 9):  # each run gets a little further
-        kills += 1
-    assert kills >= 2, kills
-""")
+instants = 0
+while not run(lambda: make(1 + 3 * instants), 1 + 3 * instants):
+    assert run(lambda: make(1 + 3 * instants), 0)
+    instants += 1
+assert instants >= 6, instants
+kills = 0
+while not run(lambda: make("many"), 9):  # each run gets a little further
+    kills += 1
+assert kills >= 2, kills
+"""
 
 
 @pytest.mark.thorough
@@ -155,13 +129,13 @@ def test_finished_shards_are_kept(
 ) -> None:
     before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
-    write = arrow_files.write_shard
+    write = shard_files.write_shard
 
     def note_and_write(path: Path, *rest: Any) -> None:
         made.append(path.name)
         write(path, *rest)
 
-    monkeypatch.setattr(arrow_files, "write_shard", note_and_write)
+    monkeypatch.setattr(shard_files, "write_shard", note_and_write)
     run(tiny_corpus, unfinished_folder, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)
@@ -270,30 +244,20 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
 
 
 def test_another_tokenizer_is_refused(
-    tiny_corpus: Path, tmp_path: Path, unfinished_folder: Path, tiny_tokenizer: Path
+    tiny_corpus: Path, other_tokenizer: Path, unfinished_folder: Path, tiny_tokenizer: Path
 ) -> None:
-    from litebert.tokenizer import train_tokenizer
-
-    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(
-        tmp_path / "other"
-    )
     with refused(DataError, unfinished_folder, "tokenizer"):
-        run(tiny_corpus, unfinished_folder, tmp_path / "other")
+        run(tiny_corpus, unfinished_folder, other_tokenizer)
     run(tiny_corpus, unfinished_folder, tiny_tokenizer)
 
 
 def test_a_command_may_be_corrected_while_no_shard_is_finished(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, other_tokenizer: Path, whole: Path
 ) -> None:
-    from litebert.tokenizer import train_tokenizer
-
-    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(
-        tmp_path / "other"
-    )
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff")
     out = tmp_path / "out"
     with refused(DataError, f"{bad}:1", "0xff"):
-        run(bad, out, tmp_path / "other", heldout=0.2)
+        run(bad, out, other_tokenizer, heldout=0.2)
     run(tiny_corpus, out, tiny_tokenizer)
     assert content(out) == content(whole)

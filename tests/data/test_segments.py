@@ -10,9 +10,14 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
-from litebert.data.passages import Segments, trim_lengths
 from litebert.data.random_keys import derive
-from litebert.data.segments import SEQUENCE_FORMATS, SegmentPairs, SentencePairs
+from litebert.data.segments import (
+    SEQUENCE_FORMATS,
+    SegmentPairs,
+    Segments,
+    SentencePairs,
+    trim_lengths,
+)
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
@@ -253,15 +258,6 @@ def test_trimmed_lengths_are_those_of_the_loop(first: int, second: int, target: 
     assert trim_lengths(first, second, target) == (a, b)
 
 
-def test_long_sentences_are_cut_and_never_labeled_for_their_order() -> None:
-    split = ToySplit([[300, 20, 300]])
-    for parts, label, paired in [
-        item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)
-    ]:
-        assert label == -100
-        assert not paired or parts[0][-1] < parts[1][0]
-
-
 @pytest.mark.parametrize(
     ("documents", "task", "names"),
     [([], "sop", []), ([[], [0]], None, []), ([[4, 4], [], [0]], "nsp", ["nsp", "sop"])],
@@ -343,16 +339,6 @@ def test_random_sentences_are_drawn_alike_from_all_other_documents() -> None:
     counts = np.unique([token for _, token in sources], return_counts=True)[1]
     assert len(counts) == 10 + 5
     assert stats.chisquare(counts).pvalue > 0.001
-
-
-def test_every_token_of_paired_sentences_has_its_turn() -> None:
-    split = ToySplit([*prose(5, seed=1), [60, 1, 50]])
-    seen = np.zeros(split.tokens + len(SPECIAL), int)
-    for number in range(400):
-        for first, second, _ in two(epoch(sentence_pairs(split, 35, "sop"), number)):
-            seen[first] += 1
-            seen[second] += 1
-    assert seen[len(SPECIAL) :].min() > 0
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.data import arrow_files, dealing
+from litebert.data import dealing, shard_files
 from litebert.data import shards as disk
-from litebert.data.arrow_files import read_blocks, write_shard
 from litebert.data.encoding import Encoded, choose_id_type
+from litebert.data.shard_files import read_blocks, write_shard
 from litebert.data.shards import INDEX, Shards, Split
 from litebert.errors import DataError
 from toys.prepare import needs_proc
@@ -83,7 +83,7 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
     ]
     wanted = [document for chunk in chunks for document in chunk]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_files, "BATCH_TOKENS", batch_tokens)
+        patch.setattr(shard_files, "BATCH_TOKENS", batch_tokens)
         path = Path(folder) / "train-00000.arrow"
         write_shard(path, [encode(chunk, vocab_size) for chunk in chunks], vocab_size)
         table = pyarrow_alone(path)
@@ -97,11 +97,6 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
         assert split.tokens == sum(len(sentence) for document in wanted for sentence in document)
         assert split.document_tokens.tolist() == [sum(map(len, document)) for document in wanted]
         assert split.document_sentences.tolist() == [len(document) for document in wanted]
-
-
-def test_ids_take_four_bytes_only_where_the_vocabulary_needs_them() -> None:
-    assert choose_id_type(65_536) is np.uint16
-    assert choose_id_type(65_537) is np.uint32
 
 
 def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
@@ -164,14 +159,6 @@ def test_open(tiny_data: Path) -> None:
     index = json.loads((tiny_data / INDEX).read_text())
     assert shards.tokenizer.fingerprint == index["tokenizer"]["fingerprint"]
     assert shards.path == tiny_data
-
-
-def test_fingerprint_is_that_of_the_index(data: Path) -> None:
-    before = Shards.open(data).fingerprint
-    assert Shards.open(str(data)).fingerprint == before
-    index = data / INDEX
-    index.write_bytes(index.read_bytes() + b"\n")
-    assert Shards.open(data).fingerprint != before
 
 
 def test_folders_that_are_no_set(tmp_path: Path, data: Path) -> None:
@@ -286,7 +273,7 @@ def test_the_tokenizer_is_missing(data: Path) -> None:
 def many(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> Path:
     """A set of a dozen shards of several record batches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_files, "BATCH_TOKENS", 800)
+        patch.setattr(shard_files, "BATCH_TOKENS", 800)
         patch.setattr(dealing, "CHUNK_BYTES", 500)
         prepare(tiny_corpus, tmp_path / "many", tiny_tokenizer, shard_bytes=5000)
     return tmp_path / "many"
@@ -296,18 +283,18 @@ def test_shards_that_are_opened_when_they_are_read(
     many: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager = Shards.open(many)
-    monkeypatch.setattr(arrow_files, "BATCH_TOKENS", 800)
+    monkeypatch.setattr(shard_files, "BATCH_TOKENS", 800)
     monkeypatch.setattr(disk, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(disk, "MOST_OPEN", 2)
     opened: list[str] = []
-    read = arrow_files.read_blocks
+    read = shard_files.read_blocks
 
     def note_and_read(path: Path) -> Any:
         opened.append(path.name)
         return read(path)
 
     lazy = Shards.open(many)
-    monkeypatch.setattr(arrow_files, "read_blocks", note_and_read)
+    monkeypatch.setattr(shard_files, "read_blocks", note_and_read)
     order = np.random.default_rng(1).integers(0, eager.train.documents, 300)
     for before, now in ((eager.train, lazy.train), (eager.heldout, lazy.heldout)):
         assert as_lists(now) == as_lists(before)
@@ -340,7 +327,7 @@ def test_an_index_that_miscounts_a_shard_is_refused_where_it_is_read(
     with refused(DataError, many / INDEX):
         Shards.open(many)
     monkeypatch.setattr(disk, "MOST_AT_ONCE", 3)
-    monkeypatch.setattr(arrow_files, "BATCH_TOKENS", 800)
+    monkeypatch.setattr(shard_files, "BATCH_TOKENS", 800)
     with refused(DataError, many / INDEX, entry["file"], entry["documents"]):
         _ = Shards.open(many).train.document_tokens
 

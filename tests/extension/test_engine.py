@@ -15,16 +15,11 @@ from scipy.special import softmax
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer.predicting import Predictor
 from litebert.answer.runtime import Capabilities, Runtime, Walk
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
-from litebert.json_reader import read_json
-from litebert.model.encoder import Encoder
-from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
-from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 
@@ -87,49 +82,15 @@ def test_another_engine_gives_the_same_answers(
             assert other[key] == pytest.approx(answer[key], abs=1e-4)
 
 
-class FromFile(Runtime):
+class Exported(Runtime):
     """The logits of a text are the sums of what a file says of its tokens."""
 
-    def __init__(self, path: Path) -> None:
-        self.table_VC = np.load(path)
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        self.table_VC = np.load(loaded.path / "exported.npy")
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         summed: NDArray[np.float32] = (self.table_VC[rows.ids] * rows.mask[..., None]).sum(1)
         return summed
-
-
-def test_a_file_answers_where_there_is_no_network(
-    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = made(
-        tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"}
-    )
-    (folder / "model.safetensors").unlink()
-    words = Tokenizer.load(folder / "tokenizer")
-    table_VC = np.random.default_rng(0).normal(size=(words.vocab_size, 3)).astype(np.float32)
-    table_VC[[words.cls_id, words.sep_id]] = 0
-    np.save(folder / "exported.npy", table_VC)
-
-    def forbidden(*_: Any, **__: Any) -> None:
-        raise AssertionError("a network was built")
-
-    monkeypatch.setattr(Encoder, "__init__", forbidden)
-    monkeypatch.setattr(TaskModel, "__init__", forbidden)
-    record = read_json(folder / "task.json", ModelError)
-    predictor = Predictor(
-        words, restore_task(record, folder), FromFile(folder / "exported.npy"), record["length"]
-    )
-    for ids, answer in zip(words.encode(LINES), predictor.predict(LINES), strict=True):
-        expected = softmax(table_VC[ids].sum(0))
-        assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-        assert answer["prediction"] == ("red", "green", "blue")[expected.argmax()]
-
-
-class Exported(FromFile):
-    """The same as an engine that `load` finds: it reads only its own file of the folder."""
-
-    def __init__(self, loaded: LoadedModel, device: str) -> None:
-        super().__init__(loaded.path / "exported.npy")
 
 
 def test_a_registered_engine_answers_from_a_folder_without_weights(

@@ -51,30 +51,10 @@ def test_a_suffix_a_scheme_and_a_name(tmp_path: Path) -> None:
 
 def test_the_commands_read_it(tmp_path: Path) -> None:
     tokenizer, data = str(tmp_path / "tokenizer"), str(tmp_path / "data")
-    train = [
-        "tokenizer",
-        "train",
-        "count:40",
-        "seven",
-        "--kind",
-        "wordpiece",
-        "--vocab-size",
-        "48",
-        "--out",
-        tokenizer,
-    ]
-    assert main(train) == 0
-    prepare = [
-        "prepare",
-        "count:40",
-        "seven",
-        "--tokenizer",
-        tokenizer,
-        "--out",
-        data,
-        "--processes",
-        "1",
-    ]
+    train = ["tokenizer", "train", "count:40", "seven", "--kind", "wordpiece"]
+    assert main([*train, "--vocab-size", "48", "--out", tokenizer]) == 0
+    prepare = ["prepare", "count:40", "seven", "--tokenizer", tokenizer, "--out", data]
+    prepare += ["--processes", "1"]
     assert main(prepare) == 0
     shards = Shards.open(data)
     assert shards.train.documents + shards.heldout.documents == 47

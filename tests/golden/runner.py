@@ -275,7 +275,7 @@ def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
     """The results of the runs of `points`, `every_recipe` and `FINETUNINGS`, or of those named."""
     import torch
 
-    from litebert import prepare
+    from litebert.cli import main
     from litebert.recipes import RECIPES
 
     results = {}
@@ -286,7 +286,8 @@ def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
             text, vocabulary = write_text(Path(folder))
             data, runs = Path(folder, "data"), Path(folder, "runs")
             runs.mkdir()
-            prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1)
+            words = ["--tokenizer", str(vocabulary), "--heldout", "0.1", "--processes", "1"]
+            assert main(["--quiet", "prepare", str(text), "--out", str(data), *words]) == 0
             for name, point in {**points(), **every_recipe()}.items():
                 # Another commit may have fewer recipes.
                 if point["base"] in RECIPES and (names is None or name in names):

@@ -21,14 +21,13 @@ from answer.test_engines import model_folder
 from litebert import storage
 from litebert.answer.part_answers import Window, write_part
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
-from litebert.data.prepare import prepare_part
+from litebert.data.building import Journal
 from litebert.data.shards import Shards
 from litebert.errors import DataError
 from litebert.parts import MARKER, Part, Turns
 from litebert.remote import cache, stores
 from litebert.remote.target import open_target
-from toys.prepare import SHARD_BYTES, content, start, tree
+from toys.prepare import SHARD_BYTES, content, run_part, start, tree
 from toys.prepare import run as prepare
 from toys.refusals import refused
 from toys.s3 import SECRET, Fault, Store
@@ -194,8 +193,7 @@ def test_an_error_deletes_the_name_of_this_machine_alone(
 
 
 def make_part(part: str, corpus: Path, tokenizer: Path, out: str = URL, **options: Any) -> Any:
-    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, **options}
-    return prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, **settings)
+    return run_part(part, corpus, out, tokenizer, **options)
 
 
 @pytest.mark.thorough
@@ -451,13 +449,13 @@ def test_a_long_name_and_another_spelling_of_the_input(
 def test_no_secret_is_recorded(
     store: Store, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    from litebert.data.settings import ShardSettings
+    from litebert.data.prepare import PrepareConfig, TextCorpus
     from litebert.remote import stores
     from litebert.tokenizer import Tokenizer
 
     stores.write_file("memory://me:hush@corpus/a.txt", tiny_corpus.read_bytes())
-    settings = ShardSettings(["memory://me:hush@corpus/a.txt"])
-    header = json.dumps(settings.make_header(Tokenizer.load(tiny_tokenizer)))
+    sources, tokenizer = ["memory://me:hush@corpus/a.txt"], Tokenizer.load(tiny_tokenizer)
+    header = json.dumps(TextCorpus(sources, "", PrepareConfig(), tokenizer, 1).header)
     assert "hush" not in header
     assert "memory://...@corpus/a.txt" in header
 

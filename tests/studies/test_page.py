@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from litebert import cost
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
@@ -186,8 +186,8 @@ def test_the_commands_repeat_the_recorded_settings(
         [str(tiny_corpus)],
         tmp_path / "data",
         tokenizer=tmp_path / "tokenizer",
-        heldout=0.25,
         processes=1,
+        config=PrepareConfig(heldout=0.25),
     )
     first, second = list_preparing_commands(shards)
     assert expected in first

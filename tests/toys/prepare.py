@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from litebert.data import shards as disk
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards
 from litebert.tokenizer import Tokenizer
 
@@ -20,8 +20,16 @@ SHARD_BYTES = 20_000
 
 
 def run(corpus: str | Path, out: str | Path, tokenizer: Path, **options: Any) -> Shards:
-    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, **options}
-    return prepare([str(corpus)], out, tokenizer=tokenizer, **settings)
+    processes = options.pop("processes", 1)
+    config = PrepareConfig(**{"heldout": 0.1, "shard_bytes": SHARD_BYTES, **options})
+    return prepare([str(corpus)], out, tokenizer=tokenizer, processes=processes, config=config)
+
+
+def run_part(
+    part: str, corpus: str | Path, out: str | Path, tokenizer: Path, **options: Any
+) -> str | Path:
+    config = PrepareConfig(**{"heldout": 0.1, "shard_bytes": SHARD_BYTES, **options})
+    return prepare_part(part, [str(corpus)], out, tokenizer=tokenizer, processes=1, config=config)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -41,13 +49,45 @@ def texts_of(split: disk.Split, tokenizer: Tokenizer) -> list[str]:
 
 COMMAND = """
 import sys
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 if __name__ == "__main__":
     prepare(
-        sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], heldout=float(sys.argv[4]),
-        processes=2, shard_bytes=int(sys.argv[5]),
+        sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], processes=2,
+        config=PrepareConfig(heldout=float(sys.argv[4]), shard_bytes=int(sys.argv[5])),
     )
 """
+
+
+RUN_UNTIL_KILLED = """
+import functools, os, signal, sys
+
+def run(work, instant):
+    '''Run in a fork, killed after so many whole writes; return whether it came to its end.'''
+    process = os.fork()  # spares the imports
+    if process == 0:
+        calls = 0
+        def counted(call):
+            @functools.wraps(call)
+            def deadly(*arguments):
+                nonlocal calls
+                result = call(*arguments)
+                calls += 1
+                if calls == instant:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+            return deadly
+        os.fsync, os.replace = counted(os.fsync), counted(os.replace)
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
+    status = os.waitpid(process, 0)[1]
+    assert status in (0, signal.SIGKILL), status
+    return status == 0
+"""
+"""The start of a program that kills its work."""
 
 
 def start(tmp_path: Path, *arguments: object) -> subprocess.Popen[bytes]:

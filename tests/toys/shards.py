@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from litebert.data.arrow_files import Block
+from litebert.data.shard_files import Block
 from litebert.data.shards import Split
 
 PAD, UNK, CLS, SEP, MASK = range(5)

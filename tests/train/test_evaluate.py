@@ -15,7 +15,7 @@ import torch
 
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.model.pretrainer import Pretrainer
@@ -282,7 +282,12 @@ def test_one_document_has_no_random_next_sentence(
     documents = tiny_corpus.read_text().split("\n\n")[:5]
     (tmp_path / "few.txt").write_text("\n\n".join(documents))
     few = tmp_path / "few"
-    shards = prepare([str(tmp_path / "few.txt")], few, tokenizer=tiny_tokenizer, heldout=0.2)
+    shards = prepare(
+        [str(tmp_path / "few.txt")],
+        few,
+        tokenizer=tiny_tokenizer,
+        config=PrepareConfig(heldout=0.2),
+    )
     assert shards.heldout.documents == 1
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     scores = evaluate_pretrained(tmp_path / "run", few)
@@ -296,7 +301,13 @@ def test_data_of_another_tokenizer_is_refused(
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz."]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, *("##" + word for word in words[5:])]))
     other = tmp_path / "other"
-    prepare([str(tiny_corpus)], other, tokenizer=tmp_path / "vocab.txt", heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        other,
+        tokenizer=tmp_path / "vocab.txt",
+        processes=1,
+        config=PrepareConfig(heldout=0.1),
+    )
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     with refused(DataError, other, tmp_path / "run"):
         evaluate_pretrained(tmp_path / "run", other)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from litebert.config import OptimizerConfig, ScheduleConfig
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train.initial_weights import build_further_recipe
@@ -54,8 +54,8 @@ def new_text(
         [str(folder / "text.txt")],
         folder / "data",
         tokenizer=tiny_tokenizer,
-        heldout=0.1,
         processes=1,
+        config=PrepareConfig(heldout=0.1),
     )
     return folder / "data"
 

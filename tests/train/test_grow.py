@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from litebert.config import ScheduleConfig
 from litebert.data.batches import Batch
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.tokenizer import train_tokenizer
 from litebert.train import metrics, schedule
@@ -243,8 +243,8 @@ def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
         [str(tiny_corpus)],
         tmp_path / "data",
         tokenizer=tmp_path / "other",
-        heldout=0.1,
         processes=1,
+        config=PrepareConfig(heldout=0.1),
     )
     with refused(DataError, tmp_path / "data", source, "--tokenizer"):
         pretrain(POINT, tmp_path / "data", tmp_path / "run", from_model=source)

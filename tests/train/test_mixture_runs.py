@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from litebert.data.mixture import open_data
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.errors import DataError, RunError
 from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches
@@ -35,8 +35,8 @@ def other_data(
         [str(folder / "half.txt")],
         folder / "other",
         tokenizer=tiny_tokenizer,
-        heldout=0.2,
         processes=1,
+        config=PrepareConfig(heldout=0.2),
     )
     return folder / "other"
 
@@ -85,8 +85,8 @@ def test_a_set_that_changed_is_named(
             [str(tiny_corpus)],
             tmp_path / "b",
             tokenizer=tiny_tokenizer,
-            heldout=heldout,
             processes=1,
+            config=PrepareConfig(heldout=heldout),
         )
 
     write(0.2)

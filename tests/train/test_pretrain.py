@@ -19,7 +19,7 @@ import torch
 from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
 from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.storage import lock_folder
@@ -121,7 +121,13 @@ def test_other_data_is_refused(
 ) -> None:
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
-    prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        other,
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.2),
+    )
     with refused(RunError, tmp_path / "run", other, f"--shards {tiny_data}"):
         pretrain(config(), other, tmp_path / "run")
 
@@ -130,12 +136,20 @@ def test_data_that_was_prepared_again_is_told_from_other_data(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     prepare(
-        [str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1
+        [str(tiny_corpus)],
+        tmp_path / "data",
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.1),
     )
     pretrain(config(), tmp_path / "data", tmp_path / "run")
     shutil.rmtree(tmp_path / "data")
     prepare(
-        [str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.2, processes=1
+        [str(tiny_corpus)],
+        tmp_path / "data",
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.2),
     )
     with refused(RunError, tmp_path / "run", tmp_path / "data", "restore it"):
         pretrain(config(), tmp_path / "data", tmp_path / "run")
@@ -181,7 +195,11 @@ def test_data_that_holds_nothing_out_is_refused_at_once(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     prepare(
-        [str(tiny_corpus)], tmp_path / "all", tokenizer=tiny_tokenizer, heldout=0.0, processes=1
+        [str(tiny_corpus)],
+        tmp_path / "all",
+        tokenizer=tiny_tokenizer,
+        processes=1,
+        config=PrepareConfig(heldout=0.0),
     )
     with refused(DataError, tmp_path / "all", "--heldout"):
         pretrain(config(), tmp_path / "all", tmp_path / "run")
@@ -359,7 +377,12 @@ def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     )
     data = tmp_path / "data"
-    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.5)
+    prepare(
+        [str(tmp_path / "text.txt")],
+        data,
+        tokenizer=tmp_path / "vocab.txt",
+        config=PrepareConfig(heldout=0.5),
+    )
     point = config(
         encoder={
             "hidden_size": 32,

@@ -18,7 +18,7 @@ from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, replace
 from litebert.data.batches import Batch
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
@@ -227,8 +227,8 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
         [str(tiny_corpus)],
         tmp_path / "data",
         tokenizer=tmp_path / "words",
-        heldout=0.1,
         processes=1,
+        config=PrepareConfig(heldout=0.1),
     )
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer", "distill.soft"):
         teach(place, tmp_path / "data", tmp_path / "run")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from toys.finetuning import RECIPE
 
@@ -46,8 +46,8 @@ def start(
             [str(tmp_path / "text.txt")],
             tmp_path / "data",
             tokenizer=tiny_tokenizer,
-            heldout=0.1,
             processes=1,
+            config=PrepareConfig(heldout=0.1),
         )
         sentences = Shards.open(tmp_path / "data").train.document_sentences
         assert set(sentences.tolist()) == {1, 2}

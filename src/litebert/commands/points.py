@@ -299,7 +299,7 @@ def _count_epochs(
     """
     with loading():
         from litebert.data.mixture import list_sets
-        from litebert.data.turns import list_splits
+        from litebert.data.segments import list_splits
         from litebert.train.budget import count_steps
         from litebert.train.schedule import Plan
         from litebert.train.supply import PretrainingBatches

@@ -102,27 +102,44 @@ def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
     arguments = parse(PrepareArguments, words, "prepare")
     reading = arguments.reading()
-    options = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name not in ("json", "encoding", "part")
-    }
-    options |= {"encoding": reading.encoding, "encodings": reading.encodings}
-    if arguments.part is not None:
-        return _prepare_part(arguments, arguments.part, options)
+    from litebert.data.prepare import PrepareConfig, prepare_part
     from litebert.data.prepare import prepare as run
     from litebert.data.summary import DROPPED, list_rows
+    from litebert.finished_parts import open_part
     from litebert.text.tally import format_count
 
-    shards = run(**options)
+    names = {field.name for field in fields(PrepareConfig)}
+    read = {name: value for name, value in vars(arguments).items() if name in names}
+    read |= {"encoding": reading.encoding, "encodings": reading.encodings}
+    work = (arguments.sources, arguments.out)
+    options: dict[str, Any] = {
+        "tokenizer": arguments.tokenizer,
+        "processes": arguments.processes,
+        "config": PrepareConfig(**read),
+    }
+    if (part := arguments.part) is not None:
+        folder = prepare_part(part, *work, **options)
+        marker = open_part(folder).marker
+        parts = {
+            "documents": marker["documents"]["kept"],
+            "duplicates": marker["documents"]["duplicates"],
+            "tokens": sum(entry["tokens"] for entry in marker["shards"]),
+        }
+        if arguments.json:
+            print_json({"part": part, "folder": shorten(folder), **parts})
+        else:
+            rows = [(name, f"{count:,}") for name, count in parts.items()]
+            table((f"part {part}", shorten(folder)), rows)
+        ending(shorten(folder), ("merge", shorten(arguments.out)))
+        return 0
+    shards = run(*work, **options)
     counts = {
         name: {"documents": split.documents, "sentences": split.sentences, "tokens": split.tokens}
         for name, split in (("train", shards.train), ("heldout", shards.heldout))
     }
-    read = shards.index["documents"]
     if arguments.json:
         summary = {
-            "read": read,
+            "read": shards.index["documents"],
             "unigram_entropy": shards.unigram_entropy,
             "summary": shards.index["summary"],
             **{name: shards.index[name] for name in DROPPED if name in shards.index},
@@ -149,25 +166,4 @@ def prepare(words: list[str]) -> int:
         table(("prepared", shorten(arguments.out)), every)
     shown = shorten(arguments.out)
     ending(shown, ("pretrain", "albert-next-tiny", "--shards", shown, "--out", "RUN"))
-    return 0
-
-
-def _prepare_part(arguments: PrepareArguments, part: str, options: dict[str, Any]) -> int:
-    """Prepare a part, and report what it has."""
-    from litebert.data.prepare import prepare_part as run
-    from litebert.finished_parts import open_part
-
-    folder = run(part, **options)
-    marker = open_part(folder).marker
-    counts = {
-        "documents": marker["documents"]["kept"],
-        "duplicates": marker["documents"]["duplicates"],
-        "tokens": sum(entry["tokens"] for entry in marker["shards"]),
-    }
-    if arguments.json:
-        print_json({"part": part, "folder": shorten(folder), **counts})
-    else:
-        rows = [(name, f"{count:,}") for name, count in counts.items()]
-        table((f"part {part}", shorten(folder)), rows)
-    ending(shorten(folder), ("merge", shorten(options["out"])))
     return 0

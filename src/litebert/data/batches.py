@@ -9,7 +9,7 @@ ones. The key decides cut points too. Data becomes tensors only here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,15 @@ from torch import Tensor
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data import IGNORED
 from litebert.data.masking import Masker
-from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import Keys, derive, permute
-from litebert.data.segments import SEQUENCE_FORMATS
-from litebert.data.turns import AnySplit, Turns, list_splits
+from litebert.data.segments import (
+    SEQUENCE_FORMATS,
+    AnySplit,
+    Numbers,
+    Segments,
+    SentenceTask,
+    list_splits,
+)
 
 if TYPE_CHECKING:
     from litebert.tokenizer import Tokenizer
@@ -35,10 +40,7 @@ _MULTIPLE = 8
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """B sequences of S tokens, K of which are predicted.
-
-    S is the longest sequence, rounded up to a multiple of 8.
-    """
+    """B sequences of S tokens, a multiple of 8 or the length; K of them are predicted."""
 
     input_ids: Tensor
     """int64 (B, S), corrupted."""
@@ -62,9 +64,7 @@ class Batch:
     the whole batch, not on the process or micro-batch. None in a made-up batch.
     """
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors that objectives add before the forward pass, for losses to read, each under its own
-    name.
-    """
+    """Tensors that objectives add before the forward pass, each under its own name."""
 
     @property
     def tokens(self) -> int:
@@ -76,11 +76,9 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on a device."""
         return self._map_tensors(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> Batch:
-        """Return the batch in page-locked memory."""
         return self._map_tensors(Tensor.pin_memory)
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -101,10 +99,45 @@ def move_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-class Batches:
-    """The batches of a split, by step. Each epoch has every example once, in its own order.
+class Turns:
+    """The turns of several splits that are read by weight: whose turn each sequence is.
 
-    The splits of a mixture take turns (`Turns`), and each has epochs of its own.
+        weights   2 books, 1 web
+        number    0      1    2      | 3      4    5      | ...
+        split     books  web  books  | books  web  books  | ...
+        of it     0      0    1      | 2      1    3      | ...
+
+    The turns repeat after as many sequences as the weights add up to. Sequence k of a split with
+    weight w stands at (k + 1/2) / w of a round. So a split is never far from its share: after n
+    sequences of m splits, it has its share s of them, n s, give or take (1 + s (m - 2)) / 2. Any
+    turn is found alone.
+    """
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        self._weights = np.array(weights, np.int64)
+        splits = np.arange(len(weights)).repeat(self._weights)
+        numbers = np.arange(len(splits)) - (self._weights.cumsum() - self._weights)[splits]
+        # Quotients of whole numbers this small are equal only where the fractions are.
+        order = np.lexsort((splits, (2 * numbers + 1) / self._weights[splits]))
+        self._splits, self._numbers = splits[order], numbers[order]
+
+    def locate(self, sequences: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the split of each sequence (B,), and the number of the sequence in that split."""
+        rounds, places = np.divmod(sequences, len(self._splits))
+        splits = self._splits[places]
+        return splits, rounds * self._weights[splits] + self._numbers[places]
+
+    def count(self, sequences: int) -> list[int]:
+        """Count the sequences of each split among the first `sequences`."""
+        rounds, places = divmod(sequences, len(self._splits))
+        rest = np.bincount(self._splits[:places], minlength=len(self._weights))
+        counts: list[int] = (rounds * self._weights + rest).tolist()
+        return counts
+
+
+class Batches:
+    """The batches of a split, by step. An epoch has every example once, in its own order; splits of
+    a mixture take turns and have epochs of their own.
     """
 
     def __init__(
@@ -119,12 +152,6 @@ class Batches:
         *,
         boundaries: bool = False,
     ) -> None:
-        """Args:
-            boundaries: batches have `masked_boundaries`.
-
-        Raises:
-            DataError: the split or the tokenizer cannot serve the config.
-        """
         self._tokenizer = tokenizer
         self._length = sequences.length
         layout = SEQUENCE_FORMATS[sequences.format]
@@ -142,9 +169,7 @@ class Batches:
         """Sequences per epoch, of all splits."""
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Return some rows, all by default, of the step's global batch: a micro-batch, or the share
-        of a rank.
-        """
+        """Return some rows of the step's global batch: a micro-batch, or the share of a rank."""
         number = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
         segments, keys = self._read_segments(number)
         ids, types, lengths = self._lay_out(segments)
@@ -180,29 +205,21 @@ class Batches:
         keys = np.empty(len(numbers), np.uint64)
         segments_of_row: dict[int, Segments] = {}
         for split in np.unique(splits).tolist():
-            rows = np.flatnonzero(splits == split)
-            segments, keys[rows] = self._read_split(split, numbers_in_split[rows])
-            segments_of_row |= zip(rows.tolist(), segments, strict=True)
+            rows, segments = np.flatnonzero(splits == split), self._segments[split]
+            # The first split has the keys that it has alone.
+            seed = self._seed if split == 0 else int(derive(self._seed, _SPLIT, split)[0])
+            epoch, number_in_epoch = np.divmod(numbers_in_split[rows], segments.examples)
+            example = permute(number_in_epoch, segments.examples, derive(seed, _ORDER, epoch))
+            version = epoch % self._copies if self._copies else epoch
+            keys[rows] = derive(seed, _EXAMPLE, example, version)
+            segments_of_row |= zip(rows.tolist(), segments(example, keys[rows]), strict=True)
         return [segments_of_row[row] for row in range(len(numbers))], keys
-
-    def _read_split(self, split: int, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
-        """Return the segments of some examples of a split, numbered through the run, and the key
-        of each.
-        """
-        segments = self._segments[split]
-        # The first split has the keys that it has alone.
-        seed = self._seed if split == 0 else int(derive(self._seed, _SPLIT, split)[0])
-        epoch, number_in_epoch = np.divmod(numbers, segments.examples)
-        example = permute(number_in_epoch, segments.examples, derive(seed, _ORDER, epoch))
-        version = epoch % self._copies if self._copies else epoch
-        keys = derive(seed, _EXAMPLE, example, version)
-        return segments(example, keys), keys
 
     def _lay_out(
         self, segments: list[Segments]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return [CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the
-        lengths (B,).
+        """Return [CLS] part [SEP] part [SEP] and padding, the token types (both (B, S)), and
+        lengths.
         """
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
         separators = end.repeat(self._tokenizer.pair_separators)

@@ -2,31 +2,38 @@
 
 The documents are texts of sources (prepare.py), or of parts that are encoded already
 (part_shards.py). Both come as a `Corpus`, and everything else is the same.
+
+The journal has one JSON object a line, synced to the disk: first the settings and the tokenizer,
+then a `ShardInfo` for each finished shard. A line that a crash tore is cut off. The journal goes
+once the index is written.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from litebert import progress, storage
-from litebert.data import arrow_files
+from litebert.data import shard_files
 from litebert.data import shards as disk
-from litebert.data.arrow_files import Ids, Offsets
 from litebert.data.contamination import Contamination
 from litebert.data.dealing import Dealer, Hashed, Key, make_other_text_error
 from litebert.data.encoding import Encoded
-from litebert.data.journal import Journal, check_folder, check_same
+from litebert.data.shard_files import Ids, Offsets
 from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import summarize, warn
 from litebert.errors import DataError
+from litebert.remote.names import is_url
 from litebert.remote.target import Target, open_target
 from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
@@ -40,6 +47,10 @@ class Corpus(Protocol[T]):
     """Documents, and how they become token ids."""
 
     @property
+    def header(self) -> dict[str, Any]:
+        """The settings and the tokenizer, which decide the content of a set."""
+
+    @property
     def tally(self) -> Tally:
         """Counts of what was read."""
 
@@ -51,6 +62,9 @@ class Corpus(Protocol[T]):
     def dropped(self) -> Mapping[str, Any]:
         """Counts and examples of what else was dropped, by the name of the setting."""
 
+    def save_tokenizer(self, folder: Path) -> None:
+        """Save the tokenizer in a folder."""
+
     def read(self) -> Iterator[Hashed[T]]:
         """Yield the documents in order."""
 
@@ -60,35 +74,22 @@ class Corpus(Protocol[T]):
         """Encode every chunk with the tokenizer of a folder, in order."""
 
 
-def finish_set(
-    out: str | Path,
-    header: dict[str, Any],
-    corpus: Corpus[T],
-    save_tokenizer: Callable[[Path], None],
-) -> Shards:
-    """Write the set of a corpus, unless the folder `out` has it, and open it.
-
-    Args:
-        save_tokenizer: saves the tokenizer in a folder.
-
-    Raises:
-        DataError: the folder holds something else, the text has no tokens, or the disk is full.
-            Finished shards stay.
-    """
+def finish_set(out: str | Path, corpus: Corpus[T]) -> Shards:
+    """Write the set of a corpus, unless the folder `out` has it, and open it."""
     target = open_target(out)
     with target.open() as folder:
         with reporting_writes(folder):
             if not (folder / disk.INDEX).exists():
                 check_folder(target)
                 with storage.lock_folder(folder, DataError):
-                    journal = Journal(target, header)
-                    save_tokenizer(folder)
-                    _write_set(target, journal, header, corpus)
+                    journal = Journal(target, corpus.header)
+                    corpus.save_tokenizer(folder)
+                    _write_set(target, journal, corpus)
                 target.finish(disk.INDEX)
             # A process leaves these if it is killed after it wrote the index.
             for leftover in (storage.LOCK, Journal.NAME):
                 target.delete(leftover)
-        warn(_check_text(folder, header, corpus))
+        warn(_check_text(folder, corpus))
     return Shards.open(out)
 
 
@@ -104,49 +105,64 @@ def reporting_writes(folder: Path) -> Iterator[None]:
         raise DataError(f"{folder} {reason}") from error
 
 
-@dataclass
-class _Counts:
-    """Counts of the tokens and documents in all shards."""
+def _write_set(target: Target, journal: Journal, corpus: Corpus[T]) -> None:
+    """Write the missing shards and then the index. The folder is locked and has the tokenizer."""
+    header, folder = corpus.header, target.folder
+    settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
+    tokens = {split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS}
+    pairs = 0  # held-out documents of two sentences or more
 
-    tokens: dict[str, Offsets]
-    """Occurrences of each token, int64 (V,), by split."""
-    pairs: int = 0
-    """Held-out documents of two sentences or more."""
-
-    def add(self, split: str, ids: Ids, document_sentences: npt.NDArray[np.int32]) -> None:
-        """Add documents, by their ids and their numbers of sentences."""
-        self.tokens[split] += np.bincount(ids, minlength=len(self.tokens[split]))
+    def count(split: str, ids: Ids, document_sentences: npt.NDArray[np.int32]) -> None:
+        nonlocal pairs
+        tokens[split] += np.bincount(ids, minlength=vocab_size)
         if split == "heldout":
-            self.pairs += int((document_sentences > 1).sum())
+            pairs += int((document_sentences > 1).sum())
 
-
-def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus: Corpus[T]) -> None:
-    """Write the shards of a corpus that are missing, and then the index.
-
-    The caller holds the lock of the folder, which has the tokenizer.
-    """
-    counts = _Counts(
-        {split: np.zeros(header["tokenizer"]["vocab_size"], np.int64) for split in disk.SPLITS}
-    )
     finished = dict(journal.finished)
     with progress.track(
         finished.values(), "reading finished shards", len(finished), "shards"
     ) as infos:
         for info in infos:
-            for block in arrow_files.read_blocks(target.fetch(info)):
-                counts.add(info.split, block.ids, np.diff(block.document_offsets))
-    settings, folder = header["settings"], target.folder
+            for block in shard_files.read_blocks(target.fetch(info)):
+                count(info.split, block.ids, np.diff(block.document_offsets))
     dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
     for key, encoded in write_shards(folder, header, journal, dealer, corpus):
-        counts.add(key[0], encoded.ids, encoded.document_sentences)
-    if not counts.tokens["train"].any():
+        count(key[0], encoded.ids, encoded.document_sentences)
+    if not tokens["train"].any():
         raise _make_nothing_error(", ".join(settings["sources"]), corpus.dropped)
-    shards = sorted(journal.finished.values(), key=_rank_shard)
+
+    # By length too: the hundred thousandth shard has a longer name.
+    shards = sorted(
+        journal.finished.values(),
+        key=lambda info: (info.split != "train", len(info.file), info.file),
+    )
     tokenizer = Tokenizer.load(folder / disk.TOKENIZER)
-    content = _describe_content(counts, dealer, shards, corpus, tokenizer.unk_id)
+    unknown = sum(int(counts[tokenizer.unk_id]) for counts in tokens.values())
+    content = {
+        **header,
+        "documents": {
+            "kept": dealer.distinct,
+            "duplicates": dealer.duplicates + corpus.duplicates,
+            "empty": dealer.distinct - sum(info.documents for info in shards),
+        },
+        **corpus.dropped,
+        **_describe_frequencies(tokens["train"]),
+        "summary": summarize(corpus.tally, shards, dealer.words, unknown, pairs),
+    }
     if names := settings.get("check_against"):
-        content["contamination"] = _find_contamination(target, shards, names, tokenizer, settings)
-    disk.write_index(folder, {**header, **content}, shards)
+        heldout = [info for info in shards if info.split == "heldout"]
+        train = [info for info in shards if info.split == "train"]
+        blocks = (
+            block for info in heldout for block in shard_files.read_blocks(target.fetch(info))
+        )
+        search = Contamination(names, tokenizer, settings["language"], blocks)
+        title = "looking for texts to check against"
+        with progress.track(train, title, len(train), "shards") as infos:
+            for info in infos:
+                for block in shard_files.read_blocks(target.fetch(info)):
+                    search.search(block)
+        content["contamination"] = search.to_json()
+    disk.write_index(folder, content, shards)
     if dealer.added:
         log.info(
             f"held out {dealer.added:,} more documents than --heldout {settings['heldout']} asks "
@@ -154,8 +170,13 @@ def _write_set(target: Target, journal: Journal, header: dict[str, Any], corpus:
         )
 
 
+def _describe_frequencies(counts: Offsets) -> dict[str, float]:
+    shares = counts[counts > 0] / int(counts.sum())
+    entropy = float(-(shares * np.log(shares)).sum())
+    return {"unigram_entropy": entropy, "top_piece_share": float(shares.max())}
+
+
 def _make_nothing_error(sources: str, dropped: Mapping[str, Any]) -> DataError:
-    """Return the error for a set without a token, which names what dropped most documents."""
     rules = dropped.get("filters", {})
     others = dropped.get("languages", {})
     counts = {rule: count["documents"] for rule, count in rules.items()}
@@ -167,33 +188,6 @@ def _make_nothing_error(sources: str, dropped: Mapping[str, Any]) -> DataError:
         f"the filters leave nothing of {sources}: {rule} dropped {counts[rule]:,} documents; "
         "leave that filter out, or give longer documents, such as by --split file"
     )
-
-
-def _find_contamination(
-    target: Target,
-    shards: Sequence[ShardInfo],
-    names: Sequence[str],
-    tokenizer: Tokenizer,
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Look for the texts of files, and held-out documents, in the documents to train on."""
-    infos = {split: [info for info in shards if info.split == split] for split in disk.SPLITS}
-    heldout = (
-        block for info in infos["heldout"] for block in arrow_files.read_blocks(target.fetch(info))
-    )
-    search = Contamination(names, tokenizer, settings["language"], heldout)
-    with progress.track(
-        infos["train"], "looking for texts to check against", len(infos["train"]), "shards"
-    ) as train:
-        for info in train:
-            for block in arrow_files.read_blocks(target.fetch(info)):
-                search.search(block)
-    return search.to_json()
-
-
-def _rank_shard(info: ShardInfo) -> tuple[bool, int, str]:
-    """Return what shards are sorted by; the hundred thousandth has a longer name."""
-    return info.split != "train", len(info.file), info.file
 
 
 def write_shards(
@@ -211,58 +205,11 @@ def write_shards(
             # Only the last chunk of a shard has the checksum of its text.
             if text:
                 parts = open_shards.pop(file)
-                vocab_size = header["tokenizer"]["vocab_size"]
-                journal.add(_write_shard(folder / file, split, text, parts, vocab_size))
+                shard_files.write_shard(folder / file, parts, header["tokenizer"]["vocab_size"])
+                journal.add(_describe_shard(folder / file, split, text, parts))
 
 
-def _check_text(folder: Path, header: dict[str, Any], corpus: Corpus[T]) -> dict[str, Any]:
-    """Return the index of a finished folder, after a check that the corpus holds the same text.
-
-    Raises:
-        DataError: the settings or the text differ.
-    """
-    index, shards = disk.read_index(folder)
-    check_same(folder, index, header)
-    settings = header["settings"]
-    # Files that were copied, touched or spelled another way may still hold the same text.
-    if index["settings"].get("files") != settings["files"]:
-        finished = {info.file: info for info in shards}
-        dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
-        has_more = any(True for _ in dealer.make_chunks(corpus.read()))
-        if has_more or dealer.distinct != index["documents"]["kept"]:
-            raise make_other_text_error(folder)
-    return index
-
-
-def _describe_content(
-    counts: _Counts,
-    dealer: Dealer[T],
-    shards: Sequence[ShardInfo],
-    corpus: Corpus[T],
-    unk_id: int,
-) -> dict[str, Any]:
-    """Return the counts of the index."""
-    train = counts.tokens["train"]
-    shares = train[train > 0] / int(train.sum())
-    unknown = sum(int(tokens[unk_id]) for tokens in counts.tokens.values())
-    return {
-        "documents": {
-            "kept": dealer.distinct,
-            "duplicates": dealer.duplicates + corpus.duplicates,
-            "empty": dealer.distinct - sum(info.documents for info in shards),
-        },
-        **corpus.dropped,
-        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
-        "top_piece_share": float(shares.max()),
-        "summary": summarize(corpus.tally, shards, dealer.words, unknown, counts.pairs),
-    }
-
-
-def _write_shard(
-    path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int
-) -> ShardInfo:
-    """Write a shard, and return its entry of the index."""
-    arrow_files.write_shard(path, chunks, vocab_size)
+def _describe_shard(path: Path, split: str, text: str, chunks: Sequence[Encoded]) -> ShardInfo:
     return ShardInfo(
         file=path.name,
         split=split,
@@ -273,3 +220,175 @@ def _write_shard(
         sha256=storage.sha256_of(path),
         text=text,
     )
+
+
+def _check_text(folder: Path, corpus: Corpus[T]) -> dict[str, Any]:
+    """Return the index of a finished folder, after a check that the corpus holds the same text."""
+    index, shards = disk.read_index(folder)
+    check_same(folder, index, corpus.header)
+    settings = corpus.header["settings"]
+    # Files that were copied, touched or spelled another way may still hold the same text.
+    if index["settings"].get("files") != settings["files"]:
+        finished = {info.file: info for info in shards}
+        dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
+        has_more = any(True for _ in dealer.make_chunks(corpus.read()))
+        if has_more or dealer.distinct != index["documents"]["kept"]:
+            raise make_other_text_error(folder)
+    return index
+
+
+# -------------------------------------------------------------------------------------- the journal
+
+
+class Journal:
+    """The journal of a locked folder, begun, or continued where the settings are the same."""
+
+    NAME = "unfinished.jsonl"
+
+    def __init__(self, target: Target, header: dict[str, Any]) -> None:
+        self._target, folder = target, target.folder
+        with open(folder / self.NAME, "a+b") as file:
+            file.seek(0)
+            lines, end = _read_entries(file)
+            # Without a finished shard, a corrected command may start again.
+            is_continued = len(lines) > 1
+            file.truncate(end if is_continued else 0)
+        if is_continued:
+            check_same(folder, lines[0], header)
+        else:
+            self._write(header)
+        self.finished: dict[str, ShardInfo] = {}
+        """Unchanged shards on the disk, by file name."""
+        infos = [ShardInfo.from_json(line) for line in lines[1:]] if is_continued else []
+        with progress.track(infos, "checking finished shards", len(infos), "shards") as checked:
+            for info in checked:
+                if target.has_file(info):
+                    self.finished[info.file] = info
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        with open(self._target.folder / self.NAME, "ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._target.send_growing(self.NAME)
+
+    def add(self, info: ShardInfo) -> None:
+        """Record a shard that is on the disk, and bring it to the store."""
+        self._target.send(info.file)
+        self._write(asdict(info))
+        self.finished[info.file] = info
+
+
+def _read_entries(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """Return the entries before a line that a crash tore, and the offset where they end."""
+    entries: list[dict[str, Any]] = []
+    end = 0
+    for line in file:
+        try:
+            entry = json.loads(line)
+            if entries:
+                ShardInfo.from_json(entry)
+            else:
+                entry["settings"].items(), entry["tokenizer"]
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            break
+        if not line.endswith(b"\n"):
+            break
+        entries.append(entry)
+        end += len(line)
+    return entries, end
+
+
+def check_folder(target: Target) -> None:
+    """Refuse a folder that holds files of another program, for it has no journal."""
+    names = target.list_names()
+    if names and Journal.NAME not in names:
+        raise DataError(
+            f"{target.name} holds other files ({names[0]}); give an empty folder or a new name"
+        )
+
+
+def check_same(folder: str | Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse a folder that was made with other settings.
+
+    The times of files and the spelling of their names do not count. The checksums of the shards'
+    text decide whether the text is the same.
+    """
+    remedy = "give --out another folder, or delete this one"
+    if existing.get("tokenizer") != wanted["tokenizer"]:
+        raise DataError(f"{folder} was made with another tokenizer; {remedy}")
+    old, new = existing["settings"], wanted["settings"]
+    for key in (*new, *(key for key in old if key not in new)):
+        before, now = old.get(key), new.get(key)
+        if key == "sources" and _normalize_sources(before) == _normalize_sources(now):
+            continue
+        if key != "files" and before != now:
+            made, wanted_now = (
+                f"with {key}={value!r}" if value is not None else f"without {key}"
+                for value in (before, now)
+            )
+            raise DataError(f"{folder} was made {made}, not {wanted_now}; {remedy}")
+
+
+def _normalize_sources(sources: Any) -> Any:
+    """Return absolute paths of sources, so that `x`, `./x` and `x/` are the same."""
+    if not isinstance(sources, list):
+        return sources
+    return [source.rstrip("/") if is_url(source) else os.path.abspath(source) for source in sources]
+
+
+# ------------------------------------------------------------------------------------ a share of it
+
+PORTION_FILE = "train-00000.arrow"
+PORTION_KEY = 5
+"""Seed of the order of the documents. It is constant, so a larger share holds every smaller one."""
+
+
+def write_portion(source: Path, folder: Path, share: float) -> Shards:
+    """Write a set with a share of the training documents of another one, drawn at random, and with
+    the same held-out text, to compare amounts of data. An existing set is not written again.
+    """
+    if (folder / disk.INDEX).exists():
+        return Shards.open(folder, verify=True)
+    whole = Shards.open(source, verify=True)
+    split, vocabulary = whole.train, whole.tokenizer.vocab_size
+    order = np.random.default_rng(PORTION_KEY).permutation(split.documents)
+    chosen = np.sort(order[: max(1, round(share * split.documents))])
+    if not split.document_tokens[chosen].sum():
+        raise DataError(
+            f"{share:.3%} of the documents of {source} hold no token; prepare more text"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    storage.remove(folder / disk.TOKENIZER)
+    shutil.copytree(source / disk.TOKENIZER, folder / disk.TOKENIZER)
+    index, infos = disk.read_index(source)
+    heldout = [info for info in infos if info.split == "heldout"]
+    for info in heldout:
+        shutil.copyfile(source / info.file, folder / info.file)
+    chunks = []
+    for first in range(0, len(chosen), 100):
+        documents = [split.read_document(int(number)) for number in chosen[first : first + 100]]
+        ids, starts = zip(*documents, strict=True)
+        chunks.append(
+            Encoded(
+                ids=np.concatenate(ids).astype(np.int32),
+                sentence_tokens=np.concatenate([np.diff(s) for s in starts]).astype(np.int32),
+                document_sentences=np.array([len(s) - 1 for s in starts], np.int32),
+            )
+        )
+    shard_files.write_shard(folder / PORTION_FILE, chunks, vocabulary)
+    text = next(info.text for info in infos if info.split == "train")
+    info = _describe_shard(folder / PORTION_FILE, "train", text, chunks)
+    counts = np.bincount(np.concatenate([chunk.ids for chunk in chunks]), minlength=vocabulary)
+    content = {
+        key: value for key, value in index.items() if key not in ("format", "shards", "summary")
+    }
+    content["settings"] = {**index["settings"], "portion": share, "portion_of": whole.fingerprint}
+    content["documents"] = {
+        **index["documents"],
+        "kept": len(chosen) + sum(info.documents for info in heldout),
+        "empty": 0,
+    }
+    content |= _describe_frequencies(counts)
+    disk.write_index(folder, content, [info, *heldout])
+    return Shards.open(folder)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.arrow_files import Block
 from litebert.data.encoding import encode_sentences
+from litebert.data.shard_files import Block
 from litebert.errors import DataError
 from litebert.json_reader import parse_json
 from litebert.text.files import TABLES
@@ -50,11 +50,6 @@ Mask = npt.NDArray[np.bool_]
 
 
 def check_texts(name: str) -> None:
-    """Refuse a file that does not exist.
-
-    Raises:
-        DataError: there is no such file.
-    """
     if name != HELDOUT and not Path(name).is_file():
         raise DataError(
             f"check_against names {name}, which is no file; give files, or {HELDOUT} for the "
@@ -63,11 +58,7 @@ def check_texts(name: str) -> None:
 
 
 def read_texts(name: str) -> Iterator[str]:
-    """Yield the texts of a task file: each line, each row of a table, each string of .json.
-
-    Raises:
-        DataError: the file is not text, or malformed.
-    """
+    """Yield the texts of a task file: each line, each row of a table, each string of .json."""
     suffix, notes = find_suffix(name), Notes()
     lines, form = read_lines(name, notes), TABLES.get(suffix)
     if suffix == ".json":
@@ -115,24 +106,28 @@ class _Texts:
 
     @property
     def is_full(self) -> bool:
-        """True where no more texts fit."""
         return sum(map(len, self._runs)) >= MOST_RUNS
 
     def leave_out(self, texts: int) -> None:
-        """Count texts that are not looked for."""
         self.texts += texts
         self.left_out += texts
 
     def add(self, ids: Ids, starts: npt.NDArray[Any]) -> None:
-        """Add texts end to end, (tokens,) and (texts + 1,)."""
-        hashes, numbers = _hash_runs(ids, starts)
+        """Add texts end to end, (tokens,) and (texts + 1,), unless there is no room."""
+        if self.is_full:
+            self.leave_out(len(starts) - 1)
+            return
+        every = _hash_every_run(ids)
+        text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        # The runs that lie within one text.
+        within = np.flatnonzero(text[: len(every)] == text[len(text) - len(every) :])
+        hashes, numbers = every[within], text[within]
         self._runs.append(hashes)
         self._numbers.append((numbers + self.texts).astype(np.int32))
         self.texts += len(starts) - 1
         self.short += int((np.diff(starts) < RUN).sum())
 
     def finish(self) -> None:
-        """Sort the runs, for `find`."""
         self._every = np.concatenate([np.zeros(0, np.uint64), *self._runs])
         self._number = np.concatenate([np.zeros(0, np.int32), *self._numbers])
         self.hashes, first = np.unique(self._every, return_index=True)
@@ -157,21 +152,8 @@ class _Texts:
         return is_equal
 
     def count_found(self) -> int:
-        """Return how many texts have a run that was found."""
         is_found = self._is_found[np.searchsorted(self.hashes, self._every)]
         return len(np.unique(self._number[is_found]))
-
-
-def _hash_runs(ids: Ids, starts: npt.NDArray[Any]) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Hash every run of 13 tokens within a text.
-
-    Returns:
-        The hashes, and the number of the text of each, (runs,) both.
-    """
-    hashes = _hash_every_run(ids)
-    text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    within = np.flatnonzero(text[: len(hashes)] == text[len(text) - len(hashes) :])
-    return hashes[within], text[within]
 
 
 def _hash_every_run(ids: Ids) -> Hashes:
@@ -191,7 +173,6 @@ def _hash_every_run(ids: Ids) -> Hashes:
 
 
 def _join(left: Hashes, right: Hashes) -> Hashes:
-    """Hash pairs of numbers."""
     values: Hashes = left * np.uint64(0x9E3779B97F4A7C15)
     values += right
     values ^= values >> np.uint64(29)
@@ -207,18 +188,31 @@ class Contamination:
         self, names: Iterable[str], tokenizer: Tokenizer, language: str, heldout: Iterable[Block]
     ) -> None:
         self._tokenizer = tokenizer
-        self._files = [
-            _read_heldout(heldout) if name == HELDOUT else _encode_file(name, tokenizer, language)
-            for name in names
-        ]
+        self._files = []
         self._cells = np.zeros(1 << 24, bool)
-        for file in self._files:
+        for name in names:
+            file = _Texts(name)
+            if name == HELDOUT:
+                for block in heldout:
+                    starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
+                    file.add(block.ids[starts[0] : starts[-1]], starts - starts[0])
+            else:
+                texts = read_texts(name)
+                while some := list(islice(texts, _TEXTS)):
+                    if file.is_full:
+                        file.leave_out(len(some))
+                        continue
+                    split = [split_sentences(text, language) for text in some]
+                    encoded = encode_sentences(split, tokenizer)
+                    sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
+                    documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
+                    file.add(encoded.ids, sentences[documents].astype(np.int64))
             file.finish()
+            self._files.append(file)
             self._cells[file.hashes >> _CELL] = True
         self._documents = 0
 
     def search(self, block: Block) -> None:
-        """Look for the texts in documents to train on."""
         starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
         ids, bounds = block.ids[starts[0] : starts[-1]], starts - starts[0]
         hashes = _hash_every_run(ids)
@@ -233,7 +227,6 @@ class Contamination:
         self._documents += len(np.unique(documents[is_found]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts and examples of every file, for the index."""
         files = {
             file.name: {
                 "texts": file.texts,
@@ -247,28 +240,3 @@ class Contamination:
             for file in self._files
         }
         return {"documents": self._documents, "files": files}
-
-
-def _encode_file(name: str, tokenizer: Tokenizer, language: str) -> _Texts:
-    """Encode the texts of a file as documents are."""
-    file, texts = _Texts(name), read_texts(name)
-    while some := list(islice(texts, _TEXTS)):
-        if file.is_full:
-            file.leave_out(len(some))
-            continue
-        encoded = encode_sentences([split_sentences(text, language) for text in some], tokenizer)
-        sentences = np.concatenate([[0], np.cumsum(encoded.sentence_tokens)])
-        documents = np.concatenate([[0], np.cumsum(encoded.document_sentences)])
-        file.add(encoded.ids, sentences[documents].astype(np.int64))
-    return file
-
-
-def _read_heldout(blocks: Iterable[Block]) -> _Texts:
-    file = _Texts(HELDOUT)
-    for block in blocks:
-        if file.is_full:
-            file.leave_out(len(block.document_offsets) - 1)
-            continue
-        starts = block.sentence_offsets[block.document_offsets].astype(np.int64)
-        file.add(block.ids[starts[0] : starts[-1]], starts - starts[0])
-    return file

@@ -23,22 +23,18 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert.config import TableConfig
-from litebert.data.turns import AnySplit, list_splits
+from litebert.data.segments import AnySplit, list_splits
 from litebert.errors import DataError
 from litebert.progress import track
 
 MOST_CELLS = 1 << 25
 """Numbers of the array of counts, 128 MiB in float32."""
 MOST_TOKENS = 1 << 26
-"""Tokens that are counted, 67 million. A longer text is counted in passages that are spread evenly
-over it.
-"""
+"""Tokens that are counted, 67 million; of a longer text, passages spread evenly over it."""
 PASSAGE = 1 << 18
 """Tokens that are counted at once."""
 SMOOTHING = 0.75
-"""Power of the neighbors' frequencies, which keeps rare neighbors from the largest values (Levy et
-al. 2015).
-"""
+"""Power of the neighbors' frequencies, against large values of rare ones (Levy et al. 2015)."""
 
 Floats = npt.NDArray[np.float32]
 Sparse: TypeAlias = Any
@@ -74,7 +70,6 @@ class _Passages:
     """The weight of a token, 1 or more, which gives the splits of a mixture their shares."""
 
     def add_up(self, vocab_size: int) -> npt.NDArray[np.int64]:
-        """Count each token, (V,)."""
         tokens = np.zeros(vocab_size, np.int64)
         for block, first in self.places:
             tokens += np.bincount(
@@ -84,12 +79,7 @@ class _Passages:
 
 
 def count_neighbors(split: AnySplit, vocab_size: int, table: TableConfig) -> Counts:
-    """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or
-    document.
-
-    Raises:
-        DataError: no token has a neighbor.
-    """
+    """Count each token and its neighbors up to `table.window` tokens away in the same unit."""
     every = _choose_passages(split, table.context)
     tokens = np.sum([passages.add_up(vocab_size) for passages in every], axis=0)
     width = max(1, min(vocab_size, MOST_CELLS // vocab_size))
@@ -98,10 +88,16 @@ def count_neighbors(split: AnySplit, vocab_size: int, table: TableConfig) -> Cou
     column_of[neighbors] = np.arange(width)
     pairs = np.zeros((vocab_size, width), np.float32)
     places = [(passages, place) for passages in every for place in passages.places]
-    with track(places, "counting neighbors", len(places), "passages") as starts:
-        for passages, (block, first) in starts:
-            ids, segment = _read_passage(*passages.blocks[block], first, table.window)
-            _add_neighbors(pairs, ids, segment, table.window, column_of, passages.scale)
+    with track(places, "counting neighbors", len(places), "passages") as tracked:
+        for passages, (block, first) in tracked:
+            every_id, starts = passages.blocks[block]
+            ids = every_id[first : first + PASSAGE + table.window].astype(np.int64)
+            segment = np.zeros(len(ids), np.int64)
+            # The edges have the type of the starts, for otherwise numpy would convert all starts.
+            edges = np.array([first, first + len(ids)], starts.dtype)
+            lowest, highest = starts.searchsorted(edges)
+            segment[starts[lowest:highest] - first] = 1
+            _add_neighbors(pairs, ids, segment.cumsum(), table.window, column_of, passages.scale)
     if not pairs.any():
         raise DataError(
             "no token of the text has a neighbor to count; prepare whole sentences, or set "
@@ -120,14 +116,20 @@ def count_tokens(split: AnySplit, vocab_size: int) -> npt.NDArray[np.int64]:
 
 
 def _choose_passages(split: AnySplit, unit: Literal["sentence", "document"]) -> list[_Passages]:
-    """Choose the passages of each split."""
     splits, weights = zip(*list_splits(split), strict=True)
     every: list[tuple[Blocks, list[tuple[int, int]]]] = []
     sizes = []
     for member in splits:
         blocks: Blocks = list(member.read_segments(unit))
         lengths = [len(ids) for ids, _ in blocks]
-        places = _list_passages(lengths, MOST_TOKENS // len(splits))
+        places = [
+            (block, first)
+            for block, length in enumerate(lengths)
+            for first in range(0, length, PASSAGE)
+        ]
+        limit = max(1, MOST_TOKENS // len(splits) // PASSAGE)
+        if len(places) > limit:
+            places = [places[i * len(places) // limit] for i in range(limit)]
         sizes.append(sum(min(PASSAGE, lengths[block] - first) for block, first in places))
         every.append((blocks, places))
     scales = [weight / max(1, size) for size, weight in zip(sizes, weights, strict=True)]
@@ -138,7 +140,6 @@ def _choose_passages(split: AnySplit, unit: Literal["sentence", "document"]) -> 
 
 
 def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
-    """Return the counts of tokens and of their neighbors, without what is zero."""
     from scipy.sparse import csr_matrix
 
     ends = np.count_nonzero(pairs, axis=1).cumsum()
@@ -154,39 +155,8 @@ def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
 
 
 def _choose_step(width: int) -> int:
-    """Return how many rows of `width` numbers are processed at once, so that their copies stay
-    small.
-    """
+    """Return how many rows of `width` numbers to process at once, so that copies stay small."""
     return max(1, (1 << 22) // width)
-
-
-def _list_passages(lengths: list[int], most_tokens: int) -> list[tuple[int, int]]:
-    """List the block and the first token of each passage to count: all passages, or evenly spread
-    ones of so many tokens.
-    """
-    passages = [
-        (block, start)
-        for block, length in enumerate(lengths)
-        for start in range(0, length, PASSAGE)
-    ]
-    limit = max(1, most_tokens // PASSAGE)
-    if len(passages) <= limit:
-        return passages
-    return [passages[i * len(passages) // limit] for i in range(limit)]
-
-
-def _read_passage(
-    ids: npt.NDArray[Any], starts: npt.NDArray[np.int32], first: int, window: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the ids of a passage and of the `window` tokens after it, and the segment number of
-    each.
-    """
-    seen = ids[first : first + PASSAGE + window].astype(np.int64)
-    segment = np.zeros(len(seen), np.int64)
-    # The offsets have the type of the starts, for otherwise numpy would convert all starts.
-    lowest, highest = starts.searchsorted(np.array([first, first + len(seen)], starts.dtype))
-    segment[starts[lowest:highest] - first] = 1
-    return seen, segment.cumsum()
 
 
 def _add_neighbors(

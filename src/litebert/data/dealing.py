@@ -25,9 +25,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
 """Bytes of text that are encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
-"""Bytes of text that are read before the first document is dealt. So a small corpus gets enough
-held-out documents too.
-"""
+"""Bytes of text that are read before a document is dealt, for a small corpus (`_deal`)."""
 FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
 """A corpus that ends within the lookahead holds out this many bytes of text, but no more than this
 share of its own. That is some 15,000 tokens, of which 2,200 are masked, and an accuracy on those
@@ -52,7 +50,6 @@ class Hashed(NamedTuple, Generic[T]):
 
 
 def hash_documents(documents: Iterable[Document]) -> Iterator[Hashed[str]]:
-    """Yield each document with its hash."""
     for document in documents:
         data = document.text.encode()
         yield Hashed(document.text, len(data), hash_text(data), data)
@@ -71,7 +68,6 @@ class DocumentHashes:
         self._buckets: dict[bytes, bytearray] = {}
 
     def is_new(self, digest: bytes) -> bool:
-        """Return whether a document was not seen before, and remember it."""
         bucket = self._buckets.setdefault(digest[:2], bytearray())
         rest = digest[2:10]
         offset = bucket.find(rest)
@@ -155,59 +151,54 @@ class Dealer(Generic[T]):
             yield from cutter.end()
 
     def _deal(self, documents: Iterable[Hashed[T]]) -> Iterator[tuple[str, Hashed[T]]]:
-        """Yield each distinct document with its split."""
         unique = self._drop_duplicates(documents)
-        if self._heldout is None:
+        share = self._heldout
+        if share is None:
             yield from ((UNDEALT, document) for document in unique)
             return
-        yield from self._deal_first(unique)
-        for document in unique:
-            yield self._choose_split(document.digest), document
 
-    def _deal_first(self, unique: Iterator[Hashed[T]]) -> Iterator[tuple[str, Hashed[T]]]:
-        """Deal the first documents, so that both splits get some of a small corpus."""
+        def read_position(document: Hashed[T]) -> int:
+            return int.from_bytes(document.digest[8:], "big")  # uniform below 2**64
+
+        def choose_split(document: Hashed[T]) -> str:
+            return "heldout" if read_position(document) < share else "train"
+
+        # The first documents are dealt together, so that both splits get some of a small corpus.
         ahead: list[Hashed[T]] = []
         ahead_bytes = 0
         while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
             ahead.append(document)
             ahead_bytes += document.size
         digests = [document.digest for document in ahead]
-        splits = [self._choose_split(digest) for digest in digests]
+        splits = [choose_split(document) for document in ahead]
         # A split without documents gets one, which the hash alone decides.
         if len(ahead) == 1:
             splits = ["train"]
-        elif self._heldout and set(splits) == {"train"}:
+        elif share and set(splits) == {"train"}:
             splits[digests.index(min(digests))] = "heldout"
         elif set(splits) == {"heldout"}:
             splits[digests.index(max(digests))] = "train"
-        if self._heldout and ahead_bytes < LOOKAHEAD_BYTES:
-            self._hold_out_more(splits, ahead)
+        if share and ahead_bytes < LOOKAHEAD_BYTES:
+            # More is held out up to the floor, in the order in which a larger share would take it,
+            # but no document that goes far beyond the floor.
+            floor = min(FLOOR_BYTES, FLOOR_SHARE * ahead_bytes)
+            held_out_bytes = sum(
+                document.size
+                for split, document in zip(splits, ahead, strict=True)
+                if split == "heldout"
+            )
+            for index in sorted(range(len(ahead)), key=lambda index: read_position(ahead[index])):
+                size = ahead[index].size
+                if held_out_bytes >= floor or splits.count("train") < 2:
+                    break
+                if splits[index] == "train" and held_out_bytes + size <= 2 * floor:
+                    splits[index] = "heldout"
+                    held_out_bytes += size
+                    self.added += 1
         yield from zip(splits, ahead, strict=True)
-
-    def _hold_out_more(self, splits: list[str], documents: list[Hashed[T]]) -> None:
-        """Hold out more documents, up to the floor, in the order in which a larger share would take
-        them.
-
-        A document that goes far beyond the floor is not taken.
-        """
-        floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(document.size for document in documents))
-        held_out_bytes = sum(
-            document.size
-            for split, document in zip(splits, documents, strict=True)
-            if split == "heldout"
-        )
-        order = sorted(range(len(documents)), key=lambda i: _read_position(documents[i].digest))
-        for index in order:
-            size = documents[index].size
-            if held_out_bytes >= floor or len(splits) - splits.count("heldout") < 2:
-                return
-            if splits[index] == "train" and held_out_bytes + size <= 2 * floor:
-                splits[index] = "heldout"
-                held_out_bytes += size
-                self.added += 1
+        yield from ((choose_split(document), document) for document in unique)
 
     def _drop_duplicates(self, documents: Iterable[Hashed[T]]) -> Iterator[Hashed[T]]:
-        """Yield each distinct document, and count words."""
         is_new = self._seen.is_new
         for document in documents:
             if not is_new(document.digest):
@@ -225,7 +216,6 @@ class Dealer(Generic[T]):
 
     @property
     def words(self) -> int:
-        """Number of words in distinct documents."""
         self._count_words()
         return self._words
 
@@ -236,18 +226,8 @@ class Dealer(Generic[T]):
             self._words += int(count_words(text, np.zeros(1, np.int64))[0])
             self._uncounted = bytearray()
 
-    def _choose_split(self, digest: bytes) -> str:
-        assert self._heldout is not None
-        return "heldout" if _read_position(digest) < self._heldout else "train"
-
-
-def _read_position(digest: bytes) -> int:
-    """Return the number of a hash that decides the split, uniform below 2**64."""
-    return int.from_bytes(digest[8:], "big")
-
 
 def make_other_text_error(folder: Path) -> DataError:
-    """Return the error for a folder whose shards were made from other text."""
     return DataError(
         f"{folder} was made from other text than the sources hold; give --out another "
         "folder, or delete it"

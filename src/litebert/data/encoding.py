@@ -1,20 +1,34 @@
-"""Texts of documents encoded as the token ids of shards.
+"""Texts of documents encoded as the token ids of shards, in several processes, in order.
 
-The module loads neither torch nor Arrow, for worker processes import it.
+One process reads. The others split sentences and tokenize chunks of about a megabyte. So no queue
+is large, and the result does not depend on the number of processes. Workers are spawned, never
+forked: tokenizers and Arrow run threads, and a fork in the middle of one hangs. Workers take half a
+second and 60 MB each, for this module loads neither torch nor Arrow.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from typing import Any
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from litebert.errors import DataError
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,9 +47,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of consecutive documents (tokens,), with the number of tokens in each sentence and
-    of sentences in each document.
-    """
+    """Token ids of consecutive documents (tokens,), and the sizes of sentences and documents."""
 
     ids: npt.NDArray[Any]
     sentence_tokens: npt.NDArray[np.int32]
@@ -53,7 +65,6 @@ Encode = Callable[[Sequence[str], Tokenizer, str], Encoded]
 
 
 def hash_text(data: bytes) -> bytes:
-    """Return the hash of a document, 16 bytes, of its text in UTF-8."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
@@ -73,38 +84,28 @@ def count_words(
 
 
 def choose_id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
-    """Return the type of ids on disk."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Return the sentences and ids of documents.
-
-    Documents without ids, such as those with only control characters, are left out.
-    """
-    return _encode_every(texts, tokenizer, language).without_empty()
+    """Encode documents, and leave out those without ids, such as of control characters only."""
+    sentences = [split_sentences(text, language) for text in texts]
+    return encode_sentences(sentences, tokenizer).without_empty()
 
 
 def encode_with_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Return the sentences and ids of documents with facts of their texts.
-
-    Documents without ids stay, as documents without sentences.
-    """
-    return replace(_encode_every(texts, tokenizer, language), texts=describe_texts(texts))
+    """Encode all documents, with facts of their texts. One without ids has no sentences."""
+    sentences = [split_sentences(text, language) for text in texts]
+    return encode_sentences(sentences, tokenizer, describe_texts(texts))
 
 
 def describe_texts(texts: Sequence[str]) -> Texts:
-    """Return the facts of texts."""
     datas = [text.encode() for text in texts]
     sizes = np.array([len(data) for data in datas], np.int32)
     digests = np.frombuffer(b"".join(map(hash_text, datas)), np.uint8).reshape(-1, 16)
     buffer = np.frombuffer(b"\n".join([*datas, b""]), np.uint8)
     words = count_words(buffer, np.cumsum(sizes + 1, dtype=np.int64) - sizes - 1)
     return Texts(digests, sizes, words)
-
-
-def _encode_every(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    return encode_sentences([split_sentences(text, language) for text in texts], tokenizer)
 
 
 def encode_sentences(
@@ -122,3 +123,71 @@ def encode_sentences(
     return Encoded(
         ids.astype(choose_id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts, texts
     )
+
+
+# -------------------------------------------------------------------------------------- processes
+
+
+def encode_all(
+    chunks: Iterable[tuple[T, list[str]]],
+    tokenizer_folder: Path,
+    language: str,
+    processes: int,
+    encode_chunk: Encode = encode,
+) -> Iterator[tuple[T, Encoded]]:
+    """Encode every chunk, and yield the results with their keys, in order.
+
+    A single process encodes in the caller. Otherwise at most three chunks per process wait.
+
+    Args:
+        encode_chunk: a function of a module, because it goes to other processes.
+    """
+    if processes == 1:
+        tokenizer = Tokenizer.load(tokenizer_folder)
+        for key, texts in chunks:
+            yield key, encode_chunk(texts, tokenizer, language)
+        return
+    pool = ProcessPoolExecutor(
+        processes,
+        get_context("spawn"),
+        _start_worker,
+        (str(tokenizer_folder), language, encode_chunk),
+    )
+    waiting: deque[tuple[T, Future[Encoded]]] = deque()
+    try:
+        for key, texts in chunks:
+            waiting.append((key, pool.submit(_encode_in_worker, texts)))
+            if len(waiting) > 3 * processes:
+                first_key, future = waiting.popleft()
+                yield first_key, future.result()
+        for first_key, future in waiting:
+            yield first_key, future.result()
+    except BrokenProcessPool as error:
+        remedy = "run the same command again to continue, with fewer --processes if memory is short"
+        raise DataError(f"a worker process died (killed, or out of memory); {remedy}") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_worker: tuple[Encode, Tokenizer, str]
+
+
+def _start_worker(tokenizer_folder: str, language: str, encode_chunk: Encode) -> None:
+    global _worker
+    # Ctrl-C reaches the whole group. The main process decides, and ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    _worker = encode_chunk, Tokenizer.load(tokenizer_folder), language
+
+
+def _leave_with_parent() -> None:
+    # A parent that is killed cannot end its workers, which would wait for work for ever.
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _encode_in_worker(texts: list[str]) -> Encoded:
+    encode_chunk, tokenizer, language = _worker
+    return encode_chunk(texts, tokenizer, language)

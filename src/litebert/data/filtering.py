@@ -49,7 +49,15 @@ class FilteredEncoding:
                 if not verdict.rule and len(sentences[number]) < FEWEST_SENTENCES:
                     verdict.rule = "c4-sentences"
                     sentences[number] = []
-        codes = self._drop_languages(verdicts)
+        codes = [""] * len(verdicts)  # of the documents that stay
+        if self.languages:
+            staying = [number for number, verdict in enumerate(verdicts) if not verdict.rule]
+            detected = detect_languages([verdicts[number].text for number in staying])
+            for number, code in zip(staying, detected, strict=True):
+                if code in self.languages:
+                    codes[number] = code
+                else:
+                    verdicts[number].rule, verdicts[number].text = f"language-{code}", ""
         sentences = [
             [] if verdict.rule else split
             for verdict, split in zip(verdicts, sentences, strict=True)
@@ -63,19 +71,6 @@ class FilteredEncoding:
         notes = tuple(_write_notes(finals, verdicts, codes, digests))
         return encode_sentences(sentences, tokenizer, replace(facts, notes=notes))
 
-    def _drop_languages(self, verdicts: Sequence[Verdict]) -> list[str]:
-        """Drop documents of other languages, and return the code of each one that stays, or ""."""
-        codes = [""] * len(verdicts)
-        if self.languages:
-            staying = [number for number, verdict in enumerate(verdicts) if not verdict.rule]
-            detected = detect_languages([verdicts[number].text for number in staying])
-            for number, code in zip(staying, detected, strict=True):
-                if code in self.languages:
-                    codes[number] = code
-                else:
-                    verdicts[number].rule, verdicts[number].text = f"language-{code}", ""
-        return codes
-
 
 def _write_notes(
     texts: Sequence[str],
@@ -83,7 +78,6 @@ def _write_notes(
     codes: Sequence[str],
     digests: Sequence[bytes],
 ) -> Iterator[str]:
-    """Yield the note of each document, "" for none."""
     members: dict[str, list[int]] = {}
     for number, verdict in enumerate(verdicts):
         for rule in (verdict.rule,) if verdict.rule else verdict.lines:
@@ -113,7 +107,6 @@ def _shorten(text: str) -> str:
 
 
 def is_dropped_by(note: str) -> bool:
-    """Return whether the note of a document says that a filter dropped it."""
     if not note:
         return False
     rule = json.loads(note)[0][0]
@@ -145,7 +138,6 @@ class FilterCounts:
         }
 
     def add(self, note: str, digest: bytes, words: int) -> None:
-        """Count a document by its note."""
         for rule, lines, example in json.loads(note):
             count = self._counts.setdefault(rule, _Count())
             count.documents += 1
@@ -157,7 +149,6 @@ class FilterCounts:
                 count.examples = sorted([*count.examples, (digest, example)])[:EXAMPLES]
 
     def list_rules(self) -> dict[str, Any]:
-        """Return the counts of every rule, by its name, for the index."""
         return {
             rule: {
                 "documents": count.documents,
@@ -169,7 +160,6 @@ class FilterCounts:
         }
 
     def list_languages(self) -> dict[str, Any]:
-        """Return the counts of every language, by its code, the most frequent first."""
         counts = [
             (rule, count)
             for rule, count in self._counts.items()

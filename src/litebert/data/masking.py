@@ -40,7 +40,6 @@ class Masked(NamedTuple):
     """(B, S), True on tokens that are neither special nor padding."""
 
     def boundaries(self) -> NDArray[np.int64]:
-        """Return (K, 2) flattened positions, as `find_span_boundaries` does."""
         return find_span_boundaries(self.content, self.positions)
 
 
@@ -48,9 +47,6 @@ class Masker:
     """Chooses the predicted positions of a batch and corrupts them."""
 
     def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
-        """Raises:
-        DataError: `masking.unit` is word, and the tokenizer cannot tell where words begin.
-        """
         self._config = config
         self._mask_id = tokenizer.mask_id
         self._special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
@@ -81,7 +77,10 @@ class Masker:
         )
         if self._config.unit == "token" and self._config.span == "single":
             ranks = np.where(content, draw_uniforms(keys, ids.shape[1], _ORDER), 1.0)
-            positions = _find_lowest(ranks, np.minimum(budgets, content.sum(1)))
+            # The lowest ranks of each row, which all differ.
+            counts = np.minimum(budgets, content.sum(1))
+            limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
+            positions = np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
         else:
             positions = self._choose_spans(ids, content, budgets, coins[:, 1], keys)
         return Masked(self._replace(ids, positions, keys), positions, content)
@@ -150,20 +149,7 @@ class Masker:
         return out.reshape(ids.shape)
 
 
-def _find_lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the flattened positions of the `counts` (B,) lowest ranks of each row (B, S).
-
-    All ranks of a row differ.
-    """
-    limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
-    return np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
-
-
 def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
-    """Return True for each position that begins a run of adjacent ones, bool (K,).
-
-    The `positions` (K,) ascend, in flattened rows of `size`.
-    """
     starts: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
     return starts
 
@@ -202,10 +188,7 @@ class Units(NamedTuple):
 
 
 def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
-    """Find the units of the maskable tokens `content` (B, S).
-
-    A unit begins where `begins` is True, and after a token that is not content.
-    """
+    """Find the units of `content` (B, S): one begins where `begins`, and after other tokens."""
     follows = np.zeros_like(content)
     follows[:, 1:] = content[:, :-1]
     starts = (content & (begins | ~follows)).ravel()
@@ -217,7 +200,6 @@ def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
 
 
 def compute_length_law(config: MaskingConfig) -> NDArray[np.float64]:
-    """Return the probabilities of 1, 2, ... units in a span."""
     if config.span == "single":
         return np.ones(1)
     units = np.arange(1, config.max_span + 1)
@@ -228,9 +210,7 @@ def compute_length_law(config: MaskingConfig) -> NDArray[np.float64]:
 def draw_lengths(
     law: NDArray[np.float64], ahead: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Draw span lengths (U,) by `law`, renormalized over the lengths that fit into `ahead` (U,)
-    units.
-    """
+    """Draw span lengths (U,) by `law`, renormalized over those that fit into `ahead` (U,)."""
     below = np.cumsum(law)
     lengths: NDArray[np.int64] = 1 + below.searchsorted(
         draws * below[np.minimum(ahead, len(law)) - 1], "right"

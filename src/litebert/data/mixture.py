@@ -1,8 +1,8 @@
 """Several sets of shards that a run reads by weight, such as books:2 web:1.
 
 Each set is prepared alone and has documents, an order and epochs of its own. A weight is a number
-of sequences, so the shares are exact (turns.py). The sets have one tokenizer. The weights and the
-fingerprints of the sets, in their order, are the identity of a mixture.
+of sequences, so the shares are exact (`Turns` in batches.py). The sets have one tokenizer. The
+weights and the fingerprints of the sets, in their order, are the identity of a mixture.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TypeAlias
 import numpy as np
 
 from litebert.data.cooccurrence import count_tokens
+from litebert.data.segments import MixedSplit
 from litebert.data.shards import Shards
-from litebert.data.turns import MixedSplit
 from litebert.errors import DataError
 from litebert.remote.names import shorten
 from litebert.tokenizer import Tokenizer
@@ -40,11 +40,7 @@ _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))", re.DO
 
 
 def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
-    """Read FOLDER or FOLDER:WEIGHT, once or several times; a weight is 1 by default.
-
-    Raises:
-        DataError: there is no folder, or one is named twice.
-    """
+    """Read FOLDER or FOLDER:WEIGHT, once or several times; a weight is 1 by default."""
     weights: dict[str, float] = {}
     for word in words:
         match = None if os.path.exists(word) else _WEIGHTED.fullmatch(word)
@@ -67,11 +63,7 @@ def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
 
 
 def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return the smallest whole numbers in the same ratios.
-
-    Raises:
-        DataError: a weight is no number above 0, or the turns would repeat too late.
-    """
+    """Return the smallest whole numbers in the same ratios."""
     fractions = {}
     for folder, weight in weights.items():
         if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:
@@ -120,7 +112,6 @@ class Mixture:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of every set."""
         return self.sets[0].tokenizer
 
     @property
@@ -136,19 +127,15 @@ class Mixture:
 
     @cached_property
     def train(self) -> MixedSplit:
-        """The documents to train on."""
         return MixedSplit(tuple(shards.train for shards in self.sets), self.weights)
 
     @cached_property
     def heldout(self) -> MixedSplit:
-        """The held-out documents."""
         return MixedSplit(tuple(shards.heldout for shards in self.sets), self.weights)
 
     @cached_property
     def unigram_entropy(self) -> float:
-        """Nats per token of the mixture to train on: the loss of a model that knows frequencies
-        only.
-        """
+        """Nats per token: the loss of a model that knows only how frequent each token is."""
         counts = count_tokens(self.train, self.tokenizer.vocab_size)
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum()) + 0.0
@@ -158,17 +145,11 @@ TrainingData: TypeAlias = Shards | Mixture
 
 
 def list_sets(data: TrainingData) -> tuple[Shards, ...]:
-    """List the sets of some data."""
     return data.sets if isinstance(data, Mixture) else (data,)
 
 
 def open_data(source: DataSource, verify: bool = False) -> TrainingData:
-    """Open a set, or several by weight. `verify` also reads every byte for its checksum.
-
-    Raises:
-        DataError: a set cannot be used, two are the same or differ in their tokenizer, or a weight
-            is no number above 0.
-    """
+    """Open a set, or several by weight. `verify` also reads every byte for its checksum."""
     if isinstance(source, (str, Path)):
         return Shards.open(source, verify)
     if not source or not isinstance(source, Mapping):

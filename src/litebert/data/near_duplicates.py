@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.arrow_files import Block
+from litebert.data.shard_files import Block
 from litebert.progress import task
 
 SHINGLE = 5
@@ -63,70 +63,51 @@ def choose_bands(similarity: float) -> tuple[int, int]:
     return best
 
 
+_draw = np.random.Generator(np.random.PCG64(20260101))  # the hash functions are always the same
+_MULTIPLIERS = _draw.integers(0, 2**63, MINIMA, np.uint64) * np.uint64(2) + np.uint64(1)
+_SUMMANDS = _draw.integers(0, 2**63, MINIMA, np.uint64)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
 def sign(block: Block) -> Signatures:
     """Compute the signatures of a block's documents, (documents, MINIMA).
 
     A document of fewer than five tokens has one run, which is the whole of it.
     """
-    starts = block.sentence_offsets[block.document_offsets[:-1]].astype(np.int64)
-    ends = block.sentence_offsets[block.document_offsets[1:]].astype(np.int64)
-    signatures = np.full((len(starts), MINIMA), np.iinfo(np.uint32).max, np.uint32)
-    first = 0
-    while first < len(starts):
-        last = int(np.searchsorted(ends, starts[first] + _CHUNK, "right"))
+    every_start = block.sentence_offsets[block.document_offsets[:-1]].astype(np.int64)
+    every_end = block.sentence_offsets[block.document_offsets[1:]].astype(np.int64)
+    signatures = np.full((len(every_start), MINIMA), np.iinfo(np.uint32).max, np.uint32)
+    first = last = 0
+    while (first := last) < len(every_start):
+        # As many documents as fit in the cache, at least one, whose ids lie end to end.
+        last = int(np.searchsorted(every_end, every_start[first] + _CHUNK, "right"))
         last = max(first + 1, last)
-        _sign_documents(
-            block.ids[starts[first] : ends[last - 1]],
-            starts[first:last] - starts[first],
-            ends[first:last] - starts[first],
-            signatures[first:last],
-        )
-        first = last
+        base = every_start[first]
+        ids = block.ids[base : every_end[last - 1]]
+        starts, ends = every_start[first:last] - base, every_end[first:last] - base
+        hashes = _hash_runs(ids.astype(np.uint64))
+        for length in range(1, SHINGLE):  # documents too short for a run of five
+            for start in starts[ends - starts == length]:
+                hashes[start : start + 1] = _hash_whole(ids[start : start + length])
+        counts = np.maximum(ends - starts - SHINGLE + 1, np.minimum(ends - starts, 1))
+        full = np.flatnonzero(counts > 0)
+        if not len(full):
+            continue
+        counts = counts[full]
+        offsets = np.cumsum(counts) - counts
+        # The runs that lie within one document, end to end.
+        within = np.arange(int(counts.sum())) - np.repeat(offsets - starts[full], counts)
+        runs = hashes[within] >> np.uint64(32)
+        minima = np.empty((len(full), MINIMA), np.uint32)
+        buffer = np.empty_like(runs)
+        for i in range(MINIMA):
+            # Multiply-shift hashing of 32 bits to 32 bits (Dietzfelbinger 1996).
+            np.multiply(runs, _MULTIPLIERS[i], out=buffer)
+            buffer += _SUMMANDS[i]
+            buffer >>= np.uint64(32)
+            minima[:, i] = np.minimum.reduceat(buffer, offsets)
+        signatures[first + full] = minima
     return signatures
-
-
-def _make_multipliers() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Make the multiplier and the summand of each hash function, always the same ones."""
-    draw = np.random.Generator(np.random.PCG64(20260101))
-    multipliers = draw.integers(0, 2**63, MINIMA, np.uint64) * np.uint64(2) + np.uint64(1)
-    return multipliers, draw.integers(0, 2**63, MINIMA, np.uint64)
-
-
-_MULTIPLIERS, _SUMMANDS = _make_multipliers()
-
-
-def _sign_documents(
-    ids: npt.NDArray[Any],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    signatures: Signatures,
-) -> None:
-    """Write the signatures of documents that lie end to end in `ids`."""
-    hashes = _hash_runs(ids.astype(np.uint64))
-    for length in range(1, SHINGLE):  # documents too short for a run of five
-        for start in starts[ends - starts == length]:
-            hashes[start : start + 1] = _hash_whole(ids[start : start + length])
-    counts = np.maximum(ends - starts - SHINGLE + 1, np.minimum(ends - starts, 1))
-    full = counts > 0
-    if not full.any():
-        return
-    counts = counts[full]
-    offsets = np.cumsum(counts) - counts
-    # The runs that lie within one document, end to end.
-    within = np.arange(int(counts.sum())) - np.repeat(offsets - starts[full], counts)
-    runs = hashes[within] >> np.uint64(32)
-    minima = np.empty((int(full.sum()), MINIMA), np.uint32)
-    buffer = np.empty_like(runs)
-    for i in range(MINIMA):
-        # Multiply-shift hashing of 32 bits to 32 bits (Dietzfelbinger 1996).
-        np.multiply(runs, _MULTIPLIERS[i], out=buffer)
-        buffer += _SUMMANDS[i]
-        buffer >>= np.uint64(32)
-        minima[:, i] = np.minimum.reduceat(buffer, offsets)
-    signatures[full] = minima
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -159,7 +140,6 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
-    """Estimate the similarity of pairs of documents, (pairs,)."""
     equal: npt.NDArray[np.float64] = (left == right).mean(axis=1)
     return equal
 
@@ -295,6 +275,5 @@ class _Groups:
         return left != right
 
     def list_later(self) -> npt.NDArray[np.bool_]:
-        """Return which documents are not the first of their group, (documents,)."""
         later: npt.NDArray[np.bool_] = self._parents != np.arange(len(self._parents))
         return later

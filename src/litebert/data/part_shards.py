@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert import storage
-from litebert.data import arrow_files
 from litebert.data import shards as disk
-from litebert.data.arrow_files import Block
-from litebert.data.building import finish_set
+from litebert.data.building import finish_set, reporting_writes
 from litebert.data.dealing import DocumentHashes, Hashed, Key
 from litebert.data.encoding import Encoded
 from litebert.data.filtering import FilterCounts, is_dropped_by
 from litebert.data.near_duplicates import find_near_duplicates, write_signatures
+from litebert.data.shard_files import Block, read_blocks
 from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
 from litebert.finished_parts import FinishedPart
@@ -49,28 +49,14 @@ Row = tuple[Block, int]
 
 
 def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
-    """Write the set `out` of all its parts. The same call again continues.
-
-    Raises:
-        DataError: a part is damaged, the folder holds something else, or the disk is full.
-    """
-    header = parts[0].marker["header"]
-
-    def save_tokenizer(folder: Path) -> None:
-        tokenizer = folder / disk.TOKENIZER
-        storage.remove(tokenizer)  # it may be that of other parts, whose merge was killed
-        with storage.write_whole(tokenizer) as unfinished:
-            unfinished.mkdir()
-            for file in (parts[0].folder / disk.TOKENIZER).iterdir():
-                shutil.copyfile(file, unfinished / file.name)  # without the mode: it may be 444
-
+    """Write the set `out` of all its parts. The same call again continues."""
     corpus = _PartsCorpus(parts)
-    corpus.count_filtered(header["settings"])
-    if similarity := header["settings"].get("near_duplicates", 0.0):
+    corpus.count_filtered()
+    if similarity := corpus.header["settings"].get("near_duplicates", 0.0):
         folder = cache.find_folder() if is_url(out) else Path(out)
         with task("comparing documents"):  # parts may be on a disk that is only read
             corpus.drop_near_duplicates(similarity, folder if folder.is_dir() else folder.parent)
-    return finish_set(out, header, corpus, save_tokenizer)
+    return finish_set(out, corpus)
 
 
 class _PartsCorpus:
@@ -78,23 +64,31 @@ class _PartsCorpus:
 
     def __init__(self, parts: Sequence[FinishedPart]) -> None:
         self._parts = parts
+        self.header: dict[str, Any] = parts[0].marker["header"]
         self.duplicates = 0
         self.dropped: dict[str, Any] = {}
         self._is_dropped: npt.NDArray[np.bool_] | None = None
         self.tally = Tally()
         for number, part in enumerate(parts):
-            try:
+            with _reporting_damage(part):
                 tally = Tally.from_state(part.marker["tally"])
                 self.duplicates += part.marker["documents"]["duplicates"]
-            except (KeyError, TypeError, ValueError, AttributeError):
-                raise _make_damage_error(part) from None
             if number:  # every part lists all files
                 tally.files.clear()
                 tally.skipped.clear()
             self.tally.add(tally)
 
-    def count_filtered(self, settings: Mapping[str, Any]) -> None:
+    def save_tokenizer(self, folder: Path) -> None:
+        tokenizer = folder / disk.TOKENIZER
+        storage.remove(tokenizer)  # it may be that of other parts, whose merge was killed
+        with storage.write_whole(tokenizer) as unfinished:
+            unfinished.mkdir()
+            for file in (self._parts[0].folder / disk.TOKENIZER).iterdir():
+                shutil.copyfile(file, unfinished / file.name)  # without the mode: it may be 444
+
+    def count_filtered(self) -> None:
         """Count what the filters dropped from distinct documents, and leave these out."""
+        settings = self.header["settings"]
         filters, languages = settings.get("filters", ()), settings.get("keep_languages", ())
         if not filters and not languages:
             return
@@ -114,18 +108,14 @@ class _PartsCorpus:
             self.dropped["languages"] = counts.list_languages()
 
     def drop_near_duplicates(self, similarity: float, scratch: Path) -> None:
-        """Leave out documents that resemble an earlier one, and note how many.
-
-        Args:
-            scratch: a folder to write in.
-        """
+        """Leave out documents that resemble an earlier one; `scratch` is a folder to write in."""
         seen, is_copy, is_compared = DocumentHashes(), bytearray(), bytearray()
         for document, note in self._read_rows():
             block, row = document.content
             is_empty = block.document_offsets[row] == block.document_offsets[row + 1]
             is_copy.append(not is_dropped_by(note) and not seen.is_new(document.digest))
             is_compared.append(not is_empty and not is_copy[-1])
-        with storage.naming(scratch), tempfile.TemporaryFile(dir=scratch) as file:
+        with reporting_writes(scratch), tempfile.TemporaryFile(dir=scratch) as file:
             write_signatures(file, self._read_blocks())
             result = find_near_duplicates(file, similarity, ~np.frombuffer(is_compared, bool))
         # A copy goes with its first document, which may be dropped itself.
@@ -150,11 +140,12 @@ class _PartsCorpus:
         }
 
     def _read_excerpts(self, numbers: set[int]) -> dict[int, str]:
-        """Read the beginnings of some documents."""
-        tokenizer, excerpts, first = None, dict[int, str](), 0
-        for block in self._read_blocks() if numbers else ():
+        if not numbers:
+            return {}
+        tokenizer = Tokenizer.load(self._parts[0].folder / disk.TOKENIZER)
+        excerpts, first = dict[int, str](), 0
+        for block in self._read_blocks():
             for number in numbers & set(range(first, first + block.documents)):
-                tokenizer = tokenizer or Tokenizer.load(self._parts[0].folder / disk.TOKENIZER)
                 begin, end = block.sentence_offsets[
                     block.document_offsets[[number - first, number - first + 1]]
                 ]
@@ -165,14 +156,16 @@ class _PartsCorpus:
 
     def _read_blocks(self) -> Iterator[Block]:
         for part in self._parts:
-            for info in _list_infos(part):
-                for block in arrow_files.read_blocks(part.open_file(info.file)):
-                    if block.texts is None:
-                        raise _make_damage_error(part)
+            with _reporting_damage(part):
+                infos = [ShardInfo.from_json(entry) for entry in part.marker["shards"]]
+            for info in infos:
+                for block in read_blocks(part.open_file(info.file)):
+                    with _reporting_damage(part):
+                        if block.texts is None:
+                            raise ValueError("the file has no texts")
                     yield block
 
     def read(self) -> Iterator[Hashed[Row]]:
-        """Yield the documents in order, without those that are dropped."""
         for number, (document, _) in enumerate(self._read_rows()):
             if self._is_dropped is None or not self._is_dropped[number]:
                 yield document
@@ -195,17 +188,15 @@ class _PartsCorpus:
             yield key, _gather(rows)
 
 
-def _list_infos(part: FinishedPart) -> list[ShardInfo]:
+@contextmanager
+def _reporting_damage(part: FinishedPart) -> Iterator[None]:
     try:
-        return [ShardInfo.from_json(entry) for entry in part.marker["shards"]]
+        yield
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _make_damage_error(part) from None
-
-
-def _make_damage_error(part: FinishedPart) -> DataError:
-    return DataError(
-        f"part {part.part} ({part.name}) is damaged; delete that folder and run its command again"
-    )
+        raise DataError(
+            f"part {part.part} ({part.name}) is damaged; delete that folder and run its command "
+            "again"
+        ) from None
 
 
 def _gather(rows: Sequence[Row]) -> Encoded:

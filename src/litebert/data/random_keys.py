@@ -27,10 +27,7 @@ def _mix(x: Keys) -> Keys:
 
 
 def derive(*parts: int | Keys | NDArray[np.int64]) -> Keys:
-    """Derive keys (B,) from integers or arrays (B,) of them. Their order counts.
-
-    Integers alone give shape (1,).
-    """
+    """Derive keys (B,), (1,) of integers alone, from integers and arrays (B,), in their order."""
     key = np.zeros(1, np.uint64)
     for part in parts:
         words = np.uint64(part & (2**64 - 1)) if isinstance(part, int) else part.astype(np.uint64)
@@ -39,10 +36,7 @@ def derive(*parts: int | Keys | NDArray[np.int64]) -> Keys:
 
 
 def draw_uniforms(keys: Keys, count: int, stream: int) -> NDArray[np.float64]:
-    """Draw (B, count) numbers in [0, 1).
-
-    Column j depends on the key, the stream and j alone, never on count or B.
-    """
+    """Draw (B, count) numbers in [0, 1). Column j depends on the key, the stream and j alone."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
     words = _mix(derive(keys, stream)[:, None] + steps)
     draws: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53
@@ -52,9 +46,7 @@ def draw_uniforms(keys: Keys, count: int, stream: int) -> NDArray[np.float64]:
 def draw_uniforms_at(
     keys: Keys, positions: NDArray[np.int64], count: int, stream: int
 ) -> NDArray[np.float64]:
-    """Draw the numbers (K,) at the flattened `positions` (K,) of `draw_uniforms(keys, count,
-    stream)`.
-    """
+    """Draw the numbers (K,) that `draw_uniforms` has at the flattened `positions` (K,)."""
     rows, columns = np.divmod(positions, count)
     words = _mix(derive(keys, stream)[rows] + (columns + 1).astype(np.uint64) * _GOLDEN)
     draws: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53

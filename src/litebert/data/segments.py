@@ -1,35 +1,173 @@
 """Sequences made of sentences: which tokens of which documents make up example i.
 
-There are four formats (RoBERTa section 4.2). The two with two segments are here, those with one are
-in `packing`. The official scripts walk each document from its start and write every sequence to
-disk. Here example i is found alone, so nothing is stored, a resumed run skips nothing, and cut
-points differ from epoch to epoch. The price is that neighboring sequences may share text, and that
-an epoch may leave some out.
+There are four formats (RoBERTa section 4.2), two with two segments and two with one. The official
+scripts walk each document from its start and write every sequence to disk. Here example i is found
+alone, from one number for each document: the running sum of the examples of each document, eight
+bytes of memory. So nothing is stored, a resumed run skips nothing, and cut points differ from epoch
+to epoch. The price is that neighboring sequences may share text, and that an epoch may leave some
+out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import Format
+from litebert.config import Format, SequenceConfig
 from litebert.data import IGNORED
-from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import (
-    Chosen,
-    Draws,
-    Numbers,
-    Segments,
-    SequenceFormat,
-    Tokens,
-    trim_lengths,
-)
+from litebert.data.random_keys import Keys, draw_uniforms
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
-    from litebert.data.shards import Documents
+    from litebert.data.shards import Documents, Split
+
+Tokens = NDArray[np.integer]
+Numbers = NDArray[np.int64]
+Draws = NDArray[np.float64]
+Chosen = NDArray[np.bool_]
+SentenceTask = Literal["sop", "nsp"]
+
+_CHOICES = 1
+"""Stream of draws that formats read."""
+_DRAWS = 9
+"""Draws of the format that reads most."""
+
+
+@dataclass(frozen=True)
+class MixedSplit:
+    """Splits of several sets, of which each gives sequences by its weight."""
+
+    splits: tuple[Split, ...]
+    weights: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(split.tokens for split in self.splits)
+
+
+AnySplit: TypeAlias = "Split | MixedSplit"
+
+
+def list_splits(split: AnySplit) -> list[tuple[Split, int]]:
+    if isinstance(split, MixedSplit):
+        return list(zip(split.splits, split.weights, strict=True))
+    return [(split, 1)]
+
+
+class Segments(NamedTuple):
+    """The text of one sequence without special tokens."""
+
+    parts: tuple[Tokens, ...]
+    """Laid out as [CLS] part [SEP] part [SEP] ...; no part is empty."""
+    label: int
+    """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labeled."""
+    paired: bool
+    """Two segments, of token types 0 and 1; else one, with [SEP] between documents."""
+
+
+class SequenceFormat(ABC):
+    """Decides which tokens of which documents make up example i."""
+
+    two_segments = True
+
+    def __init__(
+        self,
+        split: Split,
+        sequences: SequenceConfig,
+        sentence: SentenceTask | None,
+        pair_separators: int = 1,
+    ) -> None:
+        self._split = split
+        self._sentence = sentence
+        self._short = sequences.short_probability
+        # [CLS] and the last [SEP] take two positions.
+        self._budget = sequences.length - 2 - pair_separators * self.two_segments
+        self._index = CumulativeIndex(self._count())
+
+    @property
+    def examples(self) -> int:
+        """Sequences per epoch."""
+        return self._index.total
+
+    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
+        """Return the segments of `examples` (B,), drawn from `keys` (B,)."""
+        return self._make_segments(examples, draw_uniforms(keys, _DRAWS, _CHOICES).T)
+
+    def _draw_targets(self, u: Draws) -> Numbers:
+        """Return the tokens to fill: the budget, or with `short_probability` any of [2, budget]."""
+        return np.where(
+            u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget
+        )
+
+    @abstractmethod
+    def _count(self) -> NDArray[np.int64]:
+        """Return how many things that `_index` numbers, such as examples, each document has."""
+
+    @abstractmethod
+    def _make_segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        """Return the segments of `examples` (B,) by `u` (_DRAWS, B), the first two for targets."""
+
+
+class CumulativeIndex:
+    """Things of which each document has some (examples, tokens), numbered through the split.
+
+    document     0   1       2
+    its things   3   0       2
+    numbers      0 1 2       3 4        locate(4) = (2, 1, 2)
+    """
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self._ends = np.cumsum(counts)
+        self.total = int(self._ends[-1]) if len(counts) else 0
+        if not self.total:
+            raise DataError(
+                "this split of the shards holds no tokens; prepare more text, or more for "
+                "this split"
+            )
+
+    def locate(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Return each number's document (B,), its number there, and the count of the document."""
+        documents = self._ends.searchsorted(numbers, "right")
+        before, counts = self._count_things(documents)
+        return documents, numbers - before, counts
+
+    def locate_elsewhere(
+        self, documents: Numbers, u: NDArray[np.float64]
+    ) -> tuple[Numbers, Numbers]:
+        """Draw for each document (B,) a thing of another: its document, and its number there."""
+        before, counts = self._count_things(documents)
+        numbers = (u * (self.total - counts)).astype(np.int64)
+        return self.locate(np.where(numbers < before, numbers, numbers + counts))[:2]
+
+    def count_before(self, documents: Numbers) -> Numbers:
+        return np.where(documents > 0, self._ends[documents - 1], 0)
+
+    def _count_things(self, documents: Numbers) -> tuple[Numbers, Numbers]:
+        before = self.count_before(documents)
+        return before, self._ends[documents] - before
+
+
+Length = TypeVar("Length", int, NDArray[np.int64])
+
+
+def trim_lengths(first: Length, second: Length, target: Length) -> tuple[Length, Length]:
+    """Return the lengths of two segments that are trimmed to `target` tokens together.
+
+    Tokens are taken one at a time off the longer segment, off the second where they are equal. So
+    do the official BERT and ALBERT code (truncate_seq_pair).
+    """
+    excess = np.maximum(0, first + second - target)
+    level = np.minimum(excess, abs(first - second))
+    rest = excess - level
+    longer = first > second
+    return first - level * longer - rest // 2, second - level * (1 - longer) - (rest + 1) // 2
+
+
+# ------------------------------------------------------------------------------------- two segments
 
 
 class SegmentPairs(SequenceFormat):
@@ -198,14 +336,6 @@ class SentencePairs(SequenceFormat):
         return _Runs(text, text.find_starts(sentences), text.find_starts(sentences + 1))
 
 
-SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
-    "segment-pair": SegmentPairs,
-    "sentence-pair": SentencePairs,
-    "full-sentences": FullSentences,
-    "doc-sentences": DocumentSentences,
-}
-
-
 class _Runs(NamedTuple):
     """A run of tokens in each of B documents."""
 
@@ -266,3 +396,207 @@ def _move_outwards(
     edges = text.find_starts(text.count_starts(points - ahead) - ~ahead)
     clean = abs(edges - points) <= limit
     return np.where(clean, edges, points), clean
+
+
+# -------------------------------------------------------------------------------------- one segment
+
+
+class DocumentSentences(SequenceFormat):
+    """Whole sentences of one document, which is a text of its own, so the last is short (RoBERTa
+    section 4.2; SpanBERT section 3.3).
+    """
+
+    two_segments = False
+
+    def _count(self) -> NDArray[np.int64]:
+        return -(-self._split.document_tokens // self._budget)
+
+    def _make_segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        documents, tile, tiles = self._index.locate(examples)
+        text, forwards = self._split.read(documents), u[2] < 0.5
+        points = np.where(forwards, tile, tile + 1) * text.tokens // tiles
+        runs = _grow_passages(
+            _SeparateTexts(text), points, self._budget // 2, self._draw_targets(u), forwards
+        )
+        return [Segments((tokens,), IGNORED, paired=False) for tokens in text.read_passages(*runs)]
+
+
+class FullSentences(SequenceFormat):
+    """Whole sentences across the ends of documents, so sequences are full (RoBERTa section 4.2).
+
+    The text is the stream of all documents in stored order, with a separator between two. The
+    separator counts as a token, but no sequence begins or ends with one. As in fairseq, sequences
+    are shuffled and documents are not: those in one sequence are neighbors in the shards.
+    """
+
+    two_segments = False
+
+    @property
+    def examples(self) -> int:
+        return -(-self._size // self._budget)
+
+    @property
+    def _size(self) -> int:
+        """Tokens of the stream. The last document has no separator after it."""
+        return self._index.total - 1
+
+    def _count(self) -> NDArray[np.int64]:
+        tokens = self._split.document_tokens
+        return tokens + (tokens > 0)
+
+    def _make_segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        forwards = u[2] < 0.5
+        points = np.where(forwards, examples, examples + 1) * self._size // self.examples
+        # The edge of a passage is at most half a budget before its point, and its two ends are at
+        # most a budget apart.
+        low = np.maximum(points - 3 * self._budget // 2, 0)
+        low -= self._index.locate(low)[1]
+        # One more, for a passage may start after the separator that is at its point.
+        high = np.minimum(points + self._budget + 1, self._size)
+        text = _DocumentStream(self._split, self._index, self._size, low, high)
+        starts, ends = _grow_passages(
+            text, points, self._budget // 2, self._draw_targets(u), forwards
+        )
+        # A passage consists of a part of each of its documents.
+        documents = self._index.locate(starts)[0]
+        counts = self._index.locate(ends)[0] - documents + 1
+        rows = np.arange(len(examples)).repeat(counts)
+        documents = np.arange(len(rows)) - (counts.cumsum() - counts - documents)[rows]
+        parts, begins = self._split.read(documents), self._index.count_before(documents)
+        tokens = parts.read_passages(
+            np.clip(starts[rows] - begins, 0, parts.tokens),
+            np.clip(ends[rows] - begins, 0, parts.tokens),
+        )
+        parts_of_row: list[list[Tokens]] = [[] for _ in range(len(examples))]
+        for row, ids in zip(rows.tolist(), tokens, strict=True):
+            if len(ids):
+                parts_of_row[row].append(ids)
+        return [Segments(tuple(parts), IGNORED, paired=False) for parts in parts_of_row]
+
+
+def _grow_passages(
+    text: _SeparateTexts | _DocumentStream,
+    points: Numbers,
+    reach: int,
+    targets: Numbers,
+    forwards: Chosen,
+) -> tuple[Numbers, Numbers]:
+    """Grow a passage of at most `targets` (B,) tokens from the edge between two tiles at each
+    point.
+
+        sentences   |--1--|-----2-----|-3-|----4----|--5--|
+        points      .              .              .      ceil(n / budget), spread evenly
+        tiles       |==1==|=======2=======|=======3=======|  each starts at its point
+
+    A tile starts with the sentence of its point, or at the point itself if that sentence starts
+    more than half a budget before it. A sequence grows forwards from the start of its tile, or
+    backwards from its end. A coin decides. It grows by whole sentences as long as they fit. Where
+    it meets an end of the text with space left, it grows at its other end. A sentence that does not
+    fit is left to others, unless more than half of the target would stay empty. Then it is cut, and
+    so is a sentence that is longer than the budget (SpanBERT drops those).
+
+    A tile may be larger than the budget, by at most a half. An epoch then misses the text at its
+    other end: in prose of 24 tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin
+    makes up for that over the epochs: each shows every token with a chance of one half or more,
+    apart from short targets.
+
+    Returns the starts and ends (B,).
+    """
+
+    def find_end(starts: Numbers) -> Numbers:
+        """Return the last end of a sentence that fits, or a cut where less than half would be
+        filled.
+        """
+        ends = text.find_last_end(starts + targets)
+        return np.where(
+            2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size)
+        )
+
+    def find_start(ends: Numbers) -> Numbers:
+        starts = text.find_first_start(ends - targets)
+        return np.where(2 * (ends - starts) >= targets, starts, np.maximum(ends - targets, 0))
+
+    before, after = text.find_edges(points, reach)
+    ends, starts = find_end(after), find_start(before)
+    after = np.where(ends == text.size, np.minimum(after, find_start(ends)), after)
+    before = np.where(starts == 0, np.maximum(before, find_end(starts)), before)
+    return np.where(forwards, after, starts), np.where(forwards, ends, before)
+
+
+class _SeparateTexts:
+    """B texts of one document each."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents, self.size = documents, documents.tokens
+
+    def find_edges(self, points: Numbers, reach: int) -> tuple[Numbers, Numbers]:
+        """Return the end of the tile before each point and the start of the one after, which are
+        the same.
+        """
+        number = np.minimum(self._documents.count_starts(points), self._documents.sentences) - 1
+        starts = self._documents.find_starts(number)
+        edges = np.where((points == self.size) | (points - starts > reach), points, starts)
+        return edges, edges
+
+    def find_last_end(self, points: Numbers) -> Numbers:
+        """Return the last end of a sentence that is not beyond the point; 0 where there is none."""
+        return self._documents.find_starts(
+            self._documents.count_starts(np.minimum(points, self.size)) - 1
+        )
+
+    def find_first_start(self, points: Numbers) -> Numbers:
+        """Return the first start of a sentence not before the point; the end of the text where none
+        is.
+        """
+        number = self._documents.count_starts(np.minimum(points, self.size) - 1)
+        return self._documents.find_starts(np.minimum(number, self._documents.sentences))
+
+
+class _DocumentStream:
+    """The stream of all documents, B times.
+
+    Sentences count if their document begins from `low` on, where a document begins, and before
+    `high`.
+    """
+
+    def __init__(
+        self, split: Split, index: CumulativeIndex, size: int, low: Numbers, high: Numbers
+    ) -> None:
+        self._split, self._index, self.size, self._low, self._high = split, index, size, low, high
+
+    def find_edges(self, points: Numbers, reach: int) -> tuple[Numbers, Numbers]:
+        text, inside, begin = self._read(points)
+        number = np.minimum(text.count_starts(inside), text.sentences) - 1
+        starts, ends = begin + text.find_starts(number), begin + text.find_starts(number + 1)
+        near, on_separator = points - starts <= reach, points >= ends
+        before = np.where(near, np.where((number == 0) & (begin > 0), begin - 1, starts), points)
+        after = np.where(near, starts, points + on_separator)
+        at_end = points == self.size
+        return np.where(at_end, points, before), np.where(at_end, points, after)
+
+    def find_last_end(self, points: Numbers) -> Numbers:
+        text, inside, begin = self._read(np.minimum(points, self.size))
+        number = text.count_starts(inside) - 1
+        return np.where(
+            (number < 1) | (begin >= self._high), begin - 1, begin + text.find_starts(number)
+        )
+
+    def find_first_start(self, points: Numbers) -> Numbers:
+        text, inside, begin = self._read(np.maximum(points, self._low))
+        number = text.count_starts(inside - 1)
+        following = begin + text.tokens + 1
+        following = np.where(following < self._high, following, self.size + 1)
+        number_inside = np.minimum(number, text.sentences)
+        return np.where(number < text.sentences, begin + text.find_starts(number_inside), following)
+
+    def _read(self, points: Numbers) -> tuple[Documents, Numbers, Numbers]:
+        documents, inside, _ = self._index.locate(points)
+        return self._split.read(documents), inside, points - inside
+
+
+SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
+    "segment-pair": SegmentPairs,
+    "sentence-pair": SentencePairs,
+    "full-sentences": FullSentences,
+    "doc-sentences": DocumentSentences,
+}

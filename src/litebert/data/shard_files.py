@@ -1,4 +1,9 @@
-"""The files of a set of shards: in a folder, or in a store and read through the local cache."""
+"""The Arrow files of a set of shards: written and read; in a folder, or in a store and read through
+the local cache.
+
+One row is a document, in the column `sentences: list<list<uint16>>` (uint32 where the vocabulary
+has more than 65,536 tokens). A file of a part has facts of the texts in further columns.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,145 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from litebert.cost import format_bytes
+from litebert.data.encoding import Encoded, Texts, choose_id_type
 from litebert.errors import DataError
 from litebert.progress import track
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, require_local, shorten
 from litebert.remote.target import FileEntry
-from litebert.storage import sha256_of
+from litebert.storage import atomic_write, sha256_of
 
 log = logging.getLogger("litebert")
 
 AHEAD = 4
 """Files that are fetched at the same time, ahead of the reader."""
+BATCH_TOKENS = 1 << 24
+"""Tokens of one Arrow record batch. A document is never cut."""
+
+Ids = npt.NDArray[Any]
+"""uint16 or uint32."""
+Offsets = npt.NDArray[np.int64]
+_TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.int32())]
+"""The further columns of a file of a part: facts of the text of each document."""
+_NOTE_FIELDS = [("note", pa.string())]
+"""And what the filters dropped of it, where there are filters."""
+
+
+def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
+    """Write chunks of documents as one shard; a file of a part where they have their texts."""
+    dtype = choose_id_type(vocab_size)
+    fields = [("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))]
+    if any(chunk.texts for chunk in chunks):
+        fields += _TEXT_FIELDS
+    if any(chunk.texts and chunk.texts.notes is not None for chunk in chunks):
+        fields += _NOTE_FIELDS
+    schema = pa.schema(fields)
+    with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
+        waiting: list[Encoded] = []
+        for number, chunk in enumerate(chunks, 1):
+            waiting.append(chunk)
+            tokens = sum(len(encoded.ids) for encoded in waiting)
+            if number == len(chunks) or tokens >= BATCH_TOKENS:
+                writer.write_batch(_make_record_batch(waiting, dtype, schema))
+                waiting = []
+
+
+def _make_record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
+    ids = np.concatenate([chunk.ids for chunk in chunks]).astype(dtype, copy=False)
+    inner = pa.ListArray.from_arrays(
+        _make_offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids)
+    )
+    outer = pa.ListArray.from_arrays(
+        _make_offsets([chunk.document_sentences for chunk in chunks]), inner
+    )
+    texts = [chunk.texts for chunk in chunks if chunk.texts]
+    if not texts:
+        return pa.record_batch([outer], schema=schema)
+    digests = pa.py_buffer(np.concatenate([text.digests for text in texts]))
+    columns = [
+        pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(outer), [None, digests]),
+        pa.array(np.concatenate([text.sizes for text in texts])),
+        pa.array(np.concatenate([text.words for text in texts])),
+    ]
+    if len(schema.names) > 1 + len(columns):
+        columns.append(pa.array([note for text in texts for note in text.notes or ()], pa.string()))
+    return pa.record_batch([outer, *columns], schema=schema)
+
+
+def _make_offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
+    total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
+    return pa.array(total.astype(np.int32))  # a record batch has far fewer than 2**31 tokens
+
+
+@dataclass(frozen=True)
+class Block:
+    """One record batch of a mapped shard, as views of its buffers."""
+
+    ids: Ids
+    sentence_offsets: npt.NDArray[np.int32]
+    document_offsets: npt.NDArray[np.int32]
+    texts: Texts | None = None
+    """Facts of the texts, in the files of a part."""
+
+    @property
+    def documents(self) -> int:
+        return len(self.document_offsets) - 1
+
+
+def read_blocks(path: Path) -> list[Block]:
+    """Return the record batches of a shard, memory-mapped."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            reader = pa.ipc.open_file(source)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            schema = reader.schema
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(
+            f"{path} is not a readable Arrow file ({reason}); prepare the data again"
+        ) from error
+    types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
+    names = ["sentences", *dict(_TEXT_FIELDS), *dict(_NOTE_FIELDS)]
+    if (
+        schema.names not in (names[:1], names[: 1 + len(_TEXT_FIELDS)], names)
+        or schema.types[0] not in types
+    ):
+        raise DataError(
+            f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again"
+        )
+    blocks = []
+    for batch in batches:
+        documents = batch.column(0)
+        sentences = documents.values
+        if documents.null_count or sentences.null_count or sentences.values.null_count:
+            raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
+        # `offsets` and `values` are views that respect slices: offsets count from the start of the
+        # whole child array.
+        ids = sentences.values.to_numpy(zero_copy_only=True)
+        offsets = sentences.offsets.to_numpy(), documents.offsets.to_numpy()
+        blocks.append(Block(ids, *offsets, _read_texts(batch)))
+    return blocks
+
+
+def _read_texts(batch: Any) -> Texts | None:
+    if batch.num_columns == 1:
+        return None
+    digests, sizes, words = (batch.column(name) for name, _ in _TEXT_FIELDS)
+    data = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, 16)
+    notes = tuple(batch.column("note").to_pylist()) if "note" in batch.schema.names else None
+    return Texts(data[: batch.num_rows], sizes.to_numpy(), words.to_numpy(), notes)
+
+
+# ----------------------------------------------------------------------------------- where they lie
 
 
 class FolderFiles:
@@ -37,11 +167,7 @@ class FolderFiles:
         self._folder = folder
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
-        """Check the sizes of all files, and with `verify` their checksums.
-
-        Raises:
-            DataError: a file is absent or has changed.
-        """
+        """Check the sizes of all files, and with `verify` their checksums."""
         with _track("checking the shards", entries) as checked:
             for entry in checked:
                 file = os.path.join(self._folder, entry.file)
@@ -60,14 +186,12 @@ class FolderFiles:
                     )
 
     def open_file(self, entry: FileEntry) -> Path:
-        """Return the path of a file."""
         return self._folder / entry.file
 
     def fetch_ahead(self, entries: Iterable[FileEntry]) -> None:
         """Expect that files are read soon, which changes nothing here."""
 
     def count_open(self, entries: Iterable[FileEntry], most: int) -> int:
-        """Return how many of the files may be open, where `most` may be for other reasons."""
         return most
 
 
@@ -82,13 +206,7 @@ class StoreFiles:
         self._expected: dict[str, Future[Path]] = {}
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
-        """Fill the cache with all files, if `verify` asks for it, and check those that it has.
-
-        A file that is fetched is checked anyway.
-
-        Raises:
-            DataError: a file is absent or has changed, or the store cannot be read.
-        """
+        """With `verify`, fill the cache with all files. What is fetched is checked anyway."""
         total, limit = sum(entry.bytes for entry in entries), cache.read_limit()
         if verify and total > limit:
             log.warning(
@@ -102,11 +220,6 @@ class StoreFiles:
                     self.open_file(entry)
 
     def open_file(self, entry: FileEntry) -> Path:
-        """Return the path of a file in the cache.
-
-        Raises:
-            DataError: the file is absent or has changed, or the store cannot be read.
-        """
         future = self._expected.pop(entry.file, None)
         path = None if future is None else future.result()
         if path is not None and path.exists():
@@ -126,9 +239,7 @@ class StoreFiles:
                 self._expected[entry.file] = self._threads.submit(self._fetch, entry, verify)
 
     def count_open(self, entries: Iterable[FileEntry], most: int) -> int:
-        """Return how many of the files may be open: the space of an open file is free only when it
-        is closed.
-        """
+        """Return how many may be open: the space of an open file is not free."""
         largest = max((entry.bytes for entry in entries), default=1)
         return max(1, min(most, cache.read_limit() // max(1, largest)))
 
@@ -148,11 +259,7 @@ def _track(title: str, entries: Sequence[FileEntry]) -> AbstractContextManager[I
 def open_set_folder(
     folder: str | Path, index_name: str, tokenizer_name: str
 ) -> tuple[Path, ShardFiles]:
-    """Return a folder here that has the index and the tokenizer of a set, and the set's files.
-
-    Raises:
-        DataError: the store cannot be read, or holds no finished set of that name.
-    """
+    """Return a folder here that has the index and the tokenizer of a set, and the set's files."""
     url = as_url(folder)
     if url is None:
         require_local(folder)
@@ -172,7 +279,6 @@ def open_set_folder(
 
 
 def has_index(folder: str | Path, index_name: str) -> bool:
-    """Return whether a folder holds a finished set."""
     url = as_url(folder)
     name = join(folder, index_name)
     return Path(name).exists() if url is None else stores.look(name) is not None

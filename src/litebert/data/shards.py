@@ -24,11 +24,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data import arrow_files
-from litebert.data.arrow_files import Block, Ids, Offsets
+from litebert.data import shard_files
 from litebert.data.shard_files import (
     AHEAD,
+    Block,
     FolderFiles,
+    Ids,
+    Offsets,
     ShardFiles,
     naming_store,
     open_set_folder,
@@ -49,9 +51,7 @@ TOKENIZER = "tokenizer"
 SPLITS = ("train", "heldout")
 """The splits of a set."""
 MOST_AT_ONCE = 256
-"""Shards of a set that are opened and counted at once. Those of a larger set are opened when they
-are read.
-"""
+"""Shards that are opened and counted at once; of a larger set, each when it is read."""
 MOST_OPEN = 4096
 """Shards of a large set that stay open."""
 _TRIES = 5
@@ -75,11 +75,7 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """Read an entry of an index or a journal.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is invalid, or names a file elsewhere.
-        """
+        """Read an entry of an index or a journal."""
         if unknown := entry.keys() - _FIELDS.keys():
             raise ValueError(f"there is an unknown field '{min(unknown)}'")
         info = cls(**{name: entry[name] for name in _FIELDS})
@@ -104,7 +100,6 @@ _FIELDS: dict[str, str] = {field.name: str(field.type) for field in fields(Shard
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
-    """Write `index.json`. From then on the set is complete."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
     write_json(folder / INDEX, content)
 
@@ -124,19 +119,16 @@ class _ShardBlocks(Sequence[Block]):
         self._origins: list[tuple[int, int]] = []
         for number, info in enumerate(self._infos):
             counts = [info.documents]
-            if info.tokens >= arrow_files.BATCH_TOKENS:  # a smaller shard has a single record batch
+            if info.tokens >= shard_files.BATCH_TOKENS:  # a smaller shard has a single record batch
                 counts = [block.documents for block in self._read(number)]
             self.documents += counts
             self._origins += [(number, batch) for batch in range(len(counts))]
         self._most = files.count_open(self._infos, MOST_OPEN)
         self._opened: dict[int, list[Block]] = {}
-        """The record batches of open shards by their numbers, the one that was read last at the
-        end.
-        """
+        """The record batches of open shards by their numbers, the one read last at the end."""
         self._lock = threading.Lock()
 
     def fetch_ahead(self, indices: Iterable[int]) -> None:
-        """Expect that some record batches are read soon."""
         numbers = dict.fromkeys(self._origins[index][0] for index in indices)
         self._files.fetch_ahead(
             self._infos[number] for number in numbers if number not in self._opened
@@ -155,7 +147,7 @@ class _ShardBlocks(Sequence[Block]):
         blocks = [block for block in self._read_file(info) if block.documents]
         documents = sum(block.documents for block in blocks)
         if documents != info.documents or (
-            len(blocks) > 1 and info.tokens < arrow_files.BATCH_TOKENS
+            len(blocks) > 1 and info.tokens < shard_files.BATCH_TOKENS
         ):
             index = join(self._files.name, INDEX)
             raise DataError(
@@ -168,7 +160,7 @@ class _ShardBlocks(Sequence[Block]):
         for _ in range(_TRIES):
             path = self._files.open_file(info)
             try:
-                return arrow_files.read_blocks(path)
+                return shard_files.read_blocks(path)
             except DataError as error:
                 # Another process may have made room in the cache in this moment.
                 if not self._files.is_remote or path.exists():
@@ -206,10 +198,7 @@ class Split:
 
     @classmethod
     def of_shards(cls, files: ShardFiles, infos: Sequence[ShardInfo]) -> Split:
-        """Return the split of many shards, which are opened when they are read.
-
-        Their index is trusted until then.
-        """
+        """Return the split of many shards, which are opened, and checked, when they are read."""
         split = cls([])
         split._blocks = blocks = _ShardBlocks(files, infos)
         split.sentences = sum(info.sentences for info in infos)
@@ -236,10 +225,8 @@ class Split:
     def read_segments(
         self, unit: Literal["sentence", "document"]
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
-        """Yield, for each stored block, its token ids (n,) and where its sentences or documents
-        start.
-
-        The ids are a view of the mapped file. The starts are int32 (s + 1,), from 0 to n.
+        """Yield, for each stored block, a view of its token ids (n,), and where its sentences or
+        documents start, int32 (s + 1,), from 0 to n.
         """
         for block in self._blocks:
             starts = block.sentence_offsets[
@@ -251,13 +238,8 @@ class Split:
             yield block.ids[base : starts[-1]], starts - base if base else starts
 
     def read_document(self, document: int) -> tuple[Ids, Offsets]:
-        """Return the token ids of a document (n,), and where its sentences start, (s + 1,), from 0
-        to n.
-
-        The ids are a view of the mapped file.
-
-        Raises:
-            IndexError: there is no such document.
+        """Return a view of the token ids of a document (n,), and where its sentences start, (s +
+        1,), from 0 to n.
         """
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
@@ -282,9 +264,8 @@ class Split:
 
 
 class Documents:
-    """B documents of a split, read together: every array has an element for each.
-
-    A point is the number of tokens before it in its document, from 0 to `tokens`.
+    """B documents of a split, each array with an element for each. A point in a document is the
+    number of tokens before it.
     """
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
@@ -302,23 +283,17 @@ class Documents:
 
     @property
     def sentences(self) -> Offsets:
-        """Sentences of each document, int64 (B,)."""
         return self._last - self._first
 
     def find_starts(self, numbers: Offsets) -> Offsets:
-        """Return the points where sentences start, by their number in the document.
-
-        The number after the last sentence gives the end of the document.
-        """
+        """Return where sentences start, by their number; the one after the last is the end."""
         offsets = self._first + numbers
         for block, rows in self._groups:
             offsets[rows] = block.sentence_offsets[offsets[rows]]
         return offsets - self._base
 
     def count_starts(self, points: Offsets) -> Offsets:
-        """Count the sentences that start at a point or before it. The end of the document counts as
-        a start.
-        """
+        """Count the sentences that start at a point or before it; the end counts as a start."""
         offsets = self._base + points
         for block, rows in self._groups:
             # The search is in the type of the offsets, for otherwise numpy would convert them all.
@@ -355,11 +330,6 @@ class Shards:
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         self._files.check(infos, verify)
-        self._open(infos)
-
-    def _open(self, infos: Sequence[ShardInfo]) -> None:
-        """Open the tokenizer and the splits."""
-        path = self.path
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(
@@ -368,9 +338,7 @@ class Shards:
         self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
         """Nats per token of the train split: the loss of a model that knows frequencies only."""
         self.top_piece_share = float(self.index["top_piece_share"])
-        """Share of the most frequent token in the train split: the accuracy of always predicting
-        it.
-        """
+        """Share of the most frequent token in the train split: the accuracy of predicting it."""
         self.train = self._read_split("train", infos)
         self.heldout = self._read_split("heldout", infos)
 
@@ -380,7 +348,7 @@ class Shards:
         if is_large:
             return Split.of_shards(self._files, infos)
         split = Split(
-            [block for info in infos for block in arrow_files.read_blocks(self.path / info.file)]
+            [block for info in infos for block in shard_files.read_blocks(self.path / info.file)]
         )
         for unit in ("documents", "sentences", "tokens"):
             recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
@@ -403,11 +371,7 @@ class Shards:
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """Return the index of a complete set, and its entry of each shard.
-
-    Raises:
-        DataError: there is no complete set, or the index is damaged.
-    """
+    """Return the index of a complete set, and its entry of each shard."""
     path = folder / INDEX
     if folder.is_file():
         raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
@@ -447,11 +411,7 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
 
 
 def require_distinct(infos: Sequence[ShardInfo]) -> None:
-    """Refuse entries that name the same file, whose documents would count twice.
-
-    Raises:
-        ValueError: two entries name the same file.
-    """
+    """Refuse entries that name the same file, whose documents would count twice."""
     names: set[str] = set()
     for info in infos:
         if info.file in names:

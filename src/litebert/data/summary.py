@@ -29,10 +29,7 @@ DROPPED = ("filters", "languages", "near_duplicates", "contamination")
 def summarize(
     tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_tokens: int, pairs: int
 ) -> dict[str, Any]:
-    """Return the counts of a complete set, for its index.
-
-    `pairs` is the number of held-out documents with two sentences or more.
-    """
+    """Return the counts of a complete set; `pairs`: held-out documents of two sentences or more."""
     tokens = sum(shard.tokens for shard in shards)
     heldout = [shard for shard in shards if shard.split == "heldout"]
     heldout_tokens = sum(shard.tokens for shard in heldout)
@@ -54,9 +51,7 @@ def summarize(
 
 
 def _compute_error(count: int) -> float | None:
-    """Return the standard error, in points, of an accuracy of one half over `count` independent
-    answers.
-    """
+    """Return the standard error, in points, of an accuracy of one half over `count` answers."""
     return 50 / math.sqrt(count) if count else None
 
 
@@ -74,7 +69,6 @@ def warn(index: Mapping[str, Any]) -> None:
 
 
 def _list_filters(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows about the rules that dropped something, with examples."""
     filters, rows = index.get("filters"), []
     if filters is None:
         return []
@@ -96,7 +90,6 @@ def _list_filters(index: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _list_languages(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows about languages, with examples of those that were dropped."""
     languages = index.get("languages")
     if languages is None:
         return []
@@ -112,7 +105,6 @@ def _list_languages(index: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows about texts that the documents to train on hold too."""
     contamination = index.get("contamination")
     if contamination is None:
         return []
@@ -131,7 +123,6 @@ def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _list_near_duplicates(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows about near-duplicates, with examples; none where none were looked for."""
     near = index.get("near_duplicates")
     if near is None:
         return []
@@ -169,31 +160,14 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     optional = {"encodings", "files with hard-wrapped lines", "rows of tables", "rows without text"}
     optional |= {"long documents cut", "characters replaced"}
-    rows = [
-        (name, value)
-        for name, value in rows
-        if name not in optional or value not in ("", "0", "0 times")
-    ]
+    rows = [row for row in rows if row[0] not in optional or row[1] not in ("", "0", "0 times")]
     rows += [("note", note) for note in summary["notes"]]
-    for name, key, basis in (
-        (
-            "error of masked-token accuracy",
-            "masked_accuracy_error",
-            format_count(round(MASKED * heldout["tokens"]), "masked token"),
-        ),
-        (
-            "error of sentence-pair accuracy",
-            "pair_accuracy_error",
-            format_count(heldout["documents_of_pairs"], "document"),
-        ),
+    masked = format_count(round(MASKED * heldout["tokens"]), "masked token")
+    pairs = format_count(heldout["documents_of_pairs"], "document")
+    for name, error, basis in (
+        ("error of masked-token accuracy", heldout["masked_accuracy_error"], masked),
+        ("error of sentence-pair accuracy", heldout["pair_accuracy_error"], pairs),
     ):
-        error = heldout[key]
-        rows.append(
-            (
-                name,
-                "unknown: no such text is held out"
-                if error is None
-                else f"± {error:.1f} points ({basis})",
-            )
-        )
+        shown = "unknown: no such text is held out"
+        rows.append((name, shown if error is None else f"± {error:.1f} points ({basis})"))
     return rows

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.passages import trim_lengths
+from litebert.data.segments import trim_lengths
 from litebert.tokenizer import Tokenizer
 
 

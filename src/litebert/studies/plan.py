@@ -17,7 +17,7 @@ from typing import Any
 from litebert.config import replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
-from litebert.data.portions import write_portion
+from litebert.data.building import write_portion
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.json_reader import read_json

@@ -29,7 +29,7 @@ from litebert.answer.masks import Example, MaskReader, collect_examples
 from litebert.answer.model import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
-from litebert.data.prepare import prepare
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise
@@ -160,8 +160,7 @@ def _prepare(request: _Request) -> Shards:
         request.source,
         folder / "data",
         tokenizer=folder / "tokenizer",
-        language=request.language,
-        heldout=0.05,
+        config=PrepareConfig(language=request.language, heldout=0.05),
     )
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
     return shards

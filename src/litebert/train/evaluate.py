@@ -18,9 +18,8 @@ import torch
 from litebert.change.vocabulary import with_rows_of
 from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
-from litebert.data.passages import SentenceTask
+from litebert.data.segments import AnySplit, SentenceTask
 from litebert.data.shards import Shards
-from litebert.data.turns import AnySplit
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.model.objectives import Loss

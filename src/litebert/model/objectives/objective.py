@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from litebert.data.batches import Batch
-    from litebert.data.passages import SentenceTask
+    from litebert.data.segments import SentenceTask
     from litebert.model.encoder import Encoder, EncoderOutput
 
 
