@@ -25,7 +25,9 @@ from litebert.storage import is_inside, remove, sha256_of
 log = logging.getLogger("litebert.hub")
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""Weights, of which the first that a folder has is fetched."""
+_INDEX = ".index.json"
+_CHOICES = tuple(name + ending for name in WEIGHTS for ending in ("", _INDEX))
+"""Weights, or the index of their shards, of which the first that a folder has is fetched."""
 _OTHER_WEIGHTS = (".safetensors", ".bin", ".onnx", ".h5", ".msgpack", ".gguf", ".pt", ".ckpt")
 """Endings of files of weights, for a message."""
 TOKENIZER = (
@@ -148,16 +150,16 @@ class Fetching:
             )
         folders = sorted({path.split("/")[0] for path in files if _MODULE.match(path)})
         modules = [f"{name}/config.json" for name in folders if f"{name}/config.json" in files]
-        weights = [_choose_weights(files, f"{name}/") for name in folders]
+        weights = [path for name in folders for path in _choose_weights(files, f"{name}/")]
         main = _choose_weights(files, "")
-        if main is None:
+        if not main:
             others = [path for path in files if path.endswith(_OTHER_WEIGHTS)]
             listed = f", only {', '.join(others[:3])}" if others else ""
             raise self.error(
                 f"{self.name} has neither {' nor '.join(WEIGHTS)}{listed}; name a model whose "
                 "weights are in one of these files"
             )
-        chosen = (*heads, *texts, *words, *modules, *filter(None, weights), main)
+        chosen = (*heads, *texts, *words, *modules, *weights, *main)
         return [files[path] for path in dict.fromkeys(chosen)]
 
     def _refuse_settings(self, folder: Path) -> None:
@@ -235,7 +237,7 @@ class Fetching:
         """
         from huggingface_hub import try_to_load_from_cache
 
-        names = TOKENIZER[3:] if self.tokenizer_only else WEIGHTS
+        names = TOKENIZER[3:] if self.tokenizer_only else _CHOICES
         for name in (*names, *(f"tokenizer/{name}" for name in names)):
             path = try_to_load_from_cache(
                 self.name.repository, name, revision=self.name.revision or "main"
@@ -277,8 +279,14 @@ class _Bar:
     set_transfer_postfix_str = set_description = refresh = close = set_postfix_str
 
 
-def _choose_weights(files: Mapping[str, object], folder: str) -> str | None:
-    return next((folder + name for name in WEIGHTS if folder + name in files), None)
+def _choose_weights(files: Mapping[str, object], folder: str) -> list[str]:
+    """The weights in a folder; after shards their index, so that who has it has them all."""
+    name = next((name for name in _CHOICES if folder + name in files), None)
+    if name is None or not name.endswith(_INDEX):
+        return [] if name is None else [folder + name]
+    stem, _, ending = name.removesuffix(_INDEX).partition(".")
+    shard = re.compile(rf"{re.escape(folder + stem)}-\d+-of-\d+\.{ending}")
+    return [*sorted(filter(shard.fullmatch, files)), folder + name]
 
 
 def _describe(sibling: Any) -> _File:

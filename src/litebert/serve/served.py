@@ -24,7 +24,7 @@ from litebert.errors import DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.details import list_answer
 from litebert.serve.limits import choices_of
