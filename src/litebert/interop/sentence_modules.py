@@ -240,7 +240,7 @@ def _with_options(folder: Path, settings: VectorSettings) -> VectorSettings:
     size = options.get("truncate_dim")
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
         raise ModelError(f"{file} has prompts {prompts!r}; write a text for each name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
             f"{file} has the default_prompt_name {default!r}, which prompts does not have; add it"
         )
