@@ -56,7 +56,7 @@ import results
 
 import litebert
 from litebert.interop.files import weights_file
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.machine import count_cores, read_processor_name
 from litebert.storage import atomic_text
 from litebert.studies.packages import LABEL, TEXT, write_table

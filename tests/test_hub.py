@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from litebert import hub, progress
 from litebert.hub import fetching
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
-from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
+from toys.folders import save_hf, save_litebert, small_tokenizer, tiny, write_shards
 from toys.hub import Hub, cache_of, hub_server, read_files
 from toys.serving import serving
 
@@ -328,7 +329,26 @@ class TestRefusals:
         assert "'llama'" in sentence(embed(litebert, "hf:big/llama"))
         assert server.downloads() == ["config.json"]
 
-    def test_weights_in_pieces(self, litebert: Litebert, server: Hub) -> None:
+    def test_weights_in_pieces(
+        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path, work: Path
+    ) -> None:
+        folder = tmp_path / "pieces"
+        shutil.copytree(model_folder, folder)
+        pieces = write_shards(folder)
+        server.add("big/model", folder)
+        for name, out in ((f"hf:{NAME}", "one.npy"), ("hf:big/model", "pieces.npy")):
+            assert embed(litebert, name, out).status == 0
+        assert (work / "one.npy").read_bytes() == (work / "pieces.npy").read_bytes()
+        # The index comes last: who has it in the cache has all.
+        index = "model.safetensors.index.json"
+        assert server.downloads()[-len(pieces) - 1 :] == [*pieces, index]
+        before = len(server.downloads())
+        offline = embed(litebert, "hf:big/model", "again.npy", HF_HUB_OFFLINE="1")
+        assert offline.status == 0, offline.err
+        assert (work / "again.npy").read_bytes() == (work / "one.npy").read_bytes()
+        assert len(server.downloads()) == before
+
+    def test_pieces_without_their_index(self, litebert: Litebert, server: Hub) -> None:
         pieces = "model-00001-of-00002.safetensors"
         server.add("big/model", {"config.json": b"{}", pieces: b""})
         assert pieces in sentence(embed(litebert, "hf:big/model"))

@@ -340,3 +340,13 @@ def test_inspect_counts_what_the_model_reads() -> None:
     assert "\u0301" not in {change.char for change in report.unknown}
     parts = [change.becomes for change in report.changed if change.char == "\u200b"]
     assert (parts, report.dropped_characters) == ([" "], 0)
+
+
+def test_roles_that_old_settings_describe(tmp_path: Path) -> None:
+    """Up to 2023, transformers saved a role as an object where it strips spaces."""
+    words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b")
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    mask = {"__type": "AddedToken", "content": "[MASK]", "lstrip": True}
+    settings = {"do_lower_case": True, "mask_token": mask}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    assert [list(ids) for ids in Tokenizer.load(tmp_path).encode(["a b"])] == [[5, 6]]

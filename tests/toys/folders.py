@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
@@ -110,3 +110,19 @@ def checkpoint(run: Path, step: int, model: Pretrainer) -> Path:
     index = {"format": 1, "files": {"model.safetensors": {"bytes": 0, "sha256": digest}}}
     (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
     return folder
+
+
+def write_shards(folder: Path, count: int = 3) -> list[str]:
+    """Split the weights of a folder into shards with an index, as save_pretrained does; their
+    names.
+    """
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
+    places = {tensor: names[i % count] for i, tensor in enumerate(tensors)}
+    for name in names:
+        held = {tensor: tensors[tensor] for tensor in tensors if places[tensor] == name}
+        save_file(held, folder / name, {"format": "pt"})
+    index = {"metadata": {"total_size": 0}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return names

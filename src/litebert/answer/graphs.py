@@ -25,7 +25,8 @@ from litebert import hub, progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.onnx.exports import find_exported_graph, require_whole
+from litebert.interop.names import find_exported_graph
+from litebert.interop.onnx.exports import require_whole
 from litebert.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -
 
     from litebert.interop import files
 
-    name = f"{sha256_of(files.weights_file(loaded.path))[:20]}-{_maker_key(loaded)}{ending}"
+    name = f"{files.weights_digest(loaded.path)[:20]}-{_maker_key(loaded)}{ending}"
     folders = _list_folders(loaded.path)
     if file := next((folder / name for folder in folders if _is_whole(folder / name)), None):
         return file

@@ -26,8 +26,8 @@ from litebert.errors import ConfigError, LitebertError, ModelError, nearest
 from litebert.finetuning.calibration import choose_threshold
 from litebert.finetuning.words import WordWeight
 from litebert.interop.loaded import LoadedModel, Unread
+from litebert.interop.names import find_exported_graph
 from litebert.interop.onnx.exports import (
-    find_exported_graph,
     guesses_masks,
     is_exported,
     read_exported,

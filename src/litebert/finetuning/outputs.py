@@ -21,7 +21,7 @@ from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.finetuning.items import Item
-from litebert.interop.sentence_modules import VectorMap
+from litebert.interop.vector_map import VectorMap
 from litebert.registry import OUTPUTS
 from litebert.text.tally import format_count
 

@@ -32,7 +32,7 @@ from litebert.errors import ConfigError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.vector_maps import fit_map, fit_whitening
-from litebert.interop.sentence_modules import VectorMap
+from litebert.interop.vector_map import VectorMap
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:

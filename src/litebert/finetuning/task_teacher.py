@@ -19,7 +19,7 @@ from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.scoring import Logits, compute_logits
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of

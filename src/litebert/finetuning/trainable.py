@@ -34,7 +34,7 @@ from litebert.finetuning.scoring import (
 )
 from litebert.finetuning.task import Task
 from litebert.interop.files import write_tensors
-from litebert.interop.sentence_modules import VectorMap
+from litebert.interop.vector_map import VectorMap
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.interop.sentence_modules import VectorMap
+from litebert.interop.vector_map import VectorMap
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The strengths among which `fit_map` chooses, as shares of the mean variance of the states."""

@@ -27,7 +27,7 @@ from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
 from litebert.finetuning.scoring import Logits
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.interop import LoadedModel, files, read_folder
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, write_whole

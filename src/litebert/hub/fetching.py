@@ -26,7 +26,9 @@ from litebert.storage import FULL, is_inside, remove, sha256_of
 log = logging.getLogger("litebert.hub")
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""Weights, of which the first that a folder has is fetched."""
+_INDEX = ".index.json"
+_CHOICES = tuple(name + ending for name in WEIGHTS for ending in ("", _INDEX))
+"""Weights, or the index of their shards, of which the first that a folder has is fetched."""
 _OTHER_WEIGHTS = (".safetensors", ".bin", ".onnx", ".h5", ".msgpack", ".gguf", ".pt", ".ckpt")
 """Endings of files of weights, for a message."""
 TOKENIZER = (
@@ -130,18 +132,16 @@ class Fetching:
             )
         folders = sorted({path.split("/")[0] for path in files if _MODULE.match(path)})
         modules = [f"{name}/config.json" for name in folders if f"{name}/config.json" in files]
-        *weights, main = (
-            next((path for name in WEIGHTS if (path := f"{folder}{name}") in files), None)
-            for folder in (*(f"{name}/" for name in folders), "")
-        )
-        if main is None:
+        weights = [path for name in folders for path in _choose_weights(files, f"{name}/")]
+        main = _choose_weights(files, "")
+        if not main:
             others = [path for path in files if path.endswith(_OTHER_WEIGHTS)]
             listed = f", only {', '.join(others[:3])}" if others else ""
             raise self.error(
                 f"{self.name} has neither {' nor '.join(WEIGHTS)}{listed}; name a model whose "
                 "weights are in one of these files"
             )
-        chosen = (*heads, *texts, *words, *modules, *filter(None, weights), main)
+        chosen = (*heads, *texts, *words, *modules, *weights, *main)
         return [files[path] for path in dict.fromkeys(chosen)]
 
     def _download(self, files: list[_File], commit: str) -> Path:
@@ -220,7 +220,7 @@ class Fetching:
 
     def _find_cached(self) -> Path | None:
         """Return the folder of the name in the cache, if all of it is there."""
-        names = TOKENIZER[3:] if self.tokenizer_only else WEIGHTS
+        names = TOKENIZER[3:] if self.tokenizer_only else _CHOICES
         for name in (*names, *(f"tokenizer/{name}" for name in names)):
             path = _find(self.name, name, self.name.revision or "main")
             if path is not None:
@@ -267,6 +267,16 @@ class _Bar:
     def __getattr__(self, name: str) -> Any:
         """Let everything else that a bar can do show nothing, for the task shows what is done."""
         return lambda *_, **__: None
+
+
+def _choose_weights(files: Mapping[str, object], folder: str) -> list[str]:
+    """The weights in a folder; after shards their index, so that who has it has them all."""
+    name = next((name for name in _CHOICES if folder + name in files), None)
+    if name is None or not name.endswith(_INDEX):
+        return [] if name is None else [folder + name]
+    stem, _, ending = name.removesuffix(_INDEX).partition(".")
+    shard = re.compile(rf"{re.escape(folder + stem)}-\d+-of-\d+\.{ending}")
+    return [*sorted(filter(shard.fullmatch, files)), folder + name]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ can be broken.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -22,53 +23,94 @@ from litebert.errors import ModelError
 from litebert.hub import is_hub_name
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.hf.weights import BUFFERS
-from litebert.interop.onnx.exports import PICKLED, without_weights
-from litebert.interop.onnx.exports import WEIGHTS as WEIGHTS
+from litebert.interop.names import ALL_WEIGHTS, INDEX, PICKLED, WEIGHTS, without_weights
+from litebert.json_reader import read_json
 from litebert.remote.names import require_local
-from litebert.storage import FULL, hash_fault, newest_whole, write_whole
+from litebert.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 
 log = logging.getLogger("litebert")
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The types that weights may have; they are computed with in float32."""
-_NAMES = (WEIGHTS, PICKLED)
-
-
-def holds_weights(folder: Path) -> bool:
-    """True where a folder has weights of PyTorch."""
-    return any((folder / name).is_file() for name in _NAMES)
 
 
 def weights_file(folder: Path) -> Path:
-    """The file of a folder that holds the weights.
+    """The file of a folder that holds the weights, or the index of the files that do.
 
     Raises:
         ModelError: there is none.
     """
-    for name in _NAMES:
+    for name in ALL_WEIGHTS:
         if (folder / name).is_file():
             return folder / name
     if (folder / "model.onnx").is_file():
         raise without_weights(folder)
     if shards := sorted(folder.glob("model-*-of-*.safetensors")):
         raise ModelError(
-            f"{folder} holds its weights in {len(shards)} files, from {shards[0].name} on; save "
-            "the model again as one file (max_shard_size of save_pretrained)"
+            f"{folder} holds its weights in {len(shards)} files, from {shards[0].name} on, "
+            f"without the {WEIGHTS}{INDEX} that lists them; copy it there too"
         )
     raise ModelError(
         f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there as one file"
     )
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a model: `read_tensors`, with `require_weights`.
+def shards_of(path: Path) -> dict[Path, set[str]]:
+    """The files that an index lists, and the names of the tensors in each.
 
     Raises:
-        ModelError: the file is damaged, or holds something else than finite floating-point numbers.
+        ModelError: the index is damaged, or a file is missing.
     """
-    tensors = read_tensors(path)
-    require_weights(tensors, path)
-    return tensors
+    places = read_json(path, ModelError).get("weight_map")
+    ending = Path(path.name.removesuffix(INDEX)).suffix
+    if not isinstance(places, dict) or not places:
+        raise ModelError(f"{path} has no weight_map of tensors to files; copy it again")
+    shards: dict[Path, set[str]] = {}
+    for tensor, name in places.items():
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(ending):
+            raise ModelError(
+                f"{path} has {name!r} as the file of {tensor}; it must name a {ending} file "
+                "beside it"
+            )
+        shards.setdefault(path.parent / name, set()).add(tensor)
+    for shard in shards:
+        if not shard.is_file():
+            raise ModelError(f"{shard}, which {path.name} lists, is missing; copy it there too")
+    return shards
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """The files that hold the weights of a folder: one, or its shards."""
+    file = weights_file(folder)
+    return sorted(shards_of(file)) if file.name.endswith(INDEX) else [file]
+
+
+def weights_digest(folder: Path) -> str:
+    """The sha256 of the weights of a folder; of shards, that of the sums of all."""
+    sums = [sha256_of(file) for file in weights_files(folder)]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a model, in one file or in those that an index lists.
+
+    Raises:
+        ModelError: a file is damaged, or holds something else than finite floating-point numbers.
+    """
+    if not path.name.endswith(INDEX):
+        tensors = read_tensors(path)
+        require_weights(tensors, path)
+        return tensors
+    whole: dict[str, Tensor] = {}
+    for shard, listed in shards_of(path).items():
+        tensors = read_tensors(shard)
+        if missing := sorted(listed - tensors.keys()):
+            raise ModelError(
+                f"{shard} has no '{missing[0]}', which {path.name} lists; copy both files again"
+            )
+        require_weights(tensors, shard)
+        whole |= {name: tensors[name] for name in listed}
+    return whole
 
 
 def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, DataError, LitebertError, ModelError
+from litebert.interop.vector_map import VectorMap
 from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from litebert.interop.sentence_modules import VectorMap
     from litebert.model.pretrainer import Pretrainer
     from litebert.model.task_model import TaskModel
 

@@ -45,6 +45,7 @@ from litebert.interop.loaded import (
     outputs_of,
     require_fit,
 )
+from litebert.interop.names import WEIGHTS
 from litebert.interop.networks import build_network, fill
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
@@ -158,7 +159,7 @@ def save_litebert(
         fingerprint = (
             {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
         )
-        files.write_tensors(partial / files.WEIGHTS, state, fingerprint)
+        files.write_tensors(partial / WEIGHTS, state, fingerprint)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if loaded.task_record:
             (partial / "task.json").write_text(
@@ -234,7 +235,7 @@ def _load_tuned(
     labels = tuple(map(str, task.get("labels", [])))
     read = partial(_read_tuned, folder, config, task)
     model = Unread(read) if lazy else read()
-    tokenizer = _own_tokenizer(folder, folder / files.WEIGHTS, substitute)
+    tokenizer = _own_tokenizer(folder, folder / WEIGHTS, substitute)
     dense = task.get("dense") or fresh_dense(config)
     return LoadedModel(
         model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,17 +25,18 @@ from safetensors.numpy import load_file, save_file
 
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
-from litebert.interop.onnx.exports import PICKLED, WEIGHTS
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.names import PICKLED, WEIGHTS
+from litebert.interop.vector_map import VectorMap
 from litebert.json_reader import parse_json, read_regular
 from litebert.storage import is_inside
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
-    from litebert.interop.loaded import LoadedModel
 
 log = logging.getLogger("litebert")
 
-L = TypeVar("L", bound="LoadedModel")
+L = TypeVar("L", bound=LoadedModel)
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
@@ -73,38 +73,6 @@ _FORMER = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 """The key of each mode in files of sentence-transformers up to 5.2, each true or false."""
-
-
-class VectorMap(NamedTuple):
-    """A map of pooled states, the last step before unit length: weight v + bias, or tanh of it."""
-
-    weight: NDArray[np.float32]
-    """(D, H)"""
-    bias: NDArray[np.float32]
-    """(D,)"""
-    tanh: bool = False
-
-    def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(..., H) -> (..., D).
-
-        Raises:
-            ModelError: it is of other vectors.
-        """
-        if (width := self.weight.shape[1]) != vectors.shape[-1]:
-            raise ModelError(
-                f"the Dense module of this model maps vectors of {width} numbers, and its "
-                "states have "
-                f"{vectors.shape[-1]}; restore the one that it was trained with"
-            )
-        if (torch := sys.modules.get("torch")) is not None:
-            # Threads of numpy and those of torch, which compute the states, would wait for work in
-            # loops and so keep each other from the cores.
-            mapped: NDArray[np.float32] = (
-                torch.from_numpy(vectors) @ torch.from_numpy(self.weight).T
-            ).numpy() + self.bias
-        else:
-            mapped = vectors @ self.weight.T + self.bias
-        return np.tanh(mapped) if self.tanh else mapped
 
 
 class VectorSettings(NamedTuple):
@@ -272,7 +240,7 @@ def _with_options(folder: Path, settings: VectorSettings) -> VectorSettings:
     size = options.get("truncate_dim")
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
         raise ModelError(f"{file} has prompts {prompts!r}; write a text for each name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
             f"{file} has the default_prompt_name {default!r}, which prompts does not have; add it"
         )

@@ -26,7 +26,7 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Task
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.limits import choices_of
 from litebert.serve.steps import LongTexts, Steps

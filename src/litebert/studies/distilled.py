@@ -20,8 +20,8 @@ from litebert.answer.predicting import Predictor
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
-from litebert.interop.files import weights_file
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.files import weights_files
+from litebert.interop.names import find_exported_graph
 from litebert.storage import atomic_text
 from litebert.studies.distilling import (
     DistillInputs,
@@ -168,7 +168,8 @@ def _measure_size(source: str) -> int:
     """
     folder = hub.locate(source)
     folder = folder / "model" if (folder / "model").is_dir() else folder
-    return (find_exported_graph(folder) or weights_file(folder)).stat().st_size
+    graph = find_exported_graph(folder)
+    return sum(file.stat().st_size for file in ([graph] if graph else weights_files(folder)))
 
 
 def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:

@@ -43,7 +43,7 @@ from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
-from litebert.interop.onnx.exports import find_exported_graph
+from litebert.interop.names import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.storage import atomic_text, sha256_of
 from litebert.tasks.table import TableFiles

@@ -339,11 +339,12 @@ def _add_tokens_of(folder: Path, engine: Engine, config: dict[str, Any]) -> Engi
     if (folder / "tokenizer.json").is_file():
         return engine
     added: dict[int, dict[str, Any]] = {}
-    special = {config.get(f"{role}_token") for role in SPECIAL_NAMES}
+    special: set[Any] = set()
     map_file, key = folder / "special_tokens_map.json", "additional_special_tokens"
     try:
         settings = read_json(map_file, DataError) if map_file.is_file() else {}
-        for token in (*config.get(key, ()), *settings.get(key, ())):
+        named = (config.get(f"{role}_token") for role in SPECIAL_NAMES)
+        for token in (*named, *config.get(key, ()), *settings.get(key, ())):
             special.add(token["content"] if isinstance(token, dict) else token)
         if (file := folder / "added_tokens.json").is_file():
             for token, i in read_json(file, DataError).items():

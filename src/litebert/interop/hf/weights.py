@@ -22,6 +22,8 @@ _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
 BUFFERS = ("position_ids", "token_type_ids")
 """Constants that older files hold beside the weights."""
+PARALLEL = "module."
+"""The prefix of all names of a model that was saved inside DataParallel."""
 GENERATOR = "generator."
 """The prefix that replaces the backbone's in files that hold a generator too."""
 
@@ -215,6 +217,8 @@ def modernize(
     Raises:
         ModelError: keys that must be tied differ.
     """
+    if all(name.startswith(PARALLEL) for name in tensors):
+        tensors = {name.removeprefix(PARALLEL): tensor for name, tensor in tensors.items()}
     prefix = family.backbone_prefix
     bare = not any(name.startswith(prefix) for name in tensors)
     clean: dict[str, Tensor] = {}

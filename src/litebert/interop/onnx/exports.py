@@ -16,25 +16,13 @@ from litebert.interop.loaded import (
     fresh_dense,
     require_fit,
 )
+from litebert.interop.names import find_exported_graph, without_weights
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 from litebert.json_reader import read_json
 from litebert.storage import file_record, hash_fault, index_text
 
-GRAPHS = ("model.onnx", "model_quantized.onnx")
-"""The names of the graph of an exported folder."""
-WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
-"""The names of the weights of any other folder."""
 DIGESTS = "digests.json"
 """The file of an exported folder that records the files of its graph: bytes and sha256 of each."""
-
-
-def find_exported_graph(folder: Path) -> Path | None:
-    """Find the graph of an exported folder, which has no other weights; None of any other
-    folder.
-    """
-    if any((folder / name).is_file() for name in (WEIGHTS, PICKLED)):
-        return None
-    return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
 
 
 def is_exported(folder: Path) -> bool:
@@ -71,15 +59,6 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
 
 def _refuse_weights(folder: Path) -> NoReturn:
     raise without_weights(folder)
-
-
-def without_weights(folder: Path) -> ModelError:
-    """Return the error that an exported folder has no weights."""
-    return ModelError(
-        f"{folder} is an ONNX export, without the weights for PyTorch; the engines "
-        "onnx and openvino can answer with it, and for everything else give the folder it was "
-        "exported from"
-    )
 
 
 def guesses_masks(folder: Path) -> bool:

@@ -1,7 +1,7 @@
 """Folders of an exported model: `model.onnx`, and what other software and litebert need beside it
 to answer with it.
 
-    model.onnx          the network (onnx_graph.py); above 1.8 GB its weights are in model.onnx_data
+    model.onnx          the network (graph.py); above 1.8 GB its weights are in model.onnx_data
     config.json, tokenizer.json ...
                         as in a Hugging Face folder, which the ORTModelFor* classes of optimum and
                         sentence-transformers (backend="onnx") open
@@ -98,7 +98,7 @@ def save_onnx(
 
     Args:
         head: as in `onnx_model`.
-        int8: with weights of 8 bits (onnx_int8.py).
+        int8: with weights of 8 bits (int8.py).
         check: called with the file before the folder takes its name; what it raises leaves nothing
             behind.
 

@@ -27,9 +27,10 @@ from torch import Tensor
 
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
-from litebert.interop.files import holds_weights, require_weights
+from litebert.interop.files import require_weights
 from litebert.interop.hf.reading import open_model
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
+from litebert.interop.names import holds_weights
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.json_reader import read_json
 from litebert.recipes import PUBLISHED, RECIPES
