@@ -467,7 +467,12 @@ class TestFilesOfOtherPrograms:
         assert read_train(tmp_path / "e.jsonl", renamed, **options)[0] == expected
         words = "Sentence #,Word,POS,Tag\nSentence: 1,Ana,N,B-PER\n,left,V,O\n"
         kaggle = words + 'Sentence: 2,"New York",N,B-LOC\n'
-        assert read_train(tmp_path / "f.csv", kaggle)[0] == expected
+        for mark in (",", ";", "\t", "|"):
+            for head in ("", f"sep={mark}\n"):
+                path = tmp_path / "f.csv"
+                assert read_train(path, head + kaggle.replace(",", mark))[0] == expected
+        conll = "Ana\tB-PER\n, O\n\nBo\tO\n".replace(", O", ",\tO")
+        assert [words for words, _ in read_train(path, conll)[0]] == [("Ana", ","), ("Bo",)]
         pos = read_train(tmp_path / "g.csv", kaggle, tag_column="POS")[0]
         assert pos == [(("Ana", "left"), ("N", "V")), (("New York",), ("N",))]
         with refused(DataError, tmp_path / "h.csv", "Sentence #"):

@@ -210,8 +210,16 @@ def test_the_delimiter_is_found(delimiter: str, suffix: str, tmp_path: Path) -> 
 def test_a_delimiter_that_nobody_expects_is_named(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.csv", export("~"))
     assert read(path, "text", "label", delimiter="~") == TABLE[1:]
-    with refused(DataError, path, "'label'", "--delimiter"):
+    with refused(DataError, path, "'label'", "name the delimiter with --delimiter"):
         read(path, "label")
+    with refused(DataError, path, "'label'", "another --delimiter than ','"):
+        read(path, "label", delimiter=",")
+    path = write_file(path, "text;note\na;b\n")
+    with refused(DataError, path, "'label'", "another --delimiter than ','"):
+        read(path, "label", delimiter=",")
+    path = write_file(path, "my text\na\n")
+    with refused(DataError, path, "'my texts'", "did you mean 'my text'?"):
+        read(path, "my texts")
     # Texts of a single column hold commas, and semicolons too.
     path = write_file(path, "text\nyes; a\nno; b\n")
     assert read(path, "text") == [("yes; a",), ("no; b",)]

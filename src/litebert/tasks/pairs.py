@@ -49,15 +49,15 @@ from litebert.tasks.splits import (
 from litebert.tasks.texts import (
     COLUMN_OPTIONS,
     ColumnOptions,
+    ColumnTask,
     Example,
     TextFiles,
-    TextTask,
     hash_texts,
     make_example,
     parse_finite,
     require_columns,
 )
-from litebert.text.records import IN_FOLDERS, Notes, Record, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -263,8 +263,7 @@ class PairFiles(TextFiles):
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
         )
-        layout = self._layout._asdict()
-        rows = read_records(path, names[:needed], notes, optional=names[needed:], **layout)
+        rows = self._read_accepted(path, names[:needed], notes, names[needed:])
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
     def _read_rows(self, split: str, path: Path, notes: Notes) -> Iterator[Example]:
@@ -339,7 +338,7 @@ def _make_pairs(
 
 
 @dataclass(frozen=True)
-class Pairs(TextTask):
+class Pairs(ColumnTask):
     """Vectors of texts, learned from pairs of texts or from texts alone."""
 
     name: ClassVar[str] = "pairs"
@@ -348,12 +347,8 @@ class Pairs(TextTask):
 
     output: Similarity
     pair: bool | None = True
-    texts: tuple[str, ...] = ("text",)
-    """The columns of the one or two texts."""
     label: str | None = None
     """The column of the scores."""
-    header: bool = True
-    """True if the training files have a header line."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
@@ -376,17 +371,12 @@ class Pairs(TextTask):
 
     def settings(self) -> dict[str, Any]:
         """Return the columns, and the settings that make a vector."""
-        text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
         vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
         if self.output.map is not None:
             vectors["map"] = DENSE
         if self.output.sizes:
             vectors["sizes"] = list(self.output.sizes)
-        settings = {**super().settings(), "columns": columns, "vectors": vectors}
-        if not self.header:
-            settings["header"] = False
-        return settings
+        return {**super().settings(), "vectors": vectors}
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int

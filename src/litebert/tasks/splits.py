@@ -21,7 +21,14 @@ from litebert.remote.names import require_local
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes, check_delimiter, read_records
+from litebert.text.records import (
+    SUFFIXES,
+    FileFormat,
+    Notes,
+    Record,
+    check_delimiter,
+    read_records,
+)
 
 E = TypeVar("E")
 
@@ -69,7 +76,7 @@ class Layout(NamedTuple):
     """The delimiter of CSV and TSV; None to find it in each file."""
 
 
-REJECTED = ("reject", "ignore")
+_REJECTED = ("reject", "ignore")
 """Prodigy's marks of a row that a person did not accept."""
 LAYOUT_OPTIONS = ("input_format", "header", "encoding", "delimiter")
 
@@ -229,18 +236,27 @@ class SplitFiles(TaskFiles[E]):
 
     def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
         """Yield the cell of each row in a column, with the location of the row."""
-        mark = self._find_mark()
         for path in paths:
             if path.is_dir():
                 raise ConfigError(f"{path} is a folder of texts, which have no column '{column}'")
-            layout = self._layout._asdict()
-            for row in read_records(path, [column], Notes(), optional=mark, **layout):
-                if not (mark and row.values[-1] in REJECTED):
-                    yield row.values[0], f"{path}:{row.line}"
+            for row in self._read_accepted(path, [column], Notes()):
+                yield row.values[0], f"{path}:{row.line}"
 
     def _find_mark(self) -> list[str]:
-        """Return the column that says which rows are left out; none where there is no such."""
+        """Return the column of Prodigy's marks; none where that name is a column of the task."""
         return []
+
+    def _read_accepted(
+        self, path: Path, columns: Sequence[str], notes: Notes, optional: Sequence[str] = ()
+    ) -> Iterator[Record]:
+        """Read the cells of each row of a file, without the rows that are marked as rejected."""
+        mark = self._find_mark()
+        layout = self._layout._asdict()
+        for row in read_records(path, columns, notes, optional=[*optional, *mark], **layout):
+            if mark and row.values[-1] in _REJECTED:
+                notes["rows marked as rejected or ignored (answer) were left out"] += 1
+            else:
+                yield row._replace(values=row.values[: len(row.values) - len(mark)])
 
     def _read_groups(self, split: str, column: str | None) -> list[str | None]:
         """Read what each row of the training files belongs to; None of a blank cell. Empty where

@@ -35,7 +35,6 @@ from litebert.tasks.label_cells import (
 )
 from litebert.tasks.splits import (
     LAYOUT_OPTIONS,
-    REJECTED,
     Layout,
     Source,
     format_files,
@@ -47,16 +46,16 @@ from litebert.tasks.texts import (
     COLUMN_OPTIONS,
     LARGEST,
     ColumnOptions,
+    ColumnTask,
     Example,
     Label,
     TextFiles,
-    TextTask,
     hash_texts,
     make_example,
     require_columns,
 )
 from litebert.text.lines import find_suffix
-from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_lines, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_lines
 
 Target = Literal["auto", "class", "labels", "number"]
 
@@ -296,11 +295,6 @@ class TableFiles(TextFiles):
             self._note_missing_labels(examples, notes)
         return examples
 
-    def _find_mark(self) -> list[str]:
-        label = self.task.label
-        labels = [label] if isinstance(label, str) else [*label]
-        return [] if "answer" in (*self.task.texts, *labels) else ["answer"]
-
     def read_column(self, split: str, column: str) -> list[str]:
         """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
         cells = self._read_cells(self._find_files(split), column)
@@ -328,21 +322,22 @@ class TableFiles(TextFiles):
             optional: True if a file may lack the label.
         """
         labels = [label] if isinstance(label, str) else [*label]
-        mark = self._find_mark()
         for path in paths:
             if path.is_dir():
                 yield from self._read_texts(path, columns, notes)
                 continue
-            wanted = columns if optional else [*columns, *labels]
-            others = [*labels, *mark] if optional else mark
-            for row in read_records(path, wanted, notes, optional=others, **self._layout._asdict()):
-                cells = row.values[len(columns) : len(columns) + len(labels)]
-                if mark and row.values[-1] in REJECTED:
-                    notes["rows marked as rejected or ignored (answer) were left out"] += 1
-                    continue
+            wanted, others = (columns, labels) if optional else ([*columns, *labels], [])
+            for row in self._read_accepted(path, wanted, notes, others):
+                cells = row.values[len(columns) :]
                 value = dict(zip(labels, cells, strict=True)) if len(cells) > 1 else cells[0]
                 if len(cells) > 1 and all(map(is_blank, cells)):
                     value = None
+                elif optional and len(cells) > 1 and None in cells:
+                    lacking = labels[cells.index(None)]
+                    raise DataError(
+                        f"{path}:{row.line} has no '{lacking}' beside its other labels; add it, or "
+                        "leave out all columns of labels"
+                    )
                 yield row._replace(values=(*row.values[: len(columns)], value)), path
 
     def _read_texts(
@@ -392,7 +387,7 @@ class TableFiles(TextFiles):
             number = parse_number(value) if members is None else None
             if number is None:
                 words, first_word = words + 1, first_word or location
-                if is_amount(value):
+                if members is None and is_amount(value):
                     amounts += 1
                     first_amount = first_amount or f"{format_value(value)} in {location}"
             fractions |= number is not None and not number.is_integer()
@@ -412,7 +407,7 @@ class TableFiles(TextFiles):
             lists = vectors - {-1}
             target = "labels" if lists else "number" if fractions and not words else "class"
             self._note_target(target, len(names), words, first_word, fractions)
-            if lists and singles == rows:
+            if lists and singles == rows and isinstance(column, str) and separator is None:
                 one = "lists hold one label each; set target=class if texts have one"
                 self._survey_notes[one] = rows
         self._note_spellings(names, amounts, first_amount)
@@ -471,18 +466,13 @@ class TableFiles(TextFiles):
 
 
 @dataclass(frozen=True)
-class Table(TextTask):
+class Table(ColumnTask):
     """A task over a text or a pair in named columns."""
 
     name: ClassVar[str] = "table"
     files: ClassVar[type[TaskFiles[Any]]] = TableFiles
     options: ClassVar[type[TaskOptions]] = TableOptions
-    texts: tuple[str, ...] = ("text",)
-    """The columns of the one or two texts."""
     label: str | tuple[str, ...] = "label"
-    """The column of the label, or the columns of 0 and 1 for each label."""
-    header: bool = True
-    """True if the training files have a header line."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Table:
@@ -510,15 +500,9 @@ class Table(TextTask):
         return self.label if isinstance(self.label, str) else "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns and the metric; `separator` and `header` only if they are needed."""
-        text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
-        settings = {**super().settings(), "columns": columns, "metric": self.metric}
-        if self.separator is not None:
-            settings["separator"] = self.separator
-        if not self.header:
-            settings["header"] = False
-        return settings
+        """Return the columns and the metric, and the separator if there is one."""
+        separator = {} if self.separator is None else {"separator": self.separator}
+        return {**super().settings(), "metric": self.metric, **separator}
 
 
 class _LabelParser:

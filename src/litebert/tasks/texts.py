@@ -22,6 +22,7 @@ from litebert.finetuning.items import Item, PlainItem, build_row, build_single_r
 from litebert.finetuning.outputs import Answer, restore_output
 from litebert.finetuning.task import Row, Task
 from litebert.storage import atomic_text
+from litebert.tasks.label_cells import is_amount
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import SplitFiles, SplitOptions, TableFormat, join_groups
@@ -132,8 +133,9 @@ class TextTask(Task[Example]):
         if label is None:
             return None
         if isinstance(label, tuple):
-            applying = [name for name, applies in zip(names, label, strict=False) if applies]
-            return ", ".join(applying) or "none"
+            unknown = ["unknown to the model"] * (len(label) - len(names))
+            applying = zip((*names, *unknown), label, strict=True)
+            return ", ".join(dict.fromkeys(name for name, applies in applying if applies)) or "none"
         if names:
             return names[int(label)] if label >= 0 else "unknown to the model"
         return f"{label:g}"
@@ -250,6 +252,25 @@ class TextTask(Task[Example]):
         return np.array(labels), np.array(predictions)
 
 
+@dataclass(frozen=True)
+class ColumnTask(TextTask):
+    """A task over one or two texts in named columns."""
+
+    texts: tuple[str, ...] = ("text",)
+    """The columns of the one or two texts."""
+    label: str | tuple[str, ...] | None = None
+    """The column of the label, or the columns of 0 and 1 for each label."""
+    header: bool = True
+    """True if the training files have a header line."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns; `header` only if there is none."""
+        text, *pair = self.texts
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        header = {} if self.header else {"header": False}
+        return {**super().settings(), "columns": columns, **header}
+
+
 def shorten_number(number: float) -> float:
     """Return the number of the fewest digits that is the same in float32, if this is a float32."""
     with np.errstate(over="ignore"):
@@ -273,9 +294,11 @@ def parse_finite(value: Any, location: str, column: str | None) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
+        remedy = "correct it, or leave the row out"
+        if is_amount(value):
+            remedy = "write it with a decimal point and without other signs"
         raise DataError(
-            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
-            "leave the row out"
+            f"{location}: '{column}' is {format_value(value)}, not a finite number; {remedy}"
         )
     return number
 
@@ -332,6 +355,12 @@ class TextFiles(SplitFiles[Example]):
 
     group_column: str | None = None
     weight_column: str | None = None
+
+    def _find_mark(self) -> list[str]:
+        assert isinstance(self.task, ColumnTask)
+        label = self.task.label
+        labels = [label] if isinstance(label, str) else label or ()
+        return [] if "answer" in (*self.task.texts, *labels) else ["answer"]
 
     def _select_rows(
         self,

@@ -445,7 +445,12 @@ def read_rows(
     if form == "text":
         blank = (None,) * len(optional)
         return (Record(number, (text, *blank)) for number, text in numbered_lines)
-    wanted = _Columns(columns, optional, remedy)
+    split_remedy = "name the delimiter with --delimiter"
+    if delimiter is not None:
+        split_remedy = f"give another --delimiter than {delimiter!r}, or none"
+    elif remedy:  # of a corpus, for which no option names the delimiter
+        split_remedy = "put commas between the columns"
+    wanted = _Columns(columns, optional, remedy, split_remedy if form in ("csv", "tsv") else "")
     if form == "parquet":
         return _read_parquet(name, wanted, meter or Meter(), stretch)
     if form == "jsonl":
@@ -460,6 +465,8 @@ class _Columns(NamedTuple):
     columns: Sequence[str]
     optional: Sequence[str]
     remedy: str
+    split_remedy: str = ""
+    """What to do if a line that should hold several columns holds one."""
 
     def find_indices(self, names: Sequence[str], location: str) -> list[int | None]:
         """Return the index of each column in `names`; None for an optional column that is absent.
@@ -474,8 +481,11 @@ class _Columns(NamedTuple):
             if name not in names:
                 others = [" ".join(other.split())[:40] for other in names]
                 hint = nearest(name, others) if others else "write it"
-                if len(names) == 1 and name in re.split(r"\W", names[0]):
-                    hint = "name the delimiter of columns with --delimiter"
+                header = "".join(names)
+                if len(names) == 1 and (
+                    name in re.split(r"\W", header) or {*_DELIMITERS} & {*header}
+                ):
+                    hint = f"its one column is {format_value(header)}; {self.split_remedy}"
                 if {"data", "annotations"} <= {*names}:
                     hint = "export it from Label Studio as JSON_MIN or CSV, which have columns"
                 raise DataError(f"{location} has no column '{name}'; {hint}{self.remedy}")
@@ -550,16 +560,31 @@ def read_cells(
         yield from _read_workbook(name, notes)
         return
     head, lines = _peek(numbered_lines)
-    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
-    if mark:
-        delimiter = delimiter or mark[1]
+    sample, found = _sample(head, columns, "," if form == "csv" else "\t")
+    is_marked = len(head) > 0 and SEPARATOR_LINE.fullmatch(head[0]) is not None
+    if is_marked:
         next(lines)
-    sample = [line for line in head[mark is not None :] if line]
-    delimiter = delimiter or find_delimiter(sample, columns, "," if form == "csv" else "\t")
+    delimiter = delimiter or found
     if form == "csv" or delimiter != "\t" or _has_quoted_cells(sample):
-        yield from _read_csv(shorten(name), lines, delimiter, int(mark is not None))
+        yield from _read_csv(shorten(name), lines, delimiter, int(is_marked))
     else:
         yield from ((number, line.split("\t")) for number, line in lines)
+
+
+def _sample(head: Sequence[str], columns: Sequence[str], own: str) -> tuple[list[str], str]:
+    """Return the first lines of a table without those that hold no row, and its delimiter."""
+    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
+    sample = [line for line in head[mark is not None :] if line]
+    return sample, mark[1] if mark else find_delimiter(sample, columns, own)
+
+
+def read_header(
+    source: RowSource, columns: Sequence[str], encoding: str = "utf-8"
+) -> tuple[list[str], str]:
+    """Return the cells of the first row of CSV, which may have `columns`, and the delimiter."""
+    sample, delimiter = _sample(_peek(read_lines(source, Notes(), encoding))[0], columns, ",")
+    header = next(iter(split_cells(sample[:1], delimiter)), [])
+    return [cell.strip() for cell in header], delimiter
 
 
 def _peek(numbered_lines: Iterable[tuple[int, str]]) -> tuple[list[str], Iterator[tuple[int, str]]]:

@@ -27,6 +27,7 @@ from litebert.text.records import (
     RowSource,
     clean,
     format_value,
+    read_header,
     read_lines,
     read_records,
 )
@@ -117,8 +118,8 @@ def read_sentences(
     if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
         rows = _read_objects(path, suffix, columns, notes, encoding)
         sentences = _read_rows(path, rows, columns, notes)
-    elif suffix == ".csv" and "," in (head := next(read_lines(path, notes, encoding), (1, ""))[1]):
-        rows = _read_csv(path, head, columns, notes, encoding)
+    elif suffix == ".csv" and (header := _read_csv_header(path, encoding)):
+        rows = _read_csv(path, header, columns, notes, encoding)
         sentences = _read_rows(path, rows, (None, None), notes)
     else:
         sentences = _read_conll(path, notes, plain, encoding, columns)
@@ -258,11 +259,18 @@ def _find_column(
     return wanted if wanted in names else names[int(wanted)]
 
 
+def _read_csv_header(path: RowSource, encoding: str) -> list[str]:
+    """Return the columns of CSV; none of CoNLL columns, which have tabs or spaces between them."""
+    names, delimiter = read_header(path, ("Sentence #", "Word", "Tag"), encoding)
+    is_table = delimiter != "\t" or any(name.lower().startswith("sentence") for name in names)
+    return names if len(names) > 1 and is_table else []
+
+
 def _read_csv(
-    path: RowSource, head: str, wanted: Columns, notes: Notes, encoding: str
+    path: RowSource, names: Sequence[str], wanted: Columns, notes: Notes, encoding: str
 ) -> Iterator[tuple[int, Any]]:
     """Read CSV with a word a row, where a column names the sentence of each row or of the first."""
-    header, names = f"the first line of {path}", [name.strip(' "') for name in head.split(",")]
+    header = f"the first line of {path}"
     word = _find_column(names, wanted[0], _WORDS, header)
     tag = _find_column(names, wanted[1], _TAGS, header)
     sentence = next((name for name in names if name.lower().startswith("sentence")), None)
