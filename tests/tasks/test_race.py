@@ -258,13 +258,13 @@ class TestRows:
 class TestJsonLines:
     def test_labels_by_place_letter_and_text(self, tmp_path: Path) -> None:
         row = {"context": "a", "choices": ["red", "blue", "green"]}
-        labels = (2, "C", "green", "2", None)
+        labels = (2, "C", "green", 2.0, "2", None)
         task = ChoiceTask(
             jsonl(tmp_path / "d.jsonl", *({**row, "label": label} for label in labels), row)
         )
         questions = task.read("dev")
-        assert [question.label for question in questions] == [2, 2, 2, 2, None, None]
-        assert [question.name for question in questions] == ["1", "2", "3", "4", "5", "6"]
+        assert [question.label for question in questions] == [2, 2, 2, 2, 2, None, None]
+        assert [question.name for question in questions] == ["1", "2", "3", "4", "5", "6", "7"]
         assert questions[0].fill_in() == ["red", "blue", "green"]
         for question, filled in (
             ("it is ____.", "it is fox."),

@@ -484,6 +484,7 @@ def test_labels_that_are_refused(
         ("a.csv", ['["b", "a"]', "{'b'}", "('a', 'b')"], [(1, 1), (0, 1), (1, 1)]),
         ("a.csv", ['{"choices": ["b", "a"]}', '{"choices": ["b"]}'], [(1, 1), (0, 1)]),
         ("a.jsonl", [{"a": 1, "b": 0}, {"a": 0.0, "b": True}], [(1, 0), (0, 1)]),
+        ("a.jsonl", [{"a ": 1, "b": 0}, {"a ": 0, "b": 1}], [(1, 0), (0, 1)]),
     ],
 )
 def test_lists_as_they_are_exported(
@@ -745,6 +746,13 @@ def test_rows_are_joined_by_chains(rows: list[tuple[int, int]]) -> None:
     wanted = connected_components(graph)[1]
     joined = np.array(join_groups(*zip(*rows, strict=True)))
     assert ((joined[:, None] == joined) == (wanted[:, None] == wanted)).all()
+
+
+def test_plain_text_has_no_further_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\n", encoding="utf-8")
+    for option in ("group_column", "weight_column"):
+        with refused(ConfigError, tmp_path / "a.txt", "'c'"):
+            open_task("pairs", tmp_path / "a.txt", **{option: "c"}).read("train")
 
 
 @pytest.mark.parametrize("cell", ["", "x", "-1", "nan", "inf", "1e31"])

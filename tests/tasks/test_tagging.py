@@ -469,7 +469,7 @@ class TestFilesOfOtherPrograms:
         kaggle = words + 'Sentence: 2,"New York",N,B-LOC\n'
         for mark in (",", ";", "\t", "|"):
             for head in ("", f"sep={mark}\n"):
-                path = tmp_path / "f.csv"
+                path = tmp_path / ("f.tsv" if mark == "\t" else "f.csv")
                 assert read_train(path, head + kaggle.replace(",", mark))[0] == expected
         conll = "Ana\tB-PER\n, O\n\nBo\tO\n".replace(", O", ",\tO")
         assert [words for words, _ in read_train(path, conll)[0]] == [("Ana", ","), ("Bo",)]

@@ -348,6 +348,8 @@ def format_letter(choice: int) -> str:
 
 def _parse_label(label: Any, choices: tuple[str, ...], location: str) -> int:
     """Return the index of the choice that a label names: its index, its letter or its text."""
+    if isinstance(label, float) and label.is_integer():  # of a column where some have no answer
+        label = int(label)
     if isinstance(label, int) and not isinstance(label, bool):
         if 0 <= label < len(choices):
             return label

@@ -237,8 +237,8 @@ class SplitFiles(TaskFiles[E]):
     def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
         """Yield the cell of each row in a column, with the location of the row."""
         for path in paths:
-            if path.is_dir():
-                raise ConfigError(f"{path} is a folder of texts, which have no column '{column}'")
+            if path.is_dir() or (self._layout.form or SUFFIXES.get(find_suffix(path))) == "text":
+                raise ConfigError(f"{path} holds texts alone, which have no column '{column}'")
             for row in self._read_accepted(path, [column], Notes()):
                 yield row.values[0], f"{path}:{row.line}"
 

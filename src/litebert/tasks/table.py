@@ -373,7 +373,7 @@ class TableFiles(TextFiles):
             if is_blank(value):
                 continue
             if isinstance(value, dict) and "choices" not in value:
-                names.update(value)  # also the labels that no row has
+                names.update(map(str.strip, value))  # also the labels that no row has
             value = read_cell(value, location, self.task.label_name)
             members = split_labels(value, separator)
             rows, singles = rows + 1, singles + (len(members or ()) == 1)

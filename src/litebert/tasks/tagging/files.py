@@ -118,7 +118,7 @@ def read_sentences(
     if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
         rows = _read_objects(path, suffix, columns, notes, encoding)
         sentences = _read_rows(path, rows, columns, notes)
-    elif suffix == ".csv" and (header := _read_csv_header(path, encoding)):
+    elif suffix in (".csv", ".tsv") and (header := _read_csv_header(path, encoding)):
         rows = _read_csv(path, header, columns, notes, encoding)
         sentences = _read_rows(path, rows, (None, None), notes)
     else:
@@ -262,8 +262,9 @@ def _find_column(
 def _read_csv_header(path: RowSource, encoding: str) -> list[str]:
     """Return the columns of CSV; none of CoNLL columns, which have tabs or spaces between them."""
     names, delimiter = read_header(path, ("Sentence #", "Word", "Tag"), encoding)
-    is_table = delimiter != "\t" or any(name.lower().startswith("sentence") for name in names)
-    return names if len(names) > 1 and is_table else []
+    plain = [name.lower() for name in names]
+    is_table = any(map(plain.count, _WORDS)) and any(name.startswith("sentence") for name in plain)
+    return names if is_table or (len(names) > 1 and delimiter != "\t") else []
 
 
 def _read_csv(
