@@ -321,9 +321,9 @@ class TestJsonLines:
         with refused(DataError, tmp_path / "dev.jsonl", "my-valid.jsonl"):
             ChoiceTask(tmp_path)
         with refused(DataError, tmp_path / "nowhere"):
-            ChoiceTask(tmp_path / "nowhere")
+            ChoiceTask(tmp_path / "nowhere").read("train")
         (tmp_path / "empty").mkdir()
-        with refused(DataError, tmp_path / "empty", "train", "dev", "test"):
+        with refused(DataError, tmp_path / "empty", ".jsonl"):
             ChoiceTask(tmp_path / "empty")
 
 

@@ -25,18 +25,14 @@ from litebert.finetuning.text_outputs import OneChoice
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
-    Data,
     HeldoutOptions,
     Layout,
     Source,
     SplitFiles,
     SplitOptions,
     TableFormat,
-    find_split_files,
     format_files,
     join_groups,
-    take_files,
-    take_layout,
 )
 from litebert.text.records import (
     Notes,
@@ -122,34 +118,22 @@ class ChoiceFiles(SplitFiles[Choice]):
     @classmethod
     def of(
         cls,
-        data: Data = MappingProxyType({}),
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
         *,
-        order: Order = "context",
-        heldout: float = 0.1,
-        group_column: str | None = None,
-        layout: Layout | None = None,
         task_class: type[Task[Choice]] | None = None,
+        **options: Any,
     ) -> ChoiceFiles:
-        """Open a folder whose file names tell the split, or the files of each split.
-
-        Raises:
-            ConfigError: there is no such order.
-            DataError: there is no such folder or file.
-        """
+        layout = Layout.take(options)
+        given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
-        task = make(OneChoice(), order=order)
-        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
-        files.group_column = group_column
+        sources = {"train": train, "dev": dev, "test": test}
+        task = make(OneChoice(), order=given.order)
+        files = cls(task, sources, heldout=given.heldout, layout=layout)
+        files.group_column = given.group_column
         return files
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
-    ) -> ChoiceFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        files = take_files(data, options)
-        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
 
     @classmethod
     def stream(

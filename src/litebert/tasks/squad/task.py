@@ -27,15 +27,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
-from litebert.tasks.splits import (
-    Layout,
-    Source,
-    SplitFiles,
-    SplitOptions,
-    format_files,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
@@ -108,51 +100,36 @@ class SquadFiles(SplitFiles[Question]):
     @classmethod
     def of(
         cls,
-        *,
         train: Source | None = None,
         dev: Source | None = None,
         test: Source | None = None,
+        *,
         version: Literal[1, 2] | None = None,
-        heldout: float = 0.1,
-        layout: Layout | None = None,
         task_class: type[Task[Question]] | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> SquadFiles:
         """Open the files of the splits.
 
         Args:
             version: 1 or 2. None looks into the files: it is 2 if a file names that version, or
                 marks whether questions can be answered.
-            settings: fields of `Squad`.
-
-        Raises:
-            ConfigError: a setting that cannot be.
-            DataError: a file is missing.
+            options: as `SquadOptions` has them.
         """
+        layout, heldout = Layout.take(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
         sources = {"train": train, "dev": dev, "test": test}
-        files = cls(make(**settings), sources, heldout=heldout, layout=layout)
+        files = cls(make(**options), sources, heldout=heldout, layout=layout)
+        paths = [path for paths in files._paths.values() for path in paths]
         if version is None:
-            paths = [path for paths in files._paths.values() for path in paths]
             encoding = files._layout.encoding
             version = 2 if any(may_be_unanswerable(path, encoding) for path in paths) else 1
+            if "threshold" in options and version == 1:
+                raise ConfigError(
+                    f"threshold is {options['threshold']}, an option of SQuAD 2.0, and "
+                    f"{format_files(paths)} is of version 1.1; leave it out"
+                )
         files.task = replace(files.task, version=version)
-        return files
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Question]], name: str, data: Source, **options: Any
-    ) -> SquadFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        options |= take_files(data, options)
-        files = cls.of(layout=take_layout(options), task_class=task_class, **options)
-        if "threshold" in options and files.task.version == 1:
-            paths = format_files(next(iter(files._paths.values())))
-            raise ConfigError(
-                f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {paths} "
-                "is of version 1.1; leave it out"
-            )
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Question]:

@@ -32,17 +32,7 @@ from litebert.finetuning.token_outputs import Tags
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import (
-    Data,
-    Layout,
-    Source,
-    SplitFiles,
-    SplitOptions,
-    find_split_files,
-    format_files,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
 from litebert.tasks.tagging.files import (
     DOCUMENT,
     TAG,
@@ -84,29 +74,23 @@ class TaggingFiles(SplitFiles[Sentence]):
     @classmethod
     def of(
         cls,
-        data: Data,
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
         *,
         labels: Sequence[str] | None = None,
-        heldout: float = 0.1,
-        layout: Layout | None = None,
-        word_column: str | None = None,
-        tag_column: str | None = None,
         task_class: type[Task[Sentence]] | None = None,
+        **options: Any,
     ) -> TaggingFiles:
-        """Open files, whose training split gives the labels.
-
-        Args:
-            data: a folder whose file names tell the split, or the files of each split.
-            labels: the labels of a saved model, instead of those of the training split.
-            word_column, tag_column: columns by name or number; None to find them.
-
-        Raises:
-            DataError: a training file is missing or malformed; the message names the line.
-        """
+        """Open files. The training split gives the labels, if they are not those of a model."""
+        layout = Layout.take(options)
+        given = TaggingOptions(**options)
         make = task_class or TaggingTask
         assert issubclass(make, TaggingTask)
-        task = replace(make.of_labels(labels or ()), columns=(word_column, tag_column))
-        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
+        columns = given.word_column, given.tag_column
+        task = replace(make.of_labels(labels or ()), columns=columns)
+        sources = {"train": train, "dev": dev, "test": test}
+        files = cls(task, sources, heldout=given.heldout, layout=layout)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
             files.task = replace(files.task, plain=True)  # which converts no tags
@@ -118,14 +102,6 @@ class TaggingFiles(SplitFiles[Sentence]):
             metric = "accuracy" if plain else output.scores[0]
             files.task = replace(files.task, output=output, metric=metric, plain=plain)
         return files
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
-    ) -> TaggingFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        files, layout = take_files(data, options), take_layout(options)
-        return cls.of(files, layout=layout, task_class=task_class, **options)
 
     @classmethod
     def open_labeled(
