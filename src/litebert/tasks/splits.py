@@ -284,6 +284,17 @@ class SplitFiles(TaskFiles[E]):
         )
 
 
+def require_one(source: Source, task: str) -> str | Path:
+    """Return the only folder or file of a source."""
+    if isinstance(source, (str, Path)):
+        return source
+    if len(source) != 1:
+        raise ConfigError(
+            f"{task} is read from one folder or file, and {len(source)} are given; name one"
+        )
+    return source[0]
+
+
 def format_files(paths: Sequence[Path]) -> str:
     """Name files in a message: the first, and the number of the others."""
     return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
