@@ -168,8 +168,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         return examples
 
     def _read_examples(self, path: Path, notes: Notes) -> Iterator[Choice]:
-        fields = ("question", "label", "id")
-        rows = _read_choices(path, notes, fields, self._layout)
+        rows = _read_choices(path, notes, ("question", "label", "id"), self._layout)
         return (row.example for row in rows)
 
 
@@ -193,7 +192,6 @@ class ChoiceTask(Task[Choice]):
             raise ConfigError(f"order is '{self.order}'; {nearest(self.order, get_args(Order))}")
 
     def example(self, value: Any, name: str) -> Choice:
-        """Return the example of a context, a question and a list of choices."""
         *context_and_question, choices = list_members(value)
         context, question = list_texts(context_and_question, 2)
         choices = list_texts(choices)
@@ -202,7 +200,6 @@ class ChoiceTask(Task[Choice]):
         return Choice(context, question, choices, None, name)
 
     def show_example(self, example: Choice) -> ModelExample:
-        """Show the context, the question and the choices, with the right choice."""
         label = None if example.label is None else example.choices[example.label]
         fields: dict[str, Any] = {"context": example.context}
         if example.question:
@@ -228,7 +225,12 @@ class ChoiceTask(Task[Choice]):
             context = context_ids[example.context]
             rows = []
             for ids in tokenizer.encode(example.fill_in(self.blank)):
-                question = self._truncate_question(ids, max_question, notes)
+                question = ids
+                if len(ids) > max_question:  # cut as `Order` says
+                    cut = f"questions with their option were truncated to {max_question} tokens"
+                    notes[cut] += 1
+                    is_last = self.order == "context"
+                    question = ids[-max_question:] if is_last else ids[:max_question]
                 context_size = max_tokens - len(question)
                 if len(context) > context_size:
                     notes[f"rows lost the end of their context at {length} tokens"] += 1
@@ -238,15 +240,7 @@ class ChoiceTask(Task[Choice]):
             items.append(Item(i, tuple(rows), example.label, group=hash(example.context)))
         return items
 
-    def _truncate_question(self, question: Sequence[int], size: int, notes: Notes) -> Sequence[int]:
-        """Return at most `size` tokens of a question with its choice, as `Order` says."""
-        if len(question) <= size:
-            return question
-        notes[f"questions with their option were truncated to {size} tokens"] += 1
-        return question[-size:] if self.order == "context" else question[:size]
-
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
-        """Return the choice as the data writes it, and the probabilities of all choices."""
         return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
@@ -257,7 +251,9 @@ class ChoiceTask(Task[Choice]):
         right_by_group: dict[str, list[bool]] = {}
         labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
         for example, answer in zip(*labeled, strict=True):
-            is_right = example.label == answer.value and _is_unique_best(answer)
+            # A NaN is no probability, and compares as False.
+            best = (answer.probabilities >= answer.probabilities[answer.value]).sum()
+            is_right = example.label == answer.value and bool(best == 1)
             right_by_group.setdefault(example.group, []).append(is_right)
         all_right = [is_right for group in right_by_group.values() for is_right in group]
         scores = {"accuracy": float(np.mean(all_right))}
@@ -308,21 +304,12 @@ def _read_choices(
 
 
 def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
-    """Return the texts of a field that must be a list of two texts or more.
-
-    Raises:
-        DataError: it is something else.
-    """
+    """Return the texts of a field that must be a list of two texts or more."""
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(
             f"{location}: {field} is {format_value(value)}; write a list of two or more texts"
         )
     return tuple(require_text(text, f"{field}[{i}]", location) for i, text in enumerate(value))
-
-
-def _is_unique_best(answer: Answer) -> bool:
-    """Return True if no other choice is as probable as the answer, whose probability is no NaN."""
-    return bool((answer.probabilities >= answer.probabilities[answer.value]).sum() == 1)
 
 
 def format_letter(choice: int) -> str:

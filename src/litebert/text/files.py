@@ -42,9 +42,6 @@ def expand(
         html: take web pages from folders too.
         tally: counts the files that are read and those that are skipped.
         out: what is written, which is no source where it lies in one.
-
-    Raises:
-        DataError: a source does not exist, or nothing in a folder can be read.
     """
     if not list_values(sources, "sources"):
         raise DataError(
@@ -87,11 +84,7 @@ def is_remote(source: str | Path) -> bool:
 
 
 def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
-    """List the files that a URL stands for, and count them and the others below a folder.
-
-    Raises:
-        DataError: there are none, or the store cannot be used.
-    """
+    """List the files that a URL stands for, and count them and the others below a folder."""
     entries, is_folder = list_source(source)
     names = [entry.url for entry in entries]
     if is_folder:
@@ -122,9 +115,6 @@ def list_files(
 
     Args:
         inside: lists the files to read in a folder.
-
-    Raises:
-        DataError: a pattern matches nothing.
     """
     files: list[str] = []
     for source in map(str, list_values(sources, "data")):
@@ -172,9 +162,6 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
     """Refuse a file that is named twice, for its rows may be meant once or twice.
 
     A file that is named, and that a folder or a pattern holds as well, is read once.
-
-    Raises:
-        DataError: two sources are the same file.
     """
     locations: set[str] = set()
     for source in map(str, list_values(sources, "data")):
@@ -192,9 +179,6 @@ def _list_folder(
 
     Args:
         optional: return nothing, where else a folder without such files is an error.
-
-    Raises:
-        DataError: no file in the folder can be read.
     """
     suffixes = _list_suffixes(html)
     skipped: Counter[str] = Counter()

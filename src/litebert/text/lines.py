@@ -53,9 +53,6 @@ def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     """Yield the decompressed content of a file, here or in a store, or of standard input (`-`).
 
     `meter` counts the bytes as they lie on disk.
-
-    Raises:
-        DataError: the file cannot be read, or is damaged.
     """
     if str(source) == STANDARD_INPUT:
         yield from _read_standard_input(meter)
@@ -114,9 +111,6 @@ def decode_blocks(
         prose: for a corpus, of any origin. Every line end becomes "\\n", byte-order marks vanish,
             and a zero byte is the sign that a file is no text. Without it, for the rows of a task,
             all characters stay.
-
-    Raises:
-        DataError: the bytes are not of the encoding, or no text. The message names the line.
     """
     remedy = _suggest_encoding(name) if prose else "save the whole file as UTF-8"
     if not prose and encoding == "utf-8":

@@ -163,9 +163,6 @@ RowSource: TypeAlias = "str | Path | RowFile"
 def detect_format(source: RowSource) -> FileFormat:
     """Return the format of a file: the one that was set, or that its suffix names. Standard input
     is plain text.
-
-    Raises:
-        DataError: the suffix names no format, or there is no such file.
     """
     if isinstance(source, RowFile) and source.form is not None:
         return source.form
@@ -209,9 +206,6 @@ def read_lines(
     Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
     left out. It is counted, except at the start of the file, where many programs write it. A NUL
     character becomes a space.
-
-    Raises:
-        DataError: there is no such file, or it is not in the encoding. The message names the line.
     """
     content = None
     if isinstance(source, RowFile):
@@ -266,10 +260,6 @@ def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
 
     Args:
         name: what a message calls them.
-
-    Raises:
-        DataError: it is a table of several columns, a single value, or a set or a dictionary,
-            whose order means nothing.
     """
     if hasattr(values, "columns"):
         if getattr(values, "shape", ())[1:] != (1,):
@@ -285,11 +275,7 @@ def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
 
 
 def check_texts(texts: Any) -> Iterator[str]:
-    """Check that what `list_values` takes has texts, and yield them.
-
-    Raises:
-        DataError: it is no column, or a value in it is no text.
-    """
+    """Check that what `list_values` takes has texts, and yield them."""
     values = list_values(texts, "texts")
 
     def check() -> Iterator[str]:
@@ -315,11 +301,7 @@ def describe_json_error(error: ValueError | RecursionError) -> str:
 
 
 def require_text(value: Any, field: str, location: str) -> str:
-    """Return the value of a field if it is a text.
-
-    Raises:
-        DataError: it is something else.
-    """
+    """Return the value of a field if it is a text."""
     if not isinstance(value, str):
         raise DataError(
             f"{location}: {field} is {format_value(value)}, not a text; write it in quotes"
@@ -362,10 +344,6 @@ def read_records(
             format, header and encoding.
         header: the first line of CSV or TSV names the columns; without it they are numbered.
         delimiter: as in `RowFile`.
-
-    Raises:
-        DataError: the file is missing, empty or malformed, or lacks a column. The message names
-            the line.
     """
     extra_names: tuple[str, ...] = ()
     stretch = None
@@ -438,9 +416,6 @@ def read_rows(
         meter: counts the bytes of Parquet.
         remedy: added to the message about a missing column.
         stretch: the rows of Parquet to read, as in `RowFile`.
-
-    Raises:
-        DataError: a row is malformed. The message names the line.
     """
     if form == "text":
         blank = (None,) * len(optional)
@@ -469,11 +444,7 @@ class _Columns(NamedTuple):
     """What to do if a line that should hold several columns holds one."""
 
     def find_indices(self, names: Sequence[str], location: str) -> list[int | None]:
-        """Return the index of each column in `names`; None for an optional column that is absent.
-
-        Raises:
-            DataError: a column is absent, or a name occurs twice.
-        """
+        """Return the index of each column in `names`; None for an optional one that is absent."""
         wanted = (*self.columns, *self.optional)
         if not wanted:
             return [*range(len(names))]

@@ -45,11 +45,7 @@ class Stretch:
 
 
 def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list[Stretch]:
-    """Return what a part reads of the sources `names`, in order; everything without a part.
-
-    Raises:
-        DataError: a file that is cut cannot be read.
-    """
+    """Return what a part reads of the sources `names`, in order; everything without a part."""
     if part is None:
         return [Stretch(name) for name in names]
     sizes = [size_of(name) if is_file(name) else 0 for name in names]

@@ -66,16 +66,13 @@ def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> li
 
     In version 2 an empty list of answers means that there is no answer. But if no question of the
     file has an answer or `is_impossible`, it means that the answers were left out.
-
-    Raises:
-        DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or
-            has an id twice; the message names the line or the field.
     """
     content = _load(path, notes, encoding)
     version = content.get("version") if isinstance(content, dict) else None
     is_v2 = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
     empty_is_impossible = is_v2 and any(
-        _is_labeled(entry) for *_, entry in _iterate_entries(content, str(path))
+        isinstance(entry, dict) and (entry.get("answers") or entry.get("is_impossible") is not None)
+        for *_, entry in _iterate_entries(content, str(path))
     )
     location_of: dict[str, str] = {}
     questions = []
@@ -102,12 +99,6 @@ def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
     """
     text = _read_text(path, Notes(), encoding)
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', text) is not None
-
-
-def _is_labeled(entry: Any) -> bool:
-    return isinstance(entry, dict) and bool(
-        entry.get("answers") or entry.get("is_impossible") is not None
-    )
 
 
 def _parse_question(
@@ -179,7 +170,6 @@ def _read_text(path: RowSource, notes: Notes, encoding: str) -> str:
 
 
 def _load(path: RowSource, notes: Notes, encoding: str) -> Any:
-    """Parse a file as JSON, or raise a DataError that names the line."""
     text = _read_text(path, notes, encoding)
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")

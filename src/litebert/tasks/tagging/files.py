@@ -6,7 +6,6 @@ JSON, Parquet, or CSV with a word a row. A text with spans is a JSON object.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +82,6 @@ def make_sentence(words: Sequence[str], tags: Sequence[str] | None = None) -> Se
 
 
 def cut_text(text: str) -> Sentence:
-    """Make a sentence of a raw text."""
     return make_sentence([text[a:b] for a, b in find_words(text)])._replace(text=text)
 
 
@@ -108,9 +106,6 @@ def read_sentences(
         path: a path, whose suffix tells the form; or a `RowFile` of CoNLL columns.
         tagged: True if every word must have a tag.
         plain: True if tags mark no entities, as those of parts of speech.
-
-    Raises:
-        DataError: a line is malformed, or the file has no words; the message names the line.
     """
     suffix = "" if isinstance(path, RowFile) else find_suffix(path)
     if suffix in (".ann", ".spacy"):
@@ -160,9 +155,6 @@ def read_sentences(
 def survey(sentences: Iterable[Sentence], name: str) -> tuple[bool, tuple[str, ...]]:
     """Return True if no tag marks an entity, and the labels of sentences: O, then B- and I- of each
     type, sorted; or else the tags, the commonest first.
-
-    Raises:
-        DataError: the words look like tags, and the tags do not.
     """
     words, tags = set[str](), Counter[str]()
     for sentence in sentences:
@@ -306,30 +298,9 @@ def _read_objects(
     known = (*wanted, *_WORDS, *_TAGS, *_SPANS, "text", "data", "annotations", "answer")
     names = [name for name in dict.fromkeys(known) if name is not None]
     form: FileFormat = "parquet" if suffix == ".parquet" else "jsonl"
-    named = _read_class_names(str(path)) if form == "parquet" else {}
     rows = read_records(path, (), notes, optional=names, form=form, encoding=encoding)
     for number, cells, _ in rows:
-        row = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None}
-        for name in named.keys() & row.keys():
-            if isinstance(row[name], list) and all(isinstance(cell, int) for cell in row[name]):
-                row[name] = [named[name].get(cell, cell) for cell in row[name]]
-        yield number, row
-
-
-def _read_class_names(path: str) -> dict[str, dict[int, str]]:
-    """Return the names of the numbers in each column of lists, as `datasets` keeps them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    named = {}
-    try:
-        features = json.loads(pq.read_schema(path).metadata[b"huggingface"])["info"]["features"]
-        for column, kind in features.items():
-            inner = kind[0] if isinstance(kind, list) else kind.get("feature", {})
-            named[column] = dict(enumerate(inner.get("names", ())))
-    except (pa.ArrowException, OSError, AttributeError, LookupError, TypeError, ValueError):
-        pass  # without such names; reading its rows will say what is wrong
-    return {column: names for column, names in named.items() if names}
+        yield number, {n: cell for n, cell in zip(names, cells, strict=True) if cell is not None}
 
 
 def _read_rows(

@@ -143,11 +143,7 @@ class TaggingFiles(SplitFiles[Sentence]):
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
             ] = len(self.task.output.labels)
-        self._note_unknown(sentences, notes)
-        return sentences
-
-    def _note_unknown(self, sentences: Sequence[Sentence], notes: Notes) -> None:
-        """Note how often tags or types occur that the model has not learned."""
+        # Tags or types that the model has not learned.
         counts = Counter[str]()
         for sentence in sentences:
             tags = sentence.tags or ()
@@ -159,6 +155,7 @@ class TaggingFiles(SplitFiles[Sentence]):
         for name in sorted(counts.keys() - learned):
             what = f"words with the tag {name}" if self.task.plain else f"entities of type {name}"
             notes[f"{what}, unknown to the model, count as missed"] += counts[name]
+        return sentences
 
     @classmethod
     def stream(
@@ -213,23 +210,24 @@ class TaggingTask(Task[Sentence]):
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
-        """Return the task of the labels of a model.
-
-        Raises:
-            ConfigError: some labels mark entities, and others cannot.
-        """
-        plain = bool(labels) and _are_plain(labels)
+        """Return the task of the labels of a model."""
+        is_iob2 = [TAG.fullmatch(label) is not None for label in labels]
+        plain = not all(is_iob2)
+        if plain and any(label.startswith(("B-", "I-")) for label in labels):
+            other = labels[is_iob2.index(False)]
+            raise ConfigError(
+                f"the model's label '{other}' is not O, B-TYPE or I-TYPE, but other labels are; "
+                "give a tagging model"
+            )
         return cls(Tags(tuple(labels)), metric="accuracy" if plain else "", plain=plain)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
-        """Return the task with the model's tags and the columns of the training files."""
         columns = settings.get("columns") or {}
         task = cls.of_labels(restore_output(settings).labels)
         return replace(task, columns=(columns.get("text"), columns.get("label")))
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns, if they were named."""
         columns = {n: c for n, c in zip(("text", "label"), self.columns, strict=True) if c}
         return {"columns": columns} if columns else {}
 
@@ -239,7 +237,6 @@ class TaggingTask(Task[Sentence]):
         return self.output.labels[0] if self.plain else OUTSIDE
 
     def example(self, value: Any, name: str) -> Sentence:
-        """Return the example of a list of words, or of a text, whose words are found."""
         return cut_text(value) if isinstance(value, str) else make_sentence(list_texts(value))
 
     def show_example(self, example: Sentence) -> ModelExample:
@@ -293,7 +290,6 @@ class TaggingTask(Task[Sentence]):
         return items
 
     def plain_items(self, examples: Sequence[Sentence]) -> list[PlainItem]:
-        """Return the words of each sentence; the logits of a word are at the word's index."""
         label_of = {label: i for i, label in enumerate(self.output.labels)}
         items = []
         for i, sentence in enumerate(examples):
@@ -363,7 +359,6 @@ class TaggingTask(Task[Sentence]):
     def by_class(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> dict[str, dict[str, float]]:
-        """Compute the scores of each type of entity, or of each tag."""
         gold, predicted = self._align(examples, answers)
         if self.plain:
             return compute_class_scores(self.output.labels, *self._number_tags(gold, predicted))
@@ -402,24 +397,6 @@ class TaggingTask(Task[Sentence]):
                         separator = "\t" if "\t" in line else " "
                         line += separator + tag_of_line.get(i, self.outside)
                     file.write(line + "\n")
-
-
-def _are_plain(labels: Sequence[str]) -> bool:
-    """Return True if a model's labels mark no entities.
-
-    Raises:
-        ConfigError: some labels mark entities, and others cannot.
-    """
-    is_iob2 = [TAG.fullmatch(label) is not None for label in labels]
-    if all(is_iob2):
-        return False
-    if any(label.startswith(("B-", "I-")) for label in labels):
-        other = labels[is_iob2.index(False)]
-        raise ConfigError(
-            f"the model's label '{other}' is not O, B-TYPE or I-TYPE, but other labels are; give a "
-            "tagging model"
-        )
-    return True
 
 
 def _assign_windows(
