@@ -139,7 +139,6 @@ class ChoiceFiles(SplitFiles[Choice]):
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Choice]]:
-        """Read rows with context, choices and perhaps a question, without answers."""
         return _read_choices(source, notes, ("question",))
 
     def read(self, split: str, notes: Notes | None = None) -> list[Choice]:
@@ -213,7 +212,6 @@ class ChoiceTask(Task[Choice]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each choice as a sequence of at most `length` tokens, and note what is cut."""
         notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         max_question = min(QUESTION_TOKENS, max_tokens // 2)
@@ -304,7 +302,6 @@ def _read_choices(
 
 
 def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
-    """Return the texts of a field that must be a list of two texts or more."""
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(
             f"{location}: {field} is {format_value(value)}; write a list of two or more texts"
@@ -313,12 +310,10 @@ def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
 
 
 def format_letter(choice: int) -> str:
-    """Return the letter of a choice: A for 0, B for 1, and so on."""
     return chr(ord("A") + choice)
 
 
 def _parse_label(label: Any, choices: tuple[str, ...], location: str) -> int:
-    """Return the index of the choice that a label names: its index, its letter or its text."""
     if isinstance(label, float) and label.is_integer():  # of a column where some have no answer
         label = int(label)
     if isinstance(label, int) and not isinstance(label, bool):

@@ -161,7 +161,6 @@ class GlueFiles(TaskFiles[Example]):
     def open(
         cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
     ) -> GlueFiles:
-        """Open the files of a task that has a training split."""
         assert issubclass(task_class, Glue)
         folder = require_one(data, name)
         if Path(folder).is_file():
@@ -358,7 +357,6 @@ def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Exa
 
 
 def _parse_label(spec: Spec, cell: str, location: str) -> Label:
-    """Return the class that a cell names, or the number it spells."""
     if spec.labels:
         if cell not in spec.labels:
             labels = ", ".join(spec.labels)
@@ -433,7 +431,6 @@ def _name_hub_split(split: str) -> str:
 
 
 def _open_hub(name: str, task: str) -> Mapping[str, Any]:
-    """Open a dataset, and return its splits by name."""
     repository, _, config = name.partition(":")
     # People write glue and glue/sst2, which are no repositories on the hub today.
     if repository.partition("/")[0] == "glue" and not is_dataset_folder(name):

@@ -23,8 +23,10 @@ from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.similarity import (
     TEMPERATURE,
+    Compared,
     Similarity,
     Supervision,
+    scale_to_unit,
     sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
@@ -35,7 +37,6 @@ from litebert.interop.sentence_modules import (
     write_dense,
 )
 from litebert.tasks.glue import Glue, GlueFiles
-from litebert.tasks.pair_scores import RANK_SCORES, rank_seconds, truncate_answer
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import Layout, Source, SplitFiles, format_files
 from litebert.tasks.texts import (
@@ -64,6 +65,16 @@ _SUPERVISION_NAMES: Mapping[Supervision, str] = {
     "positives": "pairs that belong together",
     "texts": "texts without pairs, each against itself",
 }
+
+
+RANK_SCORES = ("mrr", "recall_at_1")
+"""The scores of pairs without scores of their own.
+
+They are the mean over the first texts of 1/rank of the first right second text among all, and how
+often that rank is 1.
+"""
+_BLOCK = 1024
+"""First texts that are compared at once, which bounds the memory of their cosines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +183,6 @@ class PairFiles(TextFiles):
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read the examples of train, dev or test, in the order of their files."""
         notes = Notes() if notes is None else notes
         examples = [
             example
@@ -361,7 +371,8 @@ class Pairs(ColumnTask):
         scores = self._score_answers(examples, answers)
         is_counted = any(not isinstance(answer.vectors, np.ndarray) for answer in answers)
         for size in () if is_counted else self.output.sizes:
-            cut = [truncate_answer(answer, size) for answer in answers]
+            pairs = [scale_to_unit(answer.vectors[:, :size]) for answer in answers]
+            cut = [Compared(float(np.dot(*pair)), pair) for pair in pairs]
             scores |= {
                 f"{name}_cut_to_{size}": value
                 for name, value in self._score_answers(examples, cut).items()
@@ -382,6 +393,49 @@ class Pairs(ColumnTask):
         return compute_scores(self.score_names, labels, cosines)
 
 
+def rank_seconds(
+    vectors: Sequence[Any], firsts: Sequence[str], seconds: Sequence[str]
+) -> dict[str, float]:
+    """Compute `RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and their texts.
+
+    Each first text is asked once, and its right answers are the second texts of all its pairs. The
+    rank of the nearest of them counts every different wrong text that is as near. So a tie is
+    wrong, and a network that gives all texts the same vector scores nothing. Cosines that differ by
+    less than 1e-6 are ties, because equal vectors may differ by rounding. A vector with a NaN is as
+    near as any. If all second texts are the same, both scores are 0.
+    """
+    numbers, places = [], []
+    for texts in (firsts, seconds):
+        number_of: dict[str, int] = {}
+        numbers.append(np.array([number_of.setdefault(text, len(number_of)) for text in texts]))
+        places.append(np.unique(numbers[-1], return_index=True)[1])
+    if len(places[1]) == 1:
+        return dict.fromkeys(RANK_SCORES, 0.0)
+    queries, documents = (
+        _stack([vectors[place][side] for place in places[side]]) for side in (0, 1)
+    )
+    ranks = []
+    for start in range(0, len(places[0]), _BLOCK):
+        cosines = queries[start : start + _BLOCK] @ documents.T
+        cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
+        is_right = np.zeros(cosines.shape, bool)
+        here = (numbers[0] >= start) & (numbers[0] < start + _BLOCK)
+        is_right[numbers[0][here] - start, numbers[1][here]] = True
+        nearest = np.where(is_right, cosines, -np.inf).max(1, keepdims=True)
+        # Negated, so that a NaN, which compares as False, counts as nearer.
+        ranks.append(1 + (~(cosines < nearest - 1e-6) & ~is_right).sum(1))
+    all_ranks = np.concatenate(ranks)
+    return {"mrr": float((1 / all_ranks).mean()), "recall_at_1": float((all_ranks == 1).mean())}
+
+
+def _stack(vectors: Sequence[Any]) -> Any:
+    if isinstance(vectors[0], np.ndarray):
+        return np.stack(vectors)
+    from scipy.sparse import csr_array, vstack
+
+    return csr_array(vstack(vectors, format="csr"))
+
+
 class StsbFiles(PairFiles):
     """The files of STS-B as GLUE has them."""
 
@@ -395,7 +449,6 @@ class StsbFiles(PairFiles):
 
     @classmethod
     def of_glue(cls, glue: TaskFiles[Example], **options: Any) -> StsbFiles:
-        """Read the files of GLUE's task for vectors; `options` as `PairFiles.of` takes them."""
         files = cls.of(
             text_column="sentence1",
             pair_column="sentence2",

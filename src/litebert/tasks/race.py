@@ -110,7 +110,6 @@ class RaceTask(ChoiceTask):
 
 
 def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choice]:
-    """Yield the questions of a file of passages."""
     wanted, optional = ("article", "questions", "options"), ("answers", "id")
     records = read_records(file, wanted, notes, optional=optional, form="jsonl")
     for line, cells, _ in records:

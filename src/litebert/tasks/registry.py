@@ -53,7 +53,6 @@ def find_task(name: str) -> tuple[str, type[Task[Any]]]:
 
 
 def list_takers(option: str) -> list[str]:
-    """List the tasks that take an option."""
     return [name for name in TASKS if option in TASKS[name].options.list_names()]
 
 

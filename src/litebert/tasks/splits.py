@@ -179,7 +179,6 @@ class SplitFiles(TaskFiles[E]):
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
-        """Return the files of a folder with one of `suffixes`, sorted."""
         files = list_visible(folder)
         if cls.suffixes:
             files = [path for path in files if find_suffix(path) in cls.suffixes]
@@ -241,7 +240,6 @@ class SplitFiles(TaskFiles[E]):
                 yield row._replace(values=row.values[: len(row.values) - len(mark)])
 
     def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
-        """Yield the cell of each row in a column, with the location of the row."""
         for path in paths:
             if path.is_dir() or self._find_format(path) == "text":
                 raise ConfigError(f"{path} holds texts alone, which have no column '{column}'")
@@ -285,7 +283,6 @@ class SplitFiles(TaskFiles[E]):
 
 
 def require_one(source: Source, task: str) -> str | Path:
-    """Return the only folder or file of a source."""
     if isinstance(source, (str, Path)):
         return source
     if len(source) != 1:
@@ -301,7 +298,6 @@ def format_files(paths: Sequence[Path]) -> str:
 
 
 def list_visible(folder: Path) -> list[Path]:
-    """Return the files of a folder that are not hidden, sorted."""
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
 
 

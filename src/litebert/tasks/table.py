@@ -392,11 +392,9 @@ class Table(ColumnTask):
 
     @property
     def label_name(self) -> str:
-        """The column of the label, or the columns, for messages."""
         return self.label if isinstance(self.label, str) else "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns and the metric, and the separator if there is one."""
         separator = {} if self.separator is None else {"separator": self.separator}
         return {**super().settings(), "metric": self.metric, **separator}
 
@@ -496,7 +494,6 @@ def _check_target(
     label: str | tuple[str, ...],
     labels: Sequence[str] | None,
 ) -> None:
-    """Refuse options of a table that contradict each other."""
     if target not in get_args(Target):
         raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
     if separator == "" or (separator is not None and target not in ("auto", "labels")):

@@ -140,7 +140,6 @@ class TextTask(Task[Example]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each example as a sequence of at most `length` tokens, and note what is cut."""
         notes = Notes() if notes is None else notes
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
@@ -248,7 +247,6 @@ class ColumnTask(TextTask):
     """True if the training files have a header line."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns; `header` only if there is none."""
         text, *pair = self.texts
         columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
         header = {} if self.header else {"header": False}
@@ -283,7 +281,6 @@ def parse_finite(value: Any, location: str, column: str | None) -> float:
 
 
 def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
-    """Return the names of one or two columns."""
     if pair == text:
         raise ConfigError(
             f"text and pair are both the column '{text}'; name two columns, or leave pair out"

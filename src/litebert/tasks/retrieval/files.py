@@ -112,7 +112,6 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    """Find a file in a folder, compressed or not."""
     for suffix in ("", *COMPRESSIONS):
         if (file := folder / (name + suffix)).is_file():
             return file
@@ -123,7 +122,6 @@ def _find_file(folder: Path, name: str) -> Path:
 
 
 def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
-    """Read the text of each id in a file."""
     texts: dict[str, str] = {}
     rows = read_records(file, ("_id", "text"), notes, optional=("title",), form="jsonl")
     for line, (name, *parts), _ in rows:
@@ -142,7 +140,6 @@ def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
 def _read_grades(
     file: Path, queries: Container[str], documents: Container[str], notes: Notes
 ) -> dict[str, dict[str, int]]:
-    """Read the grades of the relevant documents of each query, in the order of the file."""
     grades: dict[str, dict[str, int]] = {}
     judged: dict[tuple[str, str], int] = {}
     for location, query, document, grade in _read_judgments(file, notes):
@@ -168,7 +165,6 @@ def _read_grades(
 
 
 def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the location, the query, the document and the grade of each judgment."""
     head = next((line for _, line in read_lines(str(file), Notes()) if line.strip()), None)
     if head is not None and not set(_COLUMNS) & {cell.strip() for cell in head.split("\t")}:
         raise DataError(f"{file} has no header line; begin it with {'<TAB>'.join(_COLUMNS)}")
@@ -188,7 +184,6 @@ def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, i
 
 
 def _format_id(value: Any, column: str, location: str) -> str:
-    """Return an id as text."""
     is_id = isinstance(value, (str, int)) and not isinstance(value, bool)
     if not is_id or not str(value).strip():
         raise DataError(f"{location}: '{column}' is {format_value(value)}; give an id")

@@ -71,7 +71,6 @@ class BestDocuments:
         )
 
     def rank(self) -> Ranking:
-        """Return the documents of each query, the best first."""
         return [
             places[scores > -np.inf]
             for scores, places in zip(self._scores, self._places, strict=True)
@@ -134,7 +133,6 @@ def _discount(grades: NDArray[np.int64]) -> float:
 
 
 def compute_recall(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
-    """Compute the share of the relevant documents among the first `size`."""
     return int((grades[:size] > 0).sum()) / len(relevant)
 
 

@@ -56,7 +56,6 @@ class RerankFiles(TaskFiles[Example]):
     def __init__(
         self, task: Rerank, folder: Path, negatives: int, heldout: float, seed: int
     ) -> None:
-        """Find the judgments of the splits."""
         if negatives < 1:
             raise ConfigError(f"negatives is {negatives}; give 1 or more")
         if not 0 < heldout < 1:
@@ -77,7 +76,6 @@ class RerankFiles(TaskFiles[Example]):
     def open(
         cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
     ) -> RerankFiles:
-        """Open a folder in the layout of BEIR."""
         folder = Path(require_one(data, name))
         assert issubclass(task_class, Rerank)
         if "heldout" in options and "dev" in list_splits(folder):
@@ -97,7 +95,6 @@ class RerankFiles(TaskFiles[Example]):
 
     @property
     def file_names(self) -> dict[str, list[str]]:
-        """The names of the judgments of each split."""
         return {
             name: [self._splits[name].name] for name in ("train", "dev") if name in self._splits
         }
@@ -243,7 +240,6 @@ class Rerank(TextTask):
         return "the model ranks documents, give (query, document)"
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
-        """Score the ranking of the documents of each query."""
         rows: dict[str, list[tuple[float, str, int]]] = {}
         for example, answer in zip(examples, answers, strict=True):
             query, _, document = example.name.partition(_SEPARATOR)

@@ -131,7 +131,6 @@ def _parse_question(
 
 
 def _iterate_entries(content: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
-    """Yield (location, number of the article, context, question as the file has it)."""
     if not isinstance(content, list):
         content = _read_field(content, "data", list, f"{name}: the file")
     for i, article in enumerate(content):
@@ -150,7 +149,6 @@ _TYPE_NAMES = {str: "a text", list: "a list", int: "a whole number", bool: "true
 
 
 def _read_field(entry: Any, key: str, type_: type, location: str) -> Any:
-    """Return a field of a JSON object that must have a type."""
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"{location} has no '{key}'; give a file in the form of SQuAD")
     value = entry[key]

@@ -190,7 +190,6 @@ class SquadFiles(SplitFiles[Question]):
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Question]]:
-        """Read the questions of a file with the columns `question` and `context`."""
         for line, (question, context), extras in read_records(
             source, ("question", "context"), notes
         ):
@@ -287,7 +286,6 @@ class Squad(Task[Question]):
 
     @property
     def full_name(self) -> str:
-        """The name with the version: squad1 or squad2."""
         return f"{self.name}{self.version}"
 
     def example(self, value: Any, name: str) -> Question:
@@ -361,7 +359,6 @@ class Squad(Task[Question]):
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """Return the best span of at most `answer_tokens` tokens in all windows of a question."""
         windows: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
         for item, item_logits in zip(items, logits, strict=True):
             windows[item.example].append((item.detail, item_logits.astype(np.float64)))
@@ -431,7 +428,6 @@ class Squad(Task[Question]):
         ]
 
     def _tune(self, judged: list[Judged]) -> tuple[float, list[Judged]]:
-        """Return the threshold, and the questions whose scores it may be reported with."""
         if not isinstance(self.threshold, str):
             return float(self.threshold), judged
         to_tune, to_report = halve(judged) if self.threshold == "half" else (judged, judged)

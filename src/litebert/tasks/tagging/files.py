@@ -86,7 +86,6 @@ def cut_text(text: str) -> Sentence:
 
 
 def split_cells(line: str) -> list[str]:
-    """Return the cells of a line, between tabs or spaces."""
     line = line.rstrip(" \t")
     return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
 
@@ -286,7 +285,6 @@ def _read_csv(
 def _read_objects(
     path: RowSource, suffix: str, wanted: Columns, notes: Notes, encoding: str
 ) -> Iterator[tuple[int, Any]]:
-    """Read the rows of Parquet, of JSON Lines, or of a JSON file that is one list."""
     if suffix == ".json":
         try:
             value = parse_json("\n".join(line for _, line in read_lines(path, Notes(), encoding)))
@@ -306,7 +304,6 @@ def _read_objects(
 def _read_rows(
     path: RowSource, rows: Iterable[tuple[int, Any]], columns: Columns, notes: Notes
 ) -> _Read:
-    """Read rows that hold a list of words, or a text with spans."""
     for number, row in rows:
         location = f"{path}:{number}"
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):  # spaCy

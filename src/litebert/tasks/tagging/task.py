@@ -210,7 +210,6 @@ class TaggingTask(Task[Sentence]):
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
-        """Return the task of the labels of a model."""
         is_iob2 = [TAG.fullmatch(label) is not None for label in labels]
         plain = not all(is_iob2)
         if plain and any(label.startswith(("B-", "I-")) for label in labels):
@@ -240,7 +239,6 @@ class TaggingTask(Task[Sentence]):
         return cut_text(value) if isinstance(value, str) else make_sentence(list_texts(value))
 
     def show_example(self, example: Sentence) -> ModelExample:
-        """Show the words; their tags have no short form."""
         return ModelExample({"words": list(example.words)})
 
     def encode(
@@ -371,7 +369,6 @@ class TaggingTask(Task[Sentence]):
     def _align(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the gold tags and the predicted tags of the sentences with gold tags."""
         examples, answers = self._select_labeled(
             examples, answers, lambda sentence: sentence.tags is not None
         )
@@ -386,7 +383,6 @@ class TaggingTask(Task[Sentence]):
         ]
 
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
-        """Write the lines of the file that was read, with the answers in an additional column."""
         with atomic_text(path) as file:
             for sentence, answer in zip(examples, answers, strict=True):
                 tags = answer.value if self.plain else as_iob2(answer.value)
