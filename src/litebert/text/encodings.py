@@ -61,7 +61,6 @@ def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
 
 
 def is_match(pattern: str, name: str) -> bool:
-    """Return whether `pattern`, from `--encoding`, matches the file `name`."""
     return pattern == name or Path(name).match(pattern)
 
 

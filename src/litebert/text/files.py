@@ -61,7 +61,12 @@ def expand(
             names.append(source)
             continue
         if not path.exists() and not glob.has_magic(source):
-            raise DataError(f"{source} does not exist; {_suggest_path(path)}")
+            remedy = f"neither does its folder {path.parent}"
+            if path.parent.is_dir():
+                near = [entry.name for entry in path.parent.iterdir()]
+                close = get_close_matches(path.name, near, n=1)
+                remedy = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
+            raise DataError(f"{source} does not exist; {remedy}")
         optional = not path.is_dir()
         list_inside = partial(_list_folder, html=html, tally=tally, optional=optional, out=out)
         files = leave_out(list_files([source], list_inside), out, sources)
@@ -138,7 +143,6 @@ def list_files(
 
 
 def _list_own(out: str | Path) -> list[str]:
-    """List the places of an output and of its parts."""
     if not str(out) or is_url(out):
         return []
     return [os.path.realpath(out), os.path.realpath(f"{os.path.normpath(out)}.parts")]
@@ -199,7 +203,6 @@ def _list_folder(
 
 
 def _list_suffixes(html: bool) -> tuple[str, ...]:
-    """Return the suffixes of the files that are read from a folder."""
     tables = [suffix for suffix in TABLES if suffix in IN_FOLDERS]
     suffixes = (*PLAIN_SUFFIXES, *tables, *(key for key in SOURCES if key.startswith(".")))
     return suffixes + (HTML_SUFFIXES if html else ())
@@ -235,15 +238,6 @@ def _walk(folder: Path, skipped: Counter[str], own: Collection[str]) -> Iterator
 
 
 def _describe_suffix(name: str) -> str:
-    """Return the suffix of a file, with that of its compression."""
     path = path_of(name)
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     return find_suffix(name) + compression or "no suffix"
-
-
-def _suggest_path(path: Path) -> str:
-    """Say which existing path may be meant where `path` does not exist."""
-    if not path.parent.is_dir():
-        return f"neither does its folder {path.parent}"
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    return f"did you mean '{path.parent / close[0]}'?" if close else "check the path"

@@ -112,7 +112,12 @@ def decode_blocks(
             and a zero byte is the sign that a file is no text. Without it, for the rows of a task,
             all characters stay.
     """
-    remedy = _suggest_encoding(name) if prose else "save the whole file as UTF-8"
+    remedy = "save the whole file as UTF-8"
+    if prose:
+        files = "" if name == "standard input" else f"{Path(name).name}="
+        remedy = "name its encoding, e.g. --encoding " + (
+            f"'{files}latin-1'" if files else "latin-1"
+        )
     if not prose and encoding == "utf-8":
         remedy += ", or name its encoding with --encoding, such as cp1252"
     label = encoding.upper() if encoding == "utf-8" else encoding
@@ -126,7 +131,8 @@ def decode_blocks(
     for block in itertools.chain(data, [b""]):
         if not may_have_zeros and number == 1 and not head:
             head = block[:64]
-            if _is_utf16(head):
+            # Every second byte is zero, as in Latin text in UTF-16.
+            if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
                 raise DataError(
                     f"{name}:1 is not {label} (every second byte is zero, as in UTF-16); {remedy}"
                 )
@@ -154,17 +160,6 @@ def decode_blocks(
             raise DataError(
                 f"{name}:{number} is not text ({reason}); leave the file out, or {remedy}"
             )
-
-
-def _suggest_encoding(name: str) -> str:
-    """Say how to name the encoding of the file `name`."""
-    value = "latin-1" if name == "standard input" else f"'{Path(name).name}=latin-1'"
-    return f"name its encoding, e.g. --encoding {value}"
-
-
-def _is_utf16(head: bytes) -> bool:
-    """Return whether every second byte is zero, as in Latin text in UTF-16."""
-    return len(head) > 3 and not (any(head[::2]) and any(head[1::2]))
 
 
 def _decode_valid(

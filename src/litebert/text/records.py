@@ -92,7 +92,6 @@ class Notes(Counter[str]):
         """How many texts the sentence is about, where it says so."""
 
     def clear(self) -> None:
-        """Forget all events."""
         super().clear()
         self._totals.clear()
 
@@ -180,7 +179,6 @@ def detect_format(source: RowSource) -> FileFormat:
 
 
 def refuse_format(name: str) -> None:
-    """Raise a DataError for a file whose suffix names a format that is not read."""
     suffix = path_of(name).suffix.lower()
     if suffix in _REMEDIES:
         raise DataError(
@@ -301,7 +299,6 @@ def describe_json_error(error: ValueError | RecursionError) -> str:
 
 
 def require_text(value: Any, field: str, location: str) -> str:
-    """Return the value of a field if it is a text."""
     if not isinstance(value, str):
         raise DataError(
             f"{location}: {field} is {format_value(value)}, not a text; write it in quotes"
@@ -310,16 +307,12 @@ def require_text(value: Any, field: str, location: str) -> str:
 
 
 def _check_file(name: str) -> None:
+    if is_file(name):
+        return
     path = Path(name)
-    if not is_file(name):
-        fault = (
-            "is a folder"
-            if path.is_dir()
-            else "is no regular file"
-            if path.exists()
-            else "does not exist"
-        )
-        raise DataError(f"{path} {fault}; give the path of a file")
+    fault = "is no regular file" if path.exists() else "does not exist"
+    fault = "is a folder" if path.is_dir() else fault
+    raise DataError(f"{path} {fault}; give the path of a file")
 
 
 def read_records(
@@ -355,7 +348,19 @@ def read_records(
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or detect_format(source)
-    _require_columns(form, source, columns)
+    if form not in get_args(FileFormat):
+        raise DataError(
+            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
+        )
+    if form == "conll":
+        raise DataError(
+            f"{source} holds words in columns, which only tagging models read; give rows of text"
+        )
+    if form == "text" and len(columns) > 1:
+        raise DataError(
+            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
+            "or Parquet, or name the format with --input-format"
+        )
     row = None
     numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
@@ -375,23 +380,6 @@ def read_records(
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else shorten(str(source))
         raise DataError(f"{label} holds no rows; give a file with some")
-
-
-def _require_columns(form: FileFormat, source: RowSource, columns: Sequence[str]) -> None:
-    """Refuse a format that has no rows, or not these columns."""
-    if form not in get_args(FileFormat):
-        raise DataError(
-            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
-        )
-    if form == "conll":
-        raise DataError(
-            f"{source} holds words in columns, which only tagging models read; give rows of text"
-        )
-    if form == "text" and len(columns) > 1:
-        raise DataError(
-            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
-            "or Parquet, or name the format with --input-format"
-        )
 
 
 def read_rows(
@@ -444,7 +432,6 @@ class _Columns(NamedTuple):
     """What to do if a line that should hold several columns holds one."""
 
     def find_indices(self, names: Sequence[str], location: str) -> list[int | None]:
-        """Return the index of each column in `names`; None for an optional one that is absent."""
         wanted = (*self.columns, *self.optional)
         if not wanted:
             return [*range(len(names))]
@@ -481,7 +468,6 @@ class _Columns(NamedTuple):
         )
 
     def select(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the cells of a row, None where it lacks one."""
         return tuple(row.get(name) for name in (*self.columns, *self.optional) or row)
 
 
@@ -493,7 +479,6 @@ def _read_table(
     form: str,
     has_header: bool,
 ) -> Iterator[Record]:
-    """Yield the wanted cells of each row of CSV, TSV or a workbook."""
     header: list[str] = []
     for number, row in rows:
         if not row or (row == [""] and form == "tsv"):  # quotes around nothing are a cell
@@ -626,7 +611,6 @@ def _has_quoted_cells(sample: Sequence[str]) -> bool:
 def _read_csv(
     name: str, numbered_lines: Iterable[tuple[int, str]], delimiter: str, skipped: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, cells) of each row of CSV, after `skipped` lines."""
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(
         (line + "\n" for _, line in numbered_lines), delimiter=delimiter, strict=True
@@ -648,6 +632,12 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
     except ImportError as error:
         raise MissingExtraError("openpyxl", "xlsx") from error
     _check_file(name)
+
+    def format_cell(value: Any) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return "" if value is None else str(value)
+
     content = io.BytesIO(b"".join(read_blocks(name, Meter())))
     try:
         with warnings.catch_warnings():
@@ -655,7 +645,7 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
             book = openpyxl.load_workbook(content, read_only=True, data_only=True)
             sheet, *others = book.worksheets
             sheet.reset_dimensions()  # which some programs write wrong
-            rows = [[*map(_format_cell, row)] for row in sheet.iter_rows(values_only=True)]
+            rows = [[*map(format_cell, row)] for row in sheet.iter_rows(values_only=True)]
     except Exception as error:  # of the readers of ZIP, XML, numbers and dates
         raise DataError(
             f"{shorten(name)} is not a whole .xlsx workbook ({error}); save it again, or as CSV"
@@ -666,12 +656,6 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
         while row and not row[-1]:
             row.pop()
         yield number, row
-
-
-def _format_cell(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value)
 
 
 def _read_jsonl(

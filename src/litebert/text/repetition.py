@@ -58,7 +58,6 @@ def _make_powers(count: int) -> tuple[Hashes, Hashes]:
 
 
 def _scramble(numbers: Hashes) -> Hashes:
-    """Mix the bits of numbers."""
     values: Hashes = numbers * _ODD
     values ^= values >> _SHIFT
     values *= _ODD

@@ -230,7 +230,6 @@ def _read_source(source: str, reading: Reading) -> Texts:
 
 
 def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
-    """Yield the texts of a file."""
     form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
     if form in ("parquet", "xlsx"):
         yield from _read_table(form, name, (), reading)
@@ -269,7 +268,6 @@ def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
 def _read_table(
     form: Any, name: str, numbered_lines: Iterable[tuple[int, str]], reading: Reading
 ) -> Texts:
-    """Yield the texts in the text field of a table."""
     field, notes = reading.text_column, reading.tally.notes
     rows = read_rows(
         form, name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
