@@ -151,13 +151,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 def test_forms_by_suffix() -> None:
     assert [
         detect_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")
-    ] == [
-        "text",
-        "csv",
-        "jsonl",
-        "parquet",
-        "text",
-    ]
+    ] == ["text", "csv", "jsonl", "parquet", "text"]
 
 
 @given(

@@ -323,12 +323,7 @@ def test_bad_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pack"),
-    [
-        ("a.gz", gzip.compress),
-        ("a.xz", lzma.compress),
-        ("a.zst", zstd),
-    ],
+    ("name", "pack"), [("a.gz", gzip.compress), ("a.xz", lzma.compress), ("a.zst", zstd)]
 )
 def test_compressed_files_cut_short_or_damaged(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes]

@@ -34,13 +34,7 @@ from litebert.tasks.splits import (
     format_files,
     join_groups,
 )
-from litebert.text.records import (
-    Notes,
-    RowSource,
-    format_value,
-    read_records,
-    require_text,
-)
+from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -282,10 +276,7 @@ class ChoiceTask(Task[Choice]):
 
 
 def _read_choices(
-    source: RowSource,
-    notes: Notes,
-    optional: Sequence[str],
-    layout: Layout | None = None,
+    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout | None = None
 ) -> Iterator[Row[Choice]]:
     wanted, layout = ("context", "choices"), layout or Layout()
     rows = read_records(source, wanted, notes, optional=optional, **layout._asdict())

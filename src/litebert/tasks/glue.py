@@ -23,14 +23,7 @@ from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.storage import atomic_text
 from litebert.tasks.splits import Source, require_one
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts
-from litebert.text.records import (
-    Notes,
-    RowSource,
-    clean,
-    format_value,
-    read_lines,
-    require_text,
-)
+from litebert.text.records import Notes, RowSource, clean, format_value, read_lines, require_text
 from litebert.text.sources import is_dataset_folder, open_dataset
 
 _BINARY = ("0", "1")

@@ -30,12 +30,7 @@ from litebert.finetuning.similarity import (
     sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.interop.sentence_modules import (
-    DENSE,
-    read_sizes,
-    read_vector_map,
-    write_dense,
-)
+from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import Layout, Source, SplitFiles, format_files

@@ -21,14 +21,7 @@ from litebert.remote.names import require_local
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import (
-    SUFFIXES,
-    FileFormat,
-    Notes,
-    Record,
-    check_delimiter,
-    read_records,
-)
+from litebert.text.records import SUFFIXES, FileFormat, Notes, Record, check_delimiter, read_records
 
 E = TypeVar("E")
 

@@ -355,8 +355,7 @@ class TextFiles(SplitFiles[Example]):
         options.setdefault("header", task.header or not options.keys().isdisjoint(names))
         text, *pair = task.texts
         texts = require_columns(
-            options.pop("text_column", text),
-            options.pop("pair_column", pair[0] if pair else None),
+            options.pop("text_column", text), options.pop("pair_column", pair[0] if pair else None)
         )
         label = join_columns(options.pop("label_column", task.label))
         check_label(label, texts)
