@@ -21,25 +21,6 @@ from toys.tasks import ChoiceTask, RaceTask
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter, so that a word has as many tokens as
-    letters.
-    """
-    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *LETTERS,
-        *(f"##{letter}" for letter in LETTERS),
-    ]
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    return Tokenizer.load(path)
-
-
 def passage(name: str = "middle1.txt", **changes: Any) -> dict[str, Any]:
     row = {
         "article": "a fox ran",

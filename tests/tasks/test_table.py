@@ -135,11 +135,6 @@ def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
     names(blanks, 4)
 
 
-def test_separated_labels(tmp_path: Path) -> None:
-    path = write_labeled(tmp_path / "a.csv", "b; a", "", ";c;")
-    assert targets(Table(path, path, separator=";")) == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
-
-
 def test_what_auto_decided_is_said(tmp_path: Path) -> None:
     path = write_labeled(tmp_path / "a.csv", *range(30))
     task = Table(path, path)

@@ -107,11 +107,6 @@ def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) ->
         read(write_file(path, 'a,b\nx,y\n"two\nlines"\n'), "a")
 
 
-def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "a.tsv", 'a\tb\n"open\t1\n""\t2\n')
-    assert read(path, "a", "b") == [('"open', "1"), ('""', "2")]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "place", "names"),
     [
