@@ -423,6 +423,9 @@ class TestFilesOfOtherPrograms:
                 assert read_train(path, head + kaggle.replace(",", mark))[0] == expected
         conll = "Ana\tB-PER\n, O\n\nBo\tO\n".replace(", O", ",\tO")
         assert [words for words, _ in read_train(path, conll)[0]] == [("Ana", ","), ("Bo",)]
+        for name, first in (("h.tsv", ", O"), ("i.csv", "; O")):
+            read = read_train(tmp_path / name, f"{first}\nAna B-PER\n\nBo O\n")[0]
+            assert [words for words, _ in read] == [(first[0], "Ana"), ("Bo",)]
         pos = read_train(tmp_path / "g.csv", kaggle, tag_column="POS")[0]
         assert pos == [(("Ana", "left"), ("N", "V")), (("New York",), ("N",))]
         with refused(DataError, tmp_path / "h.csv", "Sentence #"):

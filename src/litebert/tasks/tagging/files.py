@@ -112,7 +112,7 @@ def read_sentences(
     if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
         rows = _read_objects(path, suffix, columns, notes, encoding)
         sentences = _read_rows(path, rows, columns, notes)
-    elif suffix in (".csv", ".tsv") and (header := _read_csv_header(path, encoding)):
+    elif suffix in (".csv", ".tsv") and (header := _read_csv_header(path, suffix, encoding)):
         rows = _read_csv(path, header, columns, notes, encoding)
         sentences = _read_rows(path, rows, (None, None), notes)
     else:
@@ -250,12 +250,15 @@ def _find_column(
     return wanted if wanted in names else names[int(wanted)]
 
 
-def _read_csv_header(path: RowSource, encoding: str) -> list[str]:
+def _read_csv_header(path: RowSource, suffix: str, encoding: str) -> list[str]:
     """Return the columns of CSV; none of CoNLL columns, which have tabs or spaces between them."""
     names, delimiter = read_header(path, ("Sentence #", "Word", "Tag"), encoding)
     plain = [name.lower() for name in names]
-    is_table = any(map(plain.count, _WORDS)) and any(name.startswith("sentence") for name in plain)
-    return names if is_table or (len(names) > 1 and delimiter != "\t") else []
+    has_words = any(map(plain.count, _WORDS))
+    is_table = has_words and any(name.startswith("sentence") for name in plain)
+    is_csv = suffix == ".csv" and len(names) > 1
+    is_csv = is_csv and (delimiter == "," or (has_words and delimiter != "\t"))
+    return names if is_table or is_csv else []
 
 
 def _read_csv(
