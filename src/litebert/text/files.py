@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -179,23 +179,36 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
 def _list_folder(
     folder: Path, html: bool, tally: Tally, optional: bool, out: str | Path
 ) -> list[Path]:
-    """List the files of a folder that can be read, and count the others in `tally`.
-
-    Args:
-        optional: return nothing, where else a folder without such files is an error.
+    """List the files below a folder that can be read, and count the others in `tally`. With
+    `optional` there may be none. What is hidden, or a place of the output, is left out.
     """
-    suffixes = _list_suffixes(html)
+    suffixes, own = _list_suffixes(html), _list_own(out)
     skipped: Counter[str] = Counter()
     files: list[Path] = []
-    for path in _walk(folder, skipped, _list_own(out)):
-        if not path.exists():
-            skipped[_BROKEN_LINKS] += 1
-        elif not path.is_file():
-            skipped["pipes and devices"] += 1
-        elif find_suffix(path) in suffixes:
-            files.append(path)
-        else:
-            skipped[_describe_suffix(str(path))] += 1
+
+    def count_unreadable(error: OSError) -> None:
+        skipped["folders that cannot be read"] += 1
+
+    for parent, folders, names in os.walk(folder, onerror=count_unreadable):
+        place = os.path.realpath(parent)
+        for entries in (folders, names):
+            entries[:] = [name for name in entries if os.path.join(place, name) not in own]
+            hidden = [name for name in entries if name.startswith(".")]
+            if hidden:
+                skipped[HIDDEN] += len(hidden)
+                entries[:] = [name for name in entries if not name.startswith(".")]
+        links = sum(os.path.islink(os.path.join(parent, name)) for name in folders)
+        if links:
+            skipped["links to folders"] += links
+        for path in (Path(parent, name) for name in names):
+            if not path.exists():
+                skipped[_BROKEN_LINKS] += 1
+            elif not path.is_file():
+                skipped["pipes and devices"] += 1
+            elif find_suffix(path) in suffixes:
+                files.append(path)
+            else:
+                skipped[_describe_suffix(str(path))] += 1
     if not files and not optional:
         raise _make_nothing_error(str(folder), suffixes, skipped)
     tally.skipped.update(skipped)
@@ -215,26 +228,6 @@ def _make_nothing_error(folder: str, suffixes: Sequence[str], skipped: Counter[s
         f"(or .gz, .xz, .zst after it): {content}; "
         f"name other kinds of text files with a pattern, e.g. '{folder}/*'"
     )
-
-
-def _walk(folder: Path, skipped: Counter[str], own: Collection[str]) -> Iterator[Path]:
-    """Yield every file below `folder` that is not hidden, nor in a place of the output."""
-
-    def count_unreadable(error: OSError) -> None:
-        skipped["folders that cannot be read"] += 1
-
-    for parent, folders, files in os.walk(folder, onerror=count_unreadable):
-        place = os.path.realpath(parent)
-        for names in (folders, files):
-            names[:] = [name for name in names if os.path.join(place, name) not in own]
-            hidden = [name for name in names if name.startswith(".")]
-            if hidden:
-                skipped[HIDDEN] += len(hidden)
-                names[:] = [name for name in names if not name.startswith(".")]
-        links = sum(os.path.islink(os.path.join(parent, name)) for name in folders)
-        if links:
-            skipped["links to folders"] += links
-        yield from (Path(parent, name) for name in files)
 
 
 def _describe_suffix(name: str) -> str:

@@ -357,7 +357,19 @@ def _judge_gopher(pages: _Pages, language: str) -> dict[str, Mask]:
         "duplicate-paragraph-characters", several, lambda text: _measure_paragraphs(text)[1] > 0.2
     )
     staying = np.flatnonzero(~np.any(list(rules.values()), axis=0))
-    for rule, mask in _judge_ngrams(pages, staying).items():
+    counts = np.diff(pages.word_bounds)
+    documents = np.repeat(np.arange(len(counts)), counts)
+    is_staying = np.zeros(len(counts), bool)
+    is_staying[staying] = True
+    chosen = np.flatnonzero(is_staying[documents])
+    if not len(chosen):
+        return rules
+    hashes = pages.hasher.hash(
+        pages.word_starts[chosen], pages.word_ends[chosen], documents[chosen]
+    )
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[staying])])
+    texts = [pages.texts[number] for number in staying.tolist()]
+    for rule, mask in measure_ngrams(texts, hashes, pages.word_lengths[chosen], bounds).items():
         rules[rule] = np.zeros(len(pages.texts), bool)
         rules[rule][staying] = mask
     return rules
@@ -378,23 +390,6 @@ def _measure_paragraphs(text: str) -> tuple[float, float]:
             characters += len(paragraph)
         seen.add(paragraph)
     return count / len(paragraphs), characters / len(text)
-
-
-def _judge_ngrams(pages: _Pages, staying: Ints) -> dict[str, Mask]:
-    """Return which of some documents break each rule on n-grams, (staying,) each."""
-    counts = np.diff(pages.word_bounds)
-    documents = np.repeat(np.arange(len(counts)), counts)
-    is_chosen = np.zeros(len(counts), bool)
-    is_chosen[staying] = True
-    chosen = np.flatnonzero(is_chosen[documents])
-    if not len(chosen):
-        return {}
-    hashes = pages.hasher.hash(
-        pages.word_starts[chosen], pages.word_ends[chosen], documents[chosen]
-    )
-    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[staying])])
-    texts = [pages.texts[number] for number in staying.tolist()]
-    return measure_ngrams(texts, hashes, pages.word_lengths[chosen], bounds)
 
 
 def _judge_fineweb(pages: _Pages) -> dict[str, Mask]:
