@@ -586,6 +586,9 @@ def test_rejected_rows_are_left_out_and_counted(task: str, tmp_path: Path) -> No
     assert files.task.output.labels == (("l1", "l3") if task == "table" else ())
     files = open_task(task, path, dev=path, text_column="answer")
     assert len(files.read("train")) == 4
+    none = jsonl(tmp_path / "b.jsonl", rows[0], rows[2])
+    with refused(DataError, none, "answer"):
+        open_task(task, path, dev=none).read("dev")
 
 
 def test_typed_cells_of_parquet(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ class PairFiles(TextFiles):
             for example in self._read_rows(split, path, notes)
         ]
         files = format_files(self._find_files(split))
-        if split == "train" and len(examples) < 2:
+        if split == "train" and len(examples) == 1:
             raise DataError(
                 f"{files} has one row, and pairs are learned by comparing them; give two "
                 "rows or more"

@@ -25,7 +25,14 @@ from litebert.storage import atomic_text
 from litebert.tasks.label_cells import is_amount
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import Source, SplitFiles, SplitOptions, TableFormat, join_groups
+from litebert.tasks.splits import (
+    Source,
+    SplitFiles,
+    SplitOptions,
+    TableFormat,
+    format_files,
+    join_groups,
+)
 from litebert.text.records import Notes, RowSource, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
@@ -378,6 +385,11 @@ class TextFiles(SplitFiles[Example]):
         they do in the short runs and the folds of a baseline, by `Example.group`. Groups by a
         column have no class.
         """
+        if not examples:
+            raise DataError(
+                f"{format_files(self._find_files(split))} has only rows marked as rejected or "
+                "ignored (answer); give others"
+            )
         if split == "test" or (split == "dev" and not self._holds_out):
             return examples
         groups = self._read_groups(split, self.group_column)
