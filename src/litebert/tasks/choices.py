@@ -136,10 +136,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         return _read_choices(source, notes, ("question",))
 
     def read(self, split: str, notes: Notes | None = None) -> list[Choice]:
-        """Read the questions of a split, in the order of its files.
-
-        Only the questions of `test` may all be without an answer.
-        """
+        """Read the questions of a split. Only those of `test` may all be without an answer."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         examples = [example for path in paths for example in self._read_examples(path, notes)]
@@ -236,9 +233,8 @@ class ChoiceTask(Task[Choice]):
         return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return `accuracy` over all examples, and `accuracy_GROUP` over each group.
-
-        A choice that ties with another choice is wrong.
+        """Return `accuracy` over all examples and over each group. A tie with another choice is
+        wrong.
         """
         right_by_group: dict[str, list[bool]] = {}
         labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
@@ -255,10 +251,7 @@ class ChoiceTask(Task[Choice]):
         return scores
 
     def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines in the order of the questions.
-
-        Each has `id`, `label` as the data writes it, and `choice`, the text of the choice.
-        """
+        """Write `id`, `label` as the data writes it, and `choice`, its text, in JSON Lines."""
         rows = (
             {
                 "id": example.name,

@@ -220,9 +220,8 @@ class PairFiles(TextFiles):
         return examples
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
-        """Read the text, the pair and the label of each row.
-
-        Beyond the first `needed` columns, a value is None if the file lacks its column.
+        """Read the text, the pair and the label of each row. Beyond the first `needed` columns, a
+        value is None if the file lacks its column.
         """
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
@@ -493,11 +492,7 @@ def _tell_supervision(pair: Any, label: Any) -> Supervision:
 
 
 def _halve(example: Example) -> Example | None:
-    """Cut a text at the space nearest to its middle, or in the middle if there is no space.
-
-    Returns:
-        The two halves as a pair; None if one of them is empty.
-    """
+    """Cut a text at the space nearest to its middle, or there; None where a half is empty."""
     text = example.text.strip()
     middle = len(text) // 2
     spaces = [position for position, char in enumerate(text) if char.isspace()]

@@ -34,8 +34,8 @@ def write_records(
 ) -> int:
     """Write records of answers in order, each as it comes, and return their number.
 
-    CSV begins with a line of names. Each label's probability has a column `p_LABEL`. The members
-    of any other list share a cell, with `separator` between them, or as JSON if they have parts.
+    CSV has a column `p_LABEL` for each label's probability. The members of any other list share a
+    cell, with `separator` between them, or as JSON if they have parts.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0

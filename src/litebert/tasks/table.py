@@ -249,8 +249,8 @@ class TableFiles(TextFiles):
     def _read_rows(
         self, paths: Sequence[Path], columns: Sequence[str], notes: Notes, optional: bool = False
     ) -> Iterator[tuple[Record, Path]]:
-        """Read the columns and the label of every row, with the file of the row. Several columns
-        of labels give an object of their cells. With `optional`, a file may lack the label.
+        """Read the columns and the label of every row, with its file. Several columns of labels
+        give an object of their cells. With `optional`, a file may lack the label.
         """
         labels = list_columns(self.task.label)
         wanted, others = (columns, labels) if optional else ([*columns, *labels], ())

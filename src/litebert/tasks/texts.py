@@ -190,10 +190,8 @@ class TextTask(Task[Example]):
         return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines or CSV, by the suffix.
-
-        CSV has the columns `prediction` and, for each label, `p_LABEL`. Rows that were held out, or
-        that are from several files, have `file` and `line` too.
+        """Write JSON Lines or CSV, by the suffix. Rows held out or of several files have their
+        place.
         """
         with atomic_text(path) as file:
             write_records(

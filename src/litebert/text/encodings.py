@@ -21,9 +21,8 @@ _NOT_OF_FILES = ("idna", "punycode", "undefined")
 
 
 def parse_encodings(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Parse the words of `--encoding`, like `cp1252` and `*.old=cp1252`.
-
-    Returns the encoding of all files, and the encodings of those that match a pattern, by pattern.
+    """Parse the words of `--encoding`, like `cp1252` and `*.old=cp1252`: the encoding of all files,
+    and those of files that match a pattern.
     """
     default: str | None = None
     by_pattern: dict[str, str] = {}

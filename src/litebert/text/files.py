@@ -114,12 +114,8 @@ def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
 def list_files(
     sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]
 ) -> list[str]:
-    """List the files that paths, folders and patterns stand for, each once.
-
-    The files of a folder or a pattern are sorted. A path that does not exist is left to its reader.
-
-    Args:
-        inside: lists the files to read in a folder.
+    """List the files that paths, folders and patterns stand for, each once; `inside` lists those of
+    a folder. A path that does not exist is left to its reader.
     """
     files: list[str] = []
     for source in map(str, list_values(sources, "data")):
@@ -150,9 +146,7 @@ def _list_own(out: str | Path) -> list[str]:
 
 def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path] = ()) -> list[str]:
     """Return the files without those of the output and of its parts, which may lie in a source.
-
-    Args:
-        named: files that stay.
+    Those that are `named` stay.
     """
     own, stay = tuple(f"{place}{os.sep}" for place in _list_own(out)), set(map(str, named))
     return [
@@ -163,9 +157,8 @@ def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path]
 
 
 def refuse_duplicates(sources: Iterable[str | Path]) -> None:
-    """Refuse a file that is named twice, for its rows may be meant once or twice.
-
-    A file that is named, and that a folder or a pattern holds as well, is read once.
+    """Refuse a file that is named twice, for its rows may be meant once or twice. A file that is
+    named, and that a folder or a pattern holds as well, is read once.
     """
     locations: set[str] = set()
     for source in map(str, list_values(sources, "data")):

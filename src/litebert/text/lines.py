@@ -51,7 +51,6 @@ def find_suffix(name: str | Path) -> str:
 
 def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     """Yield the decompressed content of a file, here or in a store, or of standard input (`-`).
-
     `meter` counts the bytes as they lie on disk.
     """
     if str(source) == STANDARD_INPUT:
@@ -185,10 +184,8 @@ class CutCounter(Protocol):
 def split_blocks(
     texts: Iterable[str], longest: int | None = None, tally: CutCounter | None = None
 ) -> Iterator[str]:
-    """Split blocks of text into lines without their ends.
-
-    With `longest` (characters), longer lines are cut at a sentence end or a space, and `tally`
-    counts the cuts.
+    """Split blocks of text into lines without their ends. With `longest` (characters), longer lines
+    are cut at a sentence end or a space, and `tally` counts the cuts.
     """
     rest = ""
     for text in texts:
@@ -207,9 +204,8 @@ def split_blocks(
 
 
 def split_text(text: str, longest: int) -> list[str]:
-    """Split a text into parts of at most `longest` characters.
-
-    The cut is at a line end, else at a sentence end, at a space, or anywhere.
+    """Split a text into parts of at most `longest` characters, at a line end, else at a sentence
+    end, at a space, or anywhere.
     """
     parts = []
     start = 0

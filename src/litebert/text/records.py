@@ -222,10 +222,7 @@ def read_lines(
 
 def clean(value: Any, notes: Notes) -> Any:
     """Return a value whose texts hold only what a tokenizer takes and a file can hold, as long as
-    before.
-
-    A NUL character becomes a space. An unpaired surrogate, which JSON can spell, becomes the
-    replacement character.
+    before: a NUL becomes a space, an unpaired surrogate the replacement character.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(clean(element, notes) for element in value)
@@ -241,10 +238,7 @@ def clean(value: Any, notes: Notes) -> Any:
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """Replace unpaired surrogates, which JSON can spell, by the replacement character.
-
-    Returns the text and the number of replacements.
-    """
+    """Replace unpaired surrogates, which JSON can spell; return the text and their number."""
     try:
         text.encode()  # many times as fast as a search
     except UnicodeEncodeError:
@@ -253,11 +247,8 @@ def replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
-    """Return the values of a list, an iterator or an array, or of a column of pandas, polars or
-    Arrow, or of a table that has one.
-
-    Args:
-        name: what a message calls them.
+    """Return the values of a list, an iterator, an array, a column of pandas, polars or Arrow, or a
+    table of one column. `name` is what a message calls them.
     """
     if hasattr(values, "columns"):
         if getattr(values, "shape", ())[1:] != (1,):
@@ -771,9 +762,8 @@ def _name_classes(value: Any, names: Sequence[str]) -> Any:
 def _read_batches(
     file: Any, columns: Sequence[str], stretch: tuple[int, int] | None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield batches of rows, and before how many rows of the file each begins.
-
-    Only the row groups that have rows of the stretch are read.
+    """Yield batches of rows, and before how many rows of the file each begins. Only the row groups
+    that have rows of the stretch are read.
     """
     first, last = stretch or (0, file.metadata.num_rows)
     groups, begin, end = [], None, 0

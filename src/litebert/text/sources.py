@@ -191,9 +191,7 @@ def _read_stretch(stretch: Stretch, reading: Reading) -> Texts:
 
 
 def _check_options(names: Sequence[str], reading: Reading) -> None:
-    """Refuse options of tables where no source is one, and those of plain text where all sources
-    are tables.
-    """
+    """Refuse options of tables where there is none, and of plain text where all are tables."""
     tables = [find_suffix(name) in TABLES and is_file(name) for name in names]
     plain = [
         not table and (name == STANDARD_INPUT or is_file(name))

@@ -117,7 +117,5 @@ def format_count(number: int, noun: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file as text, with escapes for bytes that are not UTF-8, and without the
-    secrets of a URL.
-    """
+    """Return the name of a file as text, without the secrets of a URL."""
     return shorten(name).encode("utf-8", "backslashreplace").decode()

@@ -70,13 +70,11 @@ def list_splits(folder: Path) -> dict[str, Path]:
 
 
 def read_collection(folder: str | Path, split: str | None = None) -> Collection:
-    """Read a folder in the layout of BEIR.
+    """Read a folder in the layout of BEIR; `split` is test, or the only file in `qrels`, by
+    default.
 
-    Judgments of documents that the corpus lacks count as never found, and those of queries that
-    are missing are left out. Both are logged.
-
-    Args:
-        split: the name of the file in `qrels`; by default test, or the only one.
+    Judgments of documents that the corpus lacks count as never found, and those of queries that are
+    missing are left out. Both are logged.
     """
     place = Path(folder)
     splits = list_splits(place)

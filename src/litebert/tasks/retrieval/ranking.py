@@ -37,10 +37,7 @@ class BestDocuments:
     ) -> None:
         """Begin with no document.
 
-        Args:
-            queries: the id of each query, Q of them.
-            places: the place of each document by its id; empty if equal ids mean nothing.
-            depth: documents to keep of a query, k.
+        `places` has the place of each document by its id; it is empty if equal ids mean nothing.
         """
         self._same = np.array([places.get(name, -1) for name in queries], np.int64)
         self._depth = depth

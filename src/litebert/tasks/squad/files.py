@@ -93,10 +93,7 @@ def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> li
 
 
 def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
-    """Return True if a file is SQuAD 2.0.
-
-    Such a file names that version, or marks whether questions can be answered.
-    """
+    """Return True if a file names SQuAD 2.0, or marks whether questions can be answered."""
     text = _read_text(path, Notes(), encoding)
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', text) is not None
 
@@ -104,11 +101,7 @@ def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
 def _parse_question(
     entry: Any, context: str, article: int, empty_is_impossible: bool, location: str, notes: Notes
 ) -> Question:
-    """Check an entry of a file, and return it as a question.
-
-    Args:
-        empty_is_impossible: True if an empty list of answers means that there is no answer.
-    """
+    """Check an entry of a file. An empty list of answers may mean that there is no answer."""
     name = clean(_read_field(entry, "id", str, location), notes)
     text = clean(_read_field(entry, "question", str, location), notes)
     answers = []

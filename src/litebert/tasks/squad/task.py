@@ -134,10 +134,7 @@ class SquadFiles(SplitFiles[Question]):
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Question]:
-        """Read the questions of a split, in order.
-
-        Questions of `train` without an answer to learn are left out.
-        """
+        """Read the questions of a split. Those of `train` without an answer are left out."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         questions: list[Question] = []
@@ -274,10 +271,7 @@ class Squad(Task[Question]):
         return settings
 
     def identity(self) -> dict[str, Any]:
-        """Return the way to choose the threshold, and the settings that change scores only.
-
-        Such a setting is None if it has its default.
-        """
+        """Return how the threshold is chosen, and what changes scores only (None: default)."""
         identity: dict[str, Any] = {"threshold": self.threshold}
         for name in ("answer_tokens", "answer_unit"):
             value = getattr(self, name)
@@ -462,10 +456,8 @@ class Squad(Task[Question]):
 
 
 def _list_candidates(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
-    """Return the candidates with their probabilities among each other, the best first.
-
-    Args:
-        with_null: True if no answer is a candidate too; it is also if there is no other.
+    """Return the candidates with their probabilities among each other, the best first. No answer is
+    one with `with_null`, and where there is no other.
     """
     candidates = list(answer.candidates)
     if with_null or not candidates:

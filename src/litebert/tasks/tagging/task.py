@@ -161,10 +161,8 @@ class TaggingFiles(SplitFiles[Sentence]):
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Sentence]]:
-        """Read the sentences of a file, without tags.
-
-        The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
-        list of words, or a text, whose words are found.
+        """Read the sentences of a file, without tags: CoNLL columns, of which the first is read; or
+        rows whose column `text` is a list of words, or a text, whose words are found.
         """
         form = detect_format(source)
         if form == "conll":
@@ -305,10 +303,8 @@ class TaggingTask(Task[Sentence]):
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """Return a tag for each word of each sentence, and its probability.
-
-        Tags of entities are made valid IOB2. A word without a token has the answer O (or the
-        commonest tag), with probability 1.
+        """Return a tag for each word, and its probability. Tags of entities are made valid IOB2. A
+        word without a token has the answer O (or the commonest tag), with probability 1.
         """
         tags = [[self.outside] * len(sentence.words) for sentence in examples]
         probabilities = [np.ones(len(sentence.words)) for sentence in examples]
@@ -343,9 +339,8 @@ class TaggingTask(Task[Sentence]):
         return record
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
-        """Compute `precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
-
-        Without entities, compute `accuracy` over words and `macro_f1` over tags.
+        """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1` over
+        words.
         """
         gold, predicted = self._align(examples, answers)
         if self.plain:
