@@ -290,6 +290,9 @@ def test_labels_that_the_model_does_not_know_score_as_in_scikit_learn(
         assert done.scores[f"test_{name}"] == pytest.approx(value)
         assert measured.scores[name] == pytest.approx(value)
     assert len(measured.mistakes) >= 4
+    shown = {mistake.label for mistake in measured.mistakes}
+    assert "unknown to the model" in shown
+    assert not several or "yes, unknown to the model" in shown
     assert set(measured.classes) == {"no", "yes"}
     (tmp_path / "other.csv").write_text("text,label\na,x\nb,y\n", encoding="utf-8")
     with refused(DataError, tmp_path / "other.csv", "'x'"):

@@ -21,25 +21,6 @@ from toys.tasks import ChoiceTask, RaceTask
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter, so that a word has as many tokens as
-    letters.
-    """
-    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *LETTERS,
-        *(f"##{letter}" for letter in LETTERS),
-    ]
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    return Tokenizer.load(path)
-
-
 def passage(name: str = "middle1.txt", **changes: Any) -> dict[str, Any]:
     row = {
         "article": "a fox ran",
@@ -258,13 +239,13 @@ class TestRows:
 class TestJsonLines:
     def test_labels_by_place_letter_and_text(self, tmp_path: Path) -> None:
         row = {"context": "a", "choices": ["red", "blue", "green"]}
-        labels = (2, "C", "green", "2", None)
+        labels = (2, "C", "green", 2.0, "2", None)
         task = ChoiceTask(
             jsonl(tmp_path / "d.jsonl", *({**row, "label": label} for label in labels), row)
         )
         questions = task.read("dev")
-        assert [question.label for question in questions] == [2, 2, 2, 2, None, None]
-        assert [question.name for question in questions] == ["1", "2", "3", "4", "5", "6"]
+        assert [question.label for question in questions] == [2, 2, 2, 2, 2, None, None]
+        assert [question.name for question in questions] == ["1", "2", "3", "4", "5", "6", "7"]
         assert questions[0].fill_in() == ["red", "blue", "green"]
         for question, filled in (
             ("it is ____.", "it is fox."),
@@ -321,9 +302,9 @@ class TestJsonLines:
         with refused(DataError, tmp_path / "dev.jsonl", "my-valid.jsonl"):
             ChoiceTask(tmp_path)
         with refused(DataError, tmp_path / "nowhere"):
-            ChoiceTask(tmp_path / "nowhere")
+            ChoiceTask(tmp_path / "nowhere").read("train")
         (tmp_path / "empty").mkdir()
-        with refused(DataError, tmp_path / "empty", "train", "dev", "test"):
+        with refused(DataError, tmp_path / "empty", ".jsonl"):
             ChoiceTask(tmp_path / "empty")
 
 

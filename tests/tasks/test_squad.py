@@ -29,23 +29,6 @@ CONTEXT = (
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter."""
-    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *LETTERS,
-        *(f"##{letter}" for letter in LETTERS),
-    ]
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    return Tokenizer.load(path)
-
-
 @pytest.fixture(scope="module", params=["unigram", "wordpiece", "bpe"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     size = {"unigram": 50, "wordpiece": 100, "bpe": 280}[request.param]
@@ -157,11 +140,6 @@ def test_wrong_offsets_are_counted_in_the_part_they_are_in(tmp_path: Path) -> No
     task.read("dev")
     (note,) = task.notes
     names(note, "answer_start", 1)
-
-
-def test_one_article_cannot_be_split(tmp_path: Path) -> None:
-    with refused(DataError, tmp_path / "train.json", "dev"):
-        Squad(train=articles(tmp_path / "train.json", 1)).read("train")
 
 
 def test_a_row(letters: Tokenizer) -> None:

@@ -111,16 +111,6 @@ def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path)
     assert task.read("train")[0].placed_answer == at("1999")
 
 
-def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    content = json.dumps(whole(qa("q", [at("1999")])), indent=1).replace("\n", "\r\n")
-    assert (
-        Squad(dev=squad_file(tmp_path / "a.json", b"\xef\xbb\xbf" + content.encode()))
-        .read("dev")[0]
-        .id
-        == "q"
-    )
-
-
 def test_ids_and_starts_as_other_tools_write_them(tmp_path: Path) -> None:
     content = whole(qa(107265, answers=[("1999", str(at("1999")[1]))]))
     (question,) = Squad(dev=squad_file(tmp_path / "a.json", content)).read("dev")

@@ -135,11 +135,6 @@ def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
     names(blanks, 4)
 
 
-def test_separated_labels(tmp_path: Path) -> None:
-    path = write_labeled(tmp_path / "a.csv", "b; a", "", ";c;")
-    assert targets(Table(path, path, separator=";")) == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
-
-
 def test_what_auto_decided_is_said(tmp_path: Path) -> None:
     path = write_labeled(tmp_path / "a.csv", *range(30))
     task = Table(path, path)
@@ -484,6 +479,7 @@ def test_labels_that_are_refused(
         ("a.csv", ['["b", "a"]', "{'b'}", "('a', 'b')"], [(1, 1), (0, 1), (1, 1)]),
         ("a.csv", ['{"choices": ["b", "a"]}', '{"choices": ["b"]}'], [(1, 1), (0, 1)]),
         ("a.jsonl", [{"a": 1, "b": 0}, {"a": 0.0, "b": True}], [(1, 0), (0, 1)]),
+        ("a.jsonl", [{"a ": 1, "b": 0}, {"a ": 0, "b": 1}], [(1, 0), (0, 1)]),
     ],
 )
 def test_lists_as_they_are_exported(
@@ -514,6 +510,7 @@ def test_labels_that_only_look_like_something_else(tmp_path: Path) -> None:
         (["hard", "hard\u200b"], [r"'hard' and 'hard\u200b'"]),
         (["1", "1.0", "b"], ["'1' and '1.0'"]),
         ([["a"], ["b"]], ["target=class"]),
+        ([{"a": 1, "b": 0}, {"a": 0, "b": 1}], ["target=class"]),
     ],
 )
 def test_labels_that_are_said(cells: list[Any], places: list[str], tmp_path: Path) -> None:
@@ -548,6 +545,9 @@ def test_a_column_for_each_label(tmp_path: Path) -> None:
     names(task.notes[0], 1)
     test.write_text("text\na\n")
     assert targets(task, "test") == [None]
+    test.write_text("text,toxic,threat\na,1,0\n")
+    with refused(DataError, f"{test}:2", "'insult'"):
+        task.read("test")
     assert task.task.settings()["columns"]["label"] == columns
     path.write_text("text,toxic,insult\na,1,x\n")
     with refused(DataError, f"{path}:2", "'insult'", "'x'"):
@@ -562,14 +562,33 @@ def test_lists_of_one_label_are_classes_if_told(tmp_path: Path) -> None:
     assert (task.output.labels, targets(task)) == (("a", "b"), [1, 0])
 
 
-def test_rejected_rows_are_left_out_and_counted(tmp_path: Path) -> None:
-    marks = ("accept", "reject", "ignore", "accept")
-    rows = [{"text": f"t{i}", "label": f"l{i}", "answer": mark} for i, mark in enumerate(marks)]
-    path = jsonl(tmp_path / "a.jsonl", *rows)
-    task = Table(path, path)
-    assert (task.output.labels, len(task.read("train"))) == (("l0", "l3"), 2)
-    names(task.notes[1], "answer", 2)
-    assert len(Table(path, path, text_column="answer").read("train")) == 4
+@pytest.mark.parametrize("options", [{"separator": ";"}, {"label_column": ("x", "y")}])
+def test_target_class_is_proposed_only_where_it_works(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("text,label,x,y\nt0,1,1,0\nt1,2,0,1\n", encoding="utf-8")
+    files = open_task("table", tmp_path / "a.csv", dev=tmp_path / "a.csv", **options)
+    notes = Notes()
+    assert [example.label for example in files.read("train", notes)] == [(1, 0), (0, 1)]
+    assert len(notes.notes()) == 1, notes.notes()
+
+
+@pytest.mark.parametrize("task", ["table", "pairs"])
+def test_rejected_rows_are_left_out_and_counted(task: str, tmp_path: Path) -> None:
+    marks = ("reject", "accept", "ignore", "accept")
+    rows = [
+        {"text": f"t{i}", "label": f"l{i}", "n": i, "answer": mark} for i, mark in enumerate(marks)
+    ]
+    path, notes = jsonl(tmp_path / "a.jsonl", *rows), Notes()
+    files = open_task(task, path, dev=path, weight_column="n", group_column="n")
+    assert [example.text for example in files.read("train", notes)] == ["t1", "t3"]
+    names(notes.notes()[-1], "answer", 2)
+    assert files.task.output.labels == (("l1", "l3") if task == "table" else ())
+    files = open_task(task, path, dev=path, text_column="answer")
+    assert len(files.read("train")) == 4
+    none = jsonl(tmp_path / "b.jsonl", rows[0], rows[2])
+    with refused(DataError, none, "answer"):
+        open_task(task, path, dev=none).read("dev")
 
 
 def test_typed_cells_of_parquet(tmp_path: Path) -> None:
@@ -727,11 +746,25 @@ def test_rows_are_joined_by_chains(rows: list[tuple[int, int]]) -> None:
     assert ((joined[:, None] == joined) == (wanted[:, None] == wanted)).all()
 
 
+def test_plain_text_has_no_further_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\n", encoding="utf-8")
+    for option in ("group_column", "weight_column"):
+        with refused(ConfigError, tmp_path / "a.txt", "'c'"):
+            open_task("pairs", tmp_path / "a.txt", **{option: "c"}).read("train")
+
+
 @pytest.mark.parametrize("cell", ["", "x", "-1", "nan", "inf", "1e31"])
 def test_a_weight_that_is_none_is_refused(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"text,label,w\na,x,1\nb,y,{cell}\n", encoding="utf-8")
     with refused(DataError, f"{path}:3", "'w'"):
+        open_task("table", path, dev=path, weight_column="w").read("train")
+
+
+def test_a_weight_with_a_decimal_comma_gets_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('text,label,w\na,x,1\nb,y,"0,5"\n', encoding="utf-8")
+    with refused(DataError, f"{path}:3", "'0,5'", "decimal point"):
         open_task("table", path, dev=path, weight_column="w").read("train")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,25 +38,6 @@ from toys.tasks import TaggingTask
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAIN = "ann\tB-per\nsaw\tO\nold\tB-loc\nrome\tI-loc\n\nit\tO\n"
-
-
-@pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter, so that a word has as many tokens as
-    letters.
-    """
-    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *LETTERS,
-        *(f"##{letter}" for letter in LETTERS),
-    ]
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    return Tokenizer.load(path)
 
 
 def task_of(
@@ -150,30 +132,9 @@ class TestScores:
     def test_entities(self, tags: str, expected: list[tuple[str, int, int]]) -> None:
         assert find_entities(tags.split()) == {Entity(*entity) for entity in expected}
 
-    def test_per_type_by_hand(self) -> None:
-        truth = [["B-per", "I-per", "O", "B-loc"], ["B-loc", "O", "O", "B-org"]]
-        guess = [["B-per", "I-per", "O", "B-per"], ["I-loc", "O", "B-loc", "I-loc"]]
-        overall, of_type = score_entities(truth, guess)
-        # 4 true, 4 guessed, 2 right: ann's name, and the loc that began with I-
-        assert overall == pytest.approx((0.5, 0.5, 0.5))
-        assert list(of_type) == ["loc", "org", "per"]
-        assert of_type["per"] == pytest.approx((1 / 2, 1, 2 / 3))
-        assert of_type["loc"] == pytest.approx((1 / 2, 1 / 2, 1 / 2))
-        assert of_type["org"] == (0, 0, 0)
-
-    def test_the_same_words_with_another_end_or_type_are_wrong(self) -> None:
-        truth = [["B-a", "I-a", "I-a"]]
-        for guess in ("B-a I-a O", "B-b I-b I-b", "B-a B-a I-a", "O I-a I-a"):
-            assert score_entities(truth, [guess.split()])[0].f1 == 0, guess
-
     def test_nothing_there_scores_0(self) -> None:
         assert score_entities([["O"]], [["O"]]) == (EntityScores(0, 0, 0), {})
         assert score_entities([], []) == (EntityScores(0, 0, 0), {})
-
-    def test_sentences_do_not_run_on(self) -> None:
-        assert score_entities([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx(
-            (1, 1 / 2, 2 / 3)
-        )
 
     @given(PAIRS)
     def test_as_conlleval(self, sentences: list[list[tuple[str, str]]]) -> None:
@@ -255,12 +216,6 @@ class TestReading:
             assert [(example.words, example.tags) for example in task.read("dev")] == expected, text
             assert task.notes == []
 
-    def test_stray_byte_order_marks(self, tmp_path: Path) -> None:
-        task = task_of(tmp_path, "ann\ufeff\tB-per\n\nit\tO\n\ufeff\n")
-        assert [example.words for example in task.read("dev")] == [("ann",), ("it",)]
-        (note,) = task.notes
-        names(note, "byte-order", 2)
-
     def test_spaces_in_words_between_tabs(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "new york\tB-loc\n\u00a0\tO\n")
         assert task.read("dev")[0].words == ("new york", "\u00a0")
@@ -324,19 +279,6 @@ class TestReading:
         with refused(DataError, *places):
             task.read("dev")
 
-    def test_missing_files(self, tmp_path: Path) -> None:
-        with refused(DataError, tmp_path / "no.conll"):
-            TaggingTask({"train": tmp_path / "no.conll"})
-        with refused(DataError, "tagging", "test"):
-            task_of(tmp_path).read("test")
-
-    def test_nul_bytes(self, tmp_path: Path, letters: Tokenizer) -> None:
-        task = task_of(tmp_path, "a\0b\tO\n\0\tB-per\n")
-        examples = task.read("dev")
-        assert examples[0].words == ("a b", " ")
-        (note,) = task.notes
-        names(note, "NUL", 2)
-
 
 INDEXED = "1\tAna\tB-PER\tO\n2\tleft\tO\tO\n\n1\tBo\tB-PER\tO\n2\tran\tO\tO\n"
 SPANS = [("Ana (Bo) left.", [[0, 3, "PER"], [5, 7, "PER"]]), ("in New York", [[3, 11, "LOC"]])]
@@ -344,6 +286,14 @@ CUT = [
     (("Ana", "(", "Bo", ")", "left", "."), ("B-PER", "O", "B-PER", "O", "O", "O")),
     (("in", "New", "York"), ("O", "B-LOC", "I-LOC")),
 ]
+
+
+def named(
+    spans: Sequence[Any], start: str = "start", end: str = "end", many: bool = False
+) -> list[dict[str, Any]]:
+    """Spans as objects, with a label or a list of labels."""
+    labels = ("labels", list) if many else ("label", lambda names: names[0])
+    return [{start: a, end: b, labels[0]: labels[1]([name])} for a, b, name in spans]
 
 
 def read_train(path: Path, content: str | list[Any], **options: Any) -> tuple[Any, list[str]]:
@@ -467,7 +417,15 @@ class TestFilesOfOtherPrograms:
         assert read_train(tmp_path / "e.jsonl", renamed, **options)[0] == expected
         words = "Sentence #,Word,POS,Tag\nSentence: 1,Ana,N,B-PER\n,left,V,O\n"
         kaggle = words + 'Sentence: 2,"New York",N,B-LOC\n'
-        assert read_train(tmp_path / "f.csv", kaggle)[0] == expected
+        for mark in (",", ";", "\t", "|"):
+            for head in ("", f"sep={mark}\n"):
+                path = tmp_path / ("f.tsv" if mark == "\t" else "f.csv")
+                assert read_train(path, head + kaggle.replace(",", mark))[0] == expected
+        conll = "Ana\tB-PER\n, O\n\nBo\tO\n".replace(", O", ",\tO")
+        assert [words for words, _ in read_train(path, conll)[0]] == [("Ana", ","), ("Bo",)]
+        for name, first in (("h.tsv", ", O"), ("i.csv", "; O")):
+            read = read_train(tmp_path / name, f"{first}\nAna B-PER\n\nBo O\n")[0]
+            assert [words for words, _ in read] == [(first[0], "Ana"), ("Bo",)]
         pos = read_train(tmp_path / "g.csv", kaggle, tag_column="POS")[0]
         assert pos == [(("Ana", "left"), ("N", "V")), (("New York",), ("N",))]
         with refused(DataError, tmp_path / "h.csv", "Sentence #"):
@@ -495,28 +453,14 @@ class TestFilesOfOtherPrograms:
             ("doccano.jsonl", [{"text": t, "label": s} for t, s in SPANS]),
             (
                 "relations.jsonl",
-                [
-                    {
-                        "text": t,
-                        "entities": [
-                            {"start_offset": a, "end_offset": b, "label": n} for a, b, n in s
-                        ],
-                    }
-                    for t, s in SPANS
-                ],
+                [{"text": t, "entities": named(s, "start_offset", "end_offset")} for t, s in SPANS],
             ),
             (
                 "prodigy.jsonl",
                 [
-                    {
-                        "text": t,
-                        "tokens": [{"text": t, "start": 0}],
-                        "spans": [{"start": a, "end": b, "label": n} for a, b, n in s],
-                        "answer": "accept",
-                    }
-                    for t, s in SPANS
-                ]
-                + [{"text": "no", "spans": [], "answer": "reject"}],
+                    *({"text": t, "tokens": [{"text": t}], "spans": named(s)} for t, s in SPANS),
+                    {"text": "no", "spans": [], "answer": "reject"},
+                ],
             ),
             ("spacy.json", [[[t, {"entities": s}] for t, s in SPANS]]),
             (
@@ -526,30 +470,14 @@ class TestFilesOfOtherPrograms:
                         {
                             "data": {"text": t},
                             "annotations": [
-                                {
-                                    "result": [
-                                        {"value": {"start": a, "end": b, "labels": [n]}}
-                                        for a, b, n in s
-                                    ]
-                                }
+                                {"result": [{"value": v} for v in named(s, many=True)]}
                             ],
                         }
                         for t, s in SPANS
                     ]
                 ],
             ),
-            (
-                "studio-min.json",
-                [
-                    [
-                        {
-                            "text": t,
-                            "label": [{"start": a, "end": b, "labels": [n]} for a, b, n in s],
-                        }
-                        for t, s in SPANS
-                    ]
-                ],
-            ),
+            ("studio-min.json", [[{"text": t, "label": named(s, many=True)} for t, s in SPANS]]),
         ],
     )
     def test_spans(self, tmp_path: Path, name: str, rows: list[Any]) -> None:

@@ -130,10 +130,7 @@ def test_stop_words_count_in_english_only() -> None:
     text = " ".join(NAMES[:60])
     assert [
         apply_filters([text], ["gopher"], language)[0].rule for language in ("de", "en-GB")
-    ] == [
-        "",
-        "gopher-stop-words",
-    ]
+    ] == ["", "gopher-stop-words"]
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,6 @@ def test_csv_with_quoted_commas_quotes_and_line_ends(tmp_path: Path) -> None:
     assert read(write_file(tmp_path / "huge.csv", as_csv([huge]))) == [huge.strip()]
 
 
-def test_tsv_has_no_quoting(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "a.tsv", 'id\ttext\n1\t"Half a quote, it said.\n2\tWhole.\n')
-    assert read(path) == ['"Half a quote, it said.', "Whole."]
-    assert places(path) == ["2", "3"]
-
-
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3, 4], "text": [*TEXTS, None]}), path, row_group_size=2)
@@ -303,32 +297,8 @@ def test_bad_rows_name_the_line(
         read(path)
 
 
-def test_bad_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"texts": ["a"], "id": [1]}), path)
-    with refused(DataError, path, "'text'", "'texts'", "--text-column"):
-        read(path)
-    with refused(DataError, f"{path}:1", "'id'", "int"):
-        read(path, text_column="id")
-    write_file(path, path.read_bytes()[:-20])
-    with refused(DataError, path, "Parquet"):
-        read(path)
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
-    with refused(DataError, path):
-        read(path)
-    wrong = pa.Array.from_buffers(pa.string(), 1, [None, *pa.array([b"\xff"]).buffers()[1:]])
-    pq.write_table(pa.table({"text": wrong}), path)
-    with refused(DataError, f"{path}:1", "0xff"):
-        read(path)
-
-
 @pytest.mark.parametrize(
-    ("name", "pack"),
-    [
-        ("a.gz", gzip.compress),
-        ("a.xz", lzma.compress),
-        ("a.zst", zstd),
-    ],
+    ("name", "pack"), [("a.gz", gzip.compress), ("a.xz", lzma.compress), ("a.zst", zstd)]
 )
 def test_compressed_files_cut_short_or_damaged(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes]

@@ -6,7 +6,7 @@ decide. All that the files do not have is the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,13 @@ class Opened(_FilesAndTask):  # type: ignore[misc]
         return getattr(self.task, name)
 
 
+def _open_splits(files: Any, data: Any = None, **options: Any) -> Any:
+    """The files of each split by its name, or of a folder."""
+    if data is None or isinstance(data, Mapping):
+        return files.of(**(data or {}), **options)
+    return files.open(None, "", data, **options)
+
+
 class Table(Opened):
     def __init__(self, *files: Any, **options: Any) -> None:
         super().__init__(table.TableFiles.of(*files, **options))
@@ -81,12 +88,12 @@ class Squad(Opened):
 
 class ChoiceTask(Opened):
     def __init__(self, *data: Any, **options: Any) -> None:
-        super().__init__(choices.ChoiceFiles.of(*data, **options))
+        super().__init__(_open_splits(choices.ChoiceFiles, *data, **options))
 
 
 class TaggingTask(Opened):
     def __init__(self, data: Any, **options: Any) -> None:
-        super().__init__(tagging.TaggingFiles.of(data, **options))
+        super().__init__(_open_splits(tagging.TaggingFiles, data, **options))
 
 
 class Pairs(Opened):

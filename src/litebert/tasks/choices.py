@@ -25,26 +25,16 @@ from litebert.finetuning.text_outputs import OneChoice
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
-    Data,
     HeldoutOptions,
     Layout,
     Source,
     SplitFiles,
     SplitOptions,
     TableFormat,
-    find_split_files,
     format_files,
     join_groups,
-    take_files,
-    take_layout,
 )
-from litebert.text.records import (
-    Notes,
-    RowSource,
-    format_value,
-    read_records,
-    require_text,
-)
+from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -122,47 +112,31 @@ class ChoiceFiles(SplitFiles[Choice]):
     @classmethod
     def of(
         cls,
-        data: Data = MappingProxyType({}),
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
         *,
-        order: Order = "context",
-        heldout: float = 0.1,
-        group_column: str | None = None,
-        layout: Layout | None = None,
         task_class: type[Task[Choice]] | None = None,
+        **options: Any,
     ) -> ChoiceFiles:
-        """Open a folder whose file names tell the split, or the files of each split.
-
-        Raises:
-            ConfigError: there is no such order.
-            DataError: there is no such folder or file.
-        """
+        layout = Layout.take(options)
+        given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
-        task = make(OneChoice(), order=order)
-        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
-        files.group_column = group_column
+        sources = {"train": train, "dev": dev, "test": test}
+        task = make(OneChoice(), order=given.order)
+        files = cls(task, sources, heldout=given.heldout, layout=layout)
+        files.group_column = given.group_column
         return files
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
-    ) -> ChoiceFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        files = take_files(data, options)
-        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
 
     @classmethod
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Choice]]:
-        """Read rows with context, choices and perhaps a question, without answers."""
         return _read_choices(source, notes, ("question",))
 
     def read(self, split: str, notes: Notes | None = None) -> list[Choice]:
-        """Read the questions of a split, in the order of its files.
-
-        Only the questions of `test` may all be without an answer.
-        """
+        """Read the questions of a split. Only those of `test` may all be without an answer."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
         examples = [example for path in paths for example in self._read_examples(path, notes)]
@@ -184,8 +158,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         return examples
 
     def _read_examples(self, path: Path, notes: Notes) -> Iterator[Choice]:
-        fields = ("question", "label", "id")
-        rows = _read_choices(path, notes, fields, self._layout)
+        rows = _read_choices(path, notes, ("question", "label", "id"), self._layout)
         return (row.example for row in rows)
 
 
@@ -209,7 +182,6 @@ class ChoiceTask(Task[Choice]):
             raise ConfigError(f"order is '{self.order}'; {nearest(self.order, get_args(Order))}")
 
     def example(self, value: Any, name: str) -> Choice:
-        """Return the example of a context, a question and a list of choices."""
         *context_and_question, choices = list_members(value)
         context, question = list_texts(context_and_question, 2)
         choices = list_texts(choices)
@@ -218,7 +190,6 @@ class ChoiceTask(Task[Choice]):
         return Choice(context, question, choices, None, name)
 
     def show_example(self, example: Choice) -> ModelExample:
-        """Show the context, the question and the choices, with the right choice."""
         label = None if example.label is None else example.choices[example.label]
         fields: dict[str, Any] = {"context": example.context}
         if example.question:
@@ -232,7 +203,6 @@ class ChoiceTask(Task[Choice]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each choice as a sequence of at most `length` tokens, and note what is cut."""
         notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         max_question = min(QUESTION_TOKENS, max_tokens // 2)
@@ -244,7 +214,12 @@ class ChoiceTask(Task[Choice]):
             context = context_ids[example.context]
             rows = []
             for ids in tokenizer.encode(example.fill_in(self.blank)):
-                question = self._truncate_question(ids, max_question, notes)
+                question = ids
+                if len(ids) > max_question:  # cut as `Order` says
+                    cut = f"questions with their option were truncated to {max_question} tokens"
+                    notes[cut] += 1
+                    is_last = self.order == "context"
+                    question = ids[-max_question:] if is_last else ids[:max_question]
                 context_size = max_tokens - len(question)
                 if len(context) > context_size:
                     notes[f"rows lost the end of their context at {length} tokens"] += 1
@@ -254,26 +229,19 @@ class ChoiceTask(Task[Choice]):
             items.append(Item(i, tuple(rows), example.label, group=hash(example.context)))
         return items
 
-    def _truncate_question(self, question: Sequence[int], size: int, notes: Notes) -> Sequence[int]:
-        """Return at most `size` tokens of a question with its choice, as `Order` says."""
-        if len(question) <= size:
-            return question
-        notes[f"questions with their option were truncated to {size} tokens"] += 1
-        return question[-size:] if self.order == "context" else question[:size]
-
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
-        """Return the choice as the data writes it, and the probabilities of all choices."""
         return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return `accuracy` over all examples, and `accuracy_GROUP` over each group.
-
-        A choice that ties with another choice is wrong.
+        """Return `accuracy` over all examples and over each group. A tie with another choice is
+        wrong.
         """
         right_by_group: dict[str, list[bool]] = {}
         labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
         for example, answer in zip(*labeled, strict=True):
-            is_right = example.label == answer.value and _is_unique_best(answer)
+            # A NaN is no probability, and compares as False.
+            best = (answer.probabilities >= answer.probabilities[answer.value]).sum()
+            is_right = example.label == answer.value and bool(best == 1)
             right_by_group.setdefault(example.group, []).append(is_right)
         all_right = [is_right for group in right_by_group.values() for is_right in group]
         scores = {"accuracy": float(np.mean(all_right))}
@@ -283,10 +251,7 @@ class ChoiceTask(Task[Choice]):
         return scores
 
     def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines in the order of the questions.
-
-        Each has `id`, `label` as the data writes it, and `choice`, the text of the choice.
-        """
+        """Write `id`, `label` as the data writes it, and `choice`, its text, in JSON Lines."""
         rows = (
             {
                 "id": example.name,
@@ -304,10 +269,7 @@ class ChoiceTask(Task[Choice]):
 
 
 def _read_choices(
-    source: RowSource,
-    notes: Notes,
-    optional: Sequence[str],
-    layout: Layout | None = None,
+    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout | None = None
 ) -> Iterator[Row[Choice]]:
     wanted, layout = ("context", "choices"), layout or Layout()
     rows = read_records(source, wanted, notes, optional=optional, **layout._asdict())
@@ -324,11 +286,6 @@ def _read_choices(
 
 
 def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
-    """Return the texts of a field that must be a list of two texts or more.
-
-    Raises:
-        DataError: it is something else.
-    """
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(
             f"{location}: {field} is {format_value(value)}; write a list of two or more texts"
@@ -336,18 +293,13 @@ def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
     return tuple(require_text(text, f"{field}[{i}]", location) for i, text in enumerate(value))
 
 
-def _is_unique_best(answer: Answer) -> bool:
-    """Return True if no other choice is as probable as the answer, whose probability is no NaN."""
-    return bool((answer.probabilities >= answer.probabilities[answer.value]).sum() == 1)
-
-
 def format_letter(choice: int) -> str:
-    """Return the letter of a choice: A for 0, B for 1, and so on."""
     return chr(ord("A") + choice)
 
 
 def _parse_label(label: Any, choices: tuple[str, ...], location: str) -> int:
-    """Return the index of the choice that a label names: its index, its letter or its text."""
+    if isinstance(label, float) and label.is_integer():  # of a column where some have no answer
+        label = int(label)
     if isinstance(label, int) and not isinstance(label, bool):
         if 0 <= label < len(choices):
             return label

@@ -21,22 +21,16 @@ from litebert.finetuning.outputs import Answer, restore_output
 from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.storage import atomic_text
-from litebert.tasks.splits import Source
+from litebert.tasks.splits import Source, require_one
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts
-from litebert.text.records import (
-    Notes,
-    RowSource,
-    clean,
-    format_value,
-    read_lines,
-    require_text,
-)
+from litebert.text.records import Notes, RowSource, clean, format_value, read_lines, require_text
 from litebert.text.sources import is_dataset_folder, open_dataset
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")
 _THREE_WAY = ("contradiction", "entailment", "neutral")
 _ACCURACY = ("accuracy",)
+_SENTENCES, _PREMISE = ("sentence1", "sentence2"), ("premise", "hypothesis")
 _INDEX = 0
 """The column of the index in every test file."""
 HUB = "nyu-mll/glue"
@@ -75,80 +69,39 @@ class Spec:
 GLUE: Mapping[str, Spec] = MappingProxyType(
     {
         "cola": Spec(
-            "CoLA",
-            (3,),
-            1,
-            _BINARY,
-            ("matthews", "accuracy"),
-            ("sentence",),
-            (1,),
+            *("CoLA", (3,), 1, _BINARY, ("matthews", "accuracy"), ("sentence",), (1,)),
             names=("unacceptable", "acceptable"),
             header=False,
         ),
         "sst2": Spec(
-            "SST-2",
-            (0,),
-            1,
-            _BINARY,
-            _ACCURACY,
-            ("sentence",),
-            (1,),
+            *("SST-2", (0,), 1, _BINARY, _ACCURACY, ("sentence",), (1,)),
             names=("negative", "positive"),
         ),
         "mrpc": Spec(
-            "MRPC",
-            (3, 4),
-            0,
-            _BINARY,
-            ("accuracy", "f1"),
-            ("sentence1", "sentence2"),
-            (3, 4),
+            *("MRPC", (3, 4), 0, _BINARY, ("accuracy", "f1"), _SENTENCES, (3, 4)),
             names=("not_equivalent", "equivalent"),
         ),
         # Columns count from the end, as in ELECTRA's code.
-        "stsb": Spec(
-            "STS-B", (-3, -2), -1, (), ("pearson", "spearman"), ("sentence1", "sentence2"), (-2, -1)
-        ),
+        "stsb": Spec("STS-B", (-3, -2), -1, (), ("pearson", "spearman"), _SENTENCES, (-2, -1)),
         "qqp": Spec(
-            "QQP",
-            (3, 4),
-            5,
-            _BINARY,
-            ("accuracy", "f1"),
-            ("question1", "question2"),
+            *("QQP", (3, 4), 5, _BINARY, ("accuracy", "f1"), ("question1", "question2")),
             names=("not_duplicate", "duplicate"),
             skips=True,
         ),
         "mnli": Spec(
-            "MNLI",
-            (8, 9),
-            -1,
-            _THREE_WAY,
-            _ACCURACY,
-            ("premise", "hypothesis"),
-            (8, 9),
+            *("MNLI", (8, 9), -1, _THREE_WAY, _ACCURACY, _PREMISE, (8, 9)),
             dev=("dev_matched", "dev_mismatched"),
             files={"test_matched": "test_matched.tsv", "test_mismatched": "test_mismatched.tsv"},
             submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
         ),
         "qnli": Spec("QNLI", (1, 2), -1, _ENTAILS, _ACCURACY, ("question", "sentence")),
-        "rte": Spec("RTE", (1, 2), -1, _ENTAILS, _ACCURACY, ("sentence1", "sentence2")),
+        "rte": Spec("RTE", (1, 2), -1, _ENTAILS, _ACCURACY, _SENTENCES),
         "wnli": Spec(
-            "WNLI",
-            (1, 2),
-            -1,
-            _BINARY,
-            _ACCURACY,
-            ("sentence1", "sentence2"),
+            *("WNLI", (1, 2), -1, _BINARY, _ACCURACY, _SENTENCES),
             names=("not_entailment", "entailment"),
         ),
         "ax": Spec(
-            "diagnostic",
-            (),
-            -1,
-            _THREE_WAY,
-            ("matthews", "accuracy"),
-            ("premise", "hypothesis"),
+            *("diagnostic", (), -1, _THREE_WAY, ("matthews", "accuracy"), _PREMISE),
             dev=(),
             files={"test": "diagnostic.tsv"},
             submissions=("AX.tsv",),
@@ -170,27 +123,27 @@ class GlueFiles(TaskFiles[Example]):
         Args:
             source: the task's folder or the folder above it; `hf:glue` for the hub,
                 `hf:NAME[:CONFIG]` for a copy there, `hf:FOLDER` for a dataset that `datasets`
-                saved.
+                saved; or an official train or dev file, to score a model on.
 
         `tests`, and all but the first of `dev`, hold only splits whose file is in the folder:
         copies often lack test files and MNLI's second dev file. MNLI has the test split `ax` too,
         if a folder `diagnostic` with diagnostic.tsv lies beside its folder.
-
-        Raises:
-            DataError: there is no such folder.
         """
         self._spec, self._source = task.spec, source
-        name = task.name
-        self._hub = _open_hub(str(source)[3:], name) if str(source).startswith("hf:") else None
-        if self._hub is None and not Path(source).is_dir():
+        self._hub = _open_hub(str(source)[3:], task.name) if str(source).startswith("hf:") else None
+        folder = Path(source)
+        if self._hub is None and folder.is_file():
+            self.task = replace(task, dev=task.spec.dev[:1] or ("dev",))
+            return
+        if self._hub is None and not folder.is_dir():
             raise DataError(
                 f"{source} is not a folder; give the folder {self._spec.folder}, "
                 "or the folder above it"
             )
         dev, tests = self._spec.dev, tuple(split for split in self._spec.files if self._has(split))
         dev = dev[:1] + tuple(split for split in dev[1:] if self._has(split))
-        if name == "mnli" and self._hub is None:
-            folder = Path(source).resolve()
+        if task.name == "mnli" and self._hub is None:
+            folder = folder.resolve()
             is_task_folder = _normalize(folder.name) == _normalize(self._spec.folder)
             self._ax = GlueFiles(Glue.of(_AX), folder.parent if is_task_folder else source)
             if self._ax.task.tests:
@@ -201,19 +154,14 @@ class GlueFiles(TaskFiles[Example]):
     def open(
         cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
     ) -> GlueFiles:
-        """Open the files of a task that has a training split.
-
-        Raises:
-            ConfigError: the task has none, or there are several sources.
-        """
         assert issubclass(task_class, Glue)
-        if not isinstance(data, (str, Path)):
-            if len(data) != 1:
-                raise ConfigError(
-                    f"{name} is read from one folder, and {len(data)} are given; name the folder"
-                )
-            data = data[0]
-        files = cls(task_class.of(name), data)
+        folder = require_one(data, name)
+        if Path(folder).is_file():
+            raise DataError(
+                f"{folder} is not a folder; give the folder {task_class.of(name).spec.folder}, or "
+                "the folder above it"
+            )
+        files = cls(task_class.of(name), folder)
         if not files.task.spec.dev:
             raise ConfigError(
                 f"{name} has no training split; fine-tune mnli, with the folder diagnostic "
@@ -222,59 +170,51 @@ class GlueFiles(TaskFiles[Example]):
         return files
 
     @classmethod
-    def open_labeled(
-        cls, task: Task[Example], source: Source, **options: Any
-    ) -> TaskFiles[Example]:
+    def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> GlueFiles:
         """Open the first dev split of a folder, or the rows of an official train or dev file."""
         assert isinstance(task, Glue)
-        sources = [source] if isinstance(source, (str, Path)) else source
-        if len(sources) != 1 or options:
+        if options:
             raise ConfigError(
                 f"{task.name} is scored on one folder or file, without options; give --data alone"
             )
-        path = Path(sources[0])
-        return GlueFile(task, path) if path.is_file() else cls(task, sources[0])
+        return cls(task, require_one(source, task.name))
 
     @classmethod
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Example]]:
-        """Yield the texts in one or two columns of a file."""
         return stream_texts(source, notes, text=text, pair=pair)
 
     @property
     def file_names(self) -> dict[str, list[str]]:
         """The folder, or the name on the hub."""
+        if self._hub is None and Path(self._source).is_file():
+            return {}
         name = str(self._source) if self._hub is not None else Path(self._source).name
         return {"train": [name]} if name else {}
 
     def _has(self, split: str) -> bool:
-        """Return True if an official split can be read."""
         if self._hub is not None:
             return _name_hub_split(split) in self._hub
         return bool(_find_files(self._spec, Path(self._source), split))
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read train, or an official dev or test split; `test` is the first test split.
-
-        Raises:
-            DataError: the task has no such split, or a file is missing or malformed.
-            MissingExtraError: `hf:` without the `datasets` library.
+        """Read train, or an official dev or test split; `test` is the first test split. A file has
+        one split.
         """
-        notes = Notes() if notes is None else notes
-        spec, split = self._spec, name_official_split(self._spec, split)
-        splits = [*spec.dev, *spec.files]
-        if spec.dev:
-            splits.insert(0, "train")
-        if _AX in self.task.tests:
-            splits.append(_AX)
+        notes, spec, source = Notes() if notes is None else notes, self._spec, Path(self._source)
+        if self._hub is None and source.is_file():
+            return list(_read_file(spec, source, False, notes))
+        split = name_official_split(spec, split)
+        splits = ["train"] * bool(spec.dev) + [*spec.dev, *spec.files]
+        splits += [_AX] * (_AX in self.task.tests)
         if split not in splits:
             raise DataError(f"{self.task.name} has no split '{split}'; {nearest(split, splits)}")
         if self._hub is not None:
             return list(_read_dataset(spec, self._hub, str(self._source), split, notes))
         if split == _AX:
             return self._ax.read("test", notes)
-        paths = _find_files(spec, Path(self._source), split)
+        paths = _find_files(spec, source, split)
         if not paths:
             raise DataError(
                 f"{self._source} holds no {_name_file(spec, split)}; give the folder "
@@ -284,29 +224,6 @@ class GlueFiles(TaskFiles[Example]):
         if not examples:
             raise DataError(f"{paths[0]} holds no examples; fetch the file again")
         return examples
-
-
-class GlueFile(TaskFiles[Example]):
-    """An official train or dev file, to score a model on."""
-
-    task: Glue
-
-    def __init__(self, task: Glue, path: Path) -> None:
-        self.task, self._path = replace(task, dev=task.spec.dev[:1] or ("dev",)), path
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
-    ) -> GlueFiles:
-        return GlueFiles.open(task_class, name, data, **options)
-
-    stream = GlueFiles.stream
-
-    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read all rows of the file, whatever the split."""
-        return list(
-            _read_file(self.task.spec, self._path, False, Notes() if notes is None else notes)
-        )
 
 
 @dataclass(frozen=True)
@@ -324,11 +241,6 @@ class Glue(TextTask):
 
     @classmethod
     def of(cls, name: str) -> Glue:
-        """Return the task of a name.
-
-        Raises:
-            ConfigError: there is no such task.
-        """
         if name not in cls.specs:
             raise ConfigError(f"there is no GLUE task '{name}'; {nearest(name, cls.specs)}")
         spec = cls.specs[name]
@@ -338,7 +250,6 @@ class Glue(TextTask):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
-        """Return the task that the settings name, with the labels of the model."""
         name = str(settings.get("task"))
         output, pair = restore_output(settings), settings.get("pair")
         if name not in cls.specs:
@@ -347,9 +258,8 @@ class Glue(TextTask):
         return cls(output, pair=pair, score_names=spec.scores, spec=spec)
 
     def file_name(self, split: str) -> str:
-        """Name the predictions file of a split.
-
-        A test split has the name that the GLUE site asks for; any other split is SPLIT.tsv.
+        """Name the predictions file of a split: a test split as the GLUE site asks for, any other
+        split SPLIT.tsv.
         """
         split = name_official_split(self.spec, split)
         if split == _AX:
@@ -360,9 +270,8 @@ class Glue(TextTask):
         return names[list(self.spec.files).index(split)]
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write a submission: `index` and `prediction`, tab-separated.
-
-        Numbers are between 0 and 5, with three decimals.
+        """Write a submission: `index` and `prediction`, tab-separated. Numbers are between 0 and 5,
+        with three decimals.
         """
         with atomic_text(path) as file:
             file.write("index\tprediction\n")
@@ -374,7 +283,6 @@ class Glue(TextTask):
 
 
 def name_official_split(spec: Spec, split: str) -> str:
-    """Return the official name of a split; `test` means the first test split."""
     return next(iter(spec.files)) if split == "test" else split
 
 
@@ -401,10 +309,8 @@ def _find_files(spec: Spec, folder: Path, split: str) -> list[Path]:
 
 
 def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Example]:
-    """Read an official file, whose first line may be a header.
-
-    Args:
-        test: True if the file has the columns of a test split, without labels.
+    """Read an official file, whose first line may be a header. A test split has other columns,
+    without labels.
     """
     texts = spec.test_texts if test else spec.texts
     width = count = 0
@@ -412,12 +318,22 @@ def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Exa
         if not line:
             notes["blank lines were skipped"] += 1
             continue
-        row = line.split("\t")
+        row, location = line.split("\t"), f"{path}:{number}"
         if width == 0:
             width = len(row)
-            _check_width(spec, width, test, f"{path}:{number}")
+            columns = texts if test else (*texts, spec.label)
+            if width < max(column + 1 if column >= 0 else -column for column in columns):
+                raise DataError(
+                    f"{location} has {width} columns, too few for {spec.folder}; put tabs between "
+                    "them"
+                )
             if test or spec.header:
-                if not _is_example(spec, row, test):
+                # A line with an index or a label is an example, and no header.
+                try:
+                    is_example = test or _parse_label(spec, row[spec.label], "") is not None
+                except DataError:
+                    is_example = False
+                if not (row[_INDEX].isdigit() if test else is_example):
                     continue
                 notes["the header is missing, so the first line was read as an example"] += 1
         if len(row) != width:
@@ -425,38 +341,15 @@ def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Exa
                 notes["rows with a wrong number of columns were skipped"] += 1
                 continue
             raise DataError(
-                f"{path}:{number} has {len(row)} columns where the first line has {width}; "
-                "fix the row"
+                f"{location} has {len(row)} columns where the first line has {width}; fix the row"
             )
         pair = row[texts[1]] if len(texts) > 1 else None
-        label = None if test else _parse_label(spec, row[spec.label], f"{path}:{number}")
+        label = None if test else _parse_label(spec, row[spec.label], location)
         yield Example(row[texts[0]], pair, label, row[_INDEX] if test else str(count))
         count += 1
 
 
-def _check_width(spec: Spec, width: int, test: bool, location: str) -> None:
-    """Refuse a line that is too short for the columns of its task."""
-    columns = spec.test_texts if test else (*spec.texts, spec.label)
-    needed = max(column + 1 if column >= 0 else -column for column in columns)
-    if width < needed:
-        raise DataError(
-            f"{location} has {width} columns, too few for {spec.folder}; put tabs between them"
-        )
-
-
-def _is_example(spec: Spec, row: Sequence[str], test: bool) -> bool:
-    """Return True if a first line is an example, with an index or a label, and no header."""
-    if test:
-        return row[_INDEX].isdigit()
-    try:
-        _parse_label(spec, row[spec.label], "")
-    except DataError:
-        return False
-    return True
-
-
 def _parse_label(spec: Spec, cell: str, location: str) -> Label:
-    """Return the class that a cell names, or the number it spells."""
     if spec.labels:
         if cell not in spec.labels:
             labels = ", ".join(spec.labels)
@@ -483,15 +376,19 @@ def _parse_label(spec: Spec, cell: str, location: str) -> Label:
 def _read_dataset(
     spec: Spec, hub: Mapping[str, Any], name: str, split: str, notes: Notes
 ) -> Iterator[Example]:
-    """Read a split of a dataset from the `datasets` library, whose splits are `hub`."""
+    """Read a split of a dataset from the `datasets` library, whose splits are `hub`.
+
+    The hub's numbers of labels are not used but their names, because its order of MNLI's labels is
+    not the official order.
+    """
     hub_split = _name_hub_split(split)
     if hub_split not in hub:
         raise DataError(
             f"{name} has no split '{hub_split}' among {', '.join(hub)}; give a copy of {HUB}"
         )
-    data = hub[hub_split]
+    data, test = hub[hub_split], split in spec.files
     names = getattr(data.features.get("label"), "names", None)
-    test = split in spec.files
+    label_of_name = dict(zip(spec.names or spec.labels, spec.labels, strict=True))
     wanted = spec.columns if test else (*spec.columns, "label")
     for column in wanted:
         if column not in data.column_names:
@@ -508,33 +405,25 @@ def _read_dataset(
             clean(require_text(row[i], column, location), notes)
             for i, column in enumerate(spec.columns)
         ]
-        label = None if test else _parse_hub_label(spec, row[-1], names, location)
+        label: Label | None = None
+        if not test:
+            value = row[-1]
+            if names is not None and isinstance(value, int):
+                if not 0 <= value < len(names):
+                    raise DataError(
+                        f"{location} has the label {value}, which has no name; give a split with "
+                        "labels"
+                    )
+                value = label_of_name.get(names[value], names[value])
+            label = _parse_label(spec, str(value), location)
         yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
 
 
-def _parse_hub_label(spec: Spec, value: Any, names: Sequence[str] | None, location: str) -> Label:
-    """Return the label that the hub's name of a value means.
-
-    The hub's numbers are not used, because its order of MNLI's labels is not the official order.
-    """
-    if names is None or not isinstance(value, int):
-        return _parse_label(spec, str(value), location)
-    if not 0 <= value < len(names):
-        raise DataError(
-            f"{location} has the label {value}, which has no name; give a split with labels"
-        )
-    label_of_name = dict(zip(spec.names or spec.labels, spec.labels, strict=True))
-    name = names[value]
-    return _parse_label(spec, label_of_name.get(name, name), location)
-
-
 def _name_hub_split(split: str) -> str:
-    """Return the name of a split on the hub."""
     return split.replace("dev", "validation")
 
 
 def _open_hub(name: str, task: str) -> Mapping[str, Any]:
-    """Open a dataset, and return its splits by name."""
     repository, _, config = name.partition(":")
     # People write glue and glue/sst2, which are no repositories on the hub today.
     if repository.partition("/")[0] == "glue" and not is_dataset_folder(name):

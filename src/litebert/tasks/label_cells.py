@@ -32,7 +32,6 @@ _WHOLE = re.compile(r"([-+]?\d+)\.0+")
 
 
 def is_blank(value: Any) -> bool:
-    """Return True if a cell has no label."""
     if isinstance(value, str):
         return not value.strip()
     return value is None or (isinstance(value, float) and math.isnan(value))

@@ -23,41 +23,28 @@ from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.similarity import (
     TEMPERATURE,
+    Compared,
     Similarity,
     Supervision,
+    scale_to_unit,
     sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.interop.sentence_modules import (
-    DENSE,
-    read_sizes,
-    read_vector_map,
-    write_dense,
-)
+from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
-from litebert.tasks.pair_scores import RANK_SCORES, rank_seconds, truncate_answer
 from litebert.tasks.scores import compute_scores
-from litebert.tasks.splits import (
-    LAYOUT_OPTIONS,
-    Layout,
-    Source,
-    SplitFiles,
-    format_files,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, format_files
 from litebert.tasks.texts import (
-    COLUMN_OPTIONS,
     ColumnOptions,
+    ColumnTask,
     Example,
     TextFiles,
-    TextTask,
     hash_texts,
     make_example,
     parse_finite,
     require_columns,
 )
-from litebert.text.records import IN_FOLDERS, Notes, Record, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -73,6 +60,16 @@ _SUPERVISION_NAMES: Mapping[Supervision, str] = {
     "positives": "pairs that belong together",
     "texts": "texts without pairs, each against itself",
 }
+
+
+RANK_SCORES = ("mrr", "recall_at_1")
+"""The scores of pairs without scores of their own.
+
+They are the mean over the first texts of 1/rank of the first right second text among all, and how
+often that rank is 1.
+"""
+_BLOCK = 1024
+"""First texts that are compared at once, which bounds the memory of their cosines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,58 +108,56 @@ class PairFiles(TextFiles):
         dev: Source | None = None,
         test: Source | None = None,
         *,
-        text_column: str = "text",
-        pair_column: str | None = None,
-        label_column: str | None = None,
-        pooling: Pooling = "mean",
-        temperature: float = TEMPERATURE,
-        matryoshka: Sequence[int] | None = None,
-        whiten: bool | None = None,
-        heldout: float = 0.1,
         seed: int = 0,
-        group_column: str | None = None,
-        weight_column: str | None = None,
-        layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
+        **options: Any,
     ) -> PairFiles:
         """Open the files of pairs, and decide from them how texts are learned.
 
         Args:
             train, dev, test: their files, as `TableFiles.of` takes them, and plain text with a text
-                on each line.
-            text_column, pair_column, label_column: names of the columns, or their numbers from 0:
-                the two texts, and how alike they are. With `label_column` None all pairs belong
-                together. With `pair_column` None the model learns from single texts. If there is a
-                dev split, the training files may lack the columns of the pair and the label.
-            pooling: makes a sentence vector of the hidden states of a text: `mean` of all, or `cls`
-                for the hidden state of [CLS].
-            temperature: divides the cosines in the losses.
-            matryoshka: sizes that the vectors may be cut to, by leaving out all but their first
-                numbers; none by default.
-            whiten: True to whiten the vectors when training has ended; by default only if the model
-                learns from single texts, and with no such sizes.
-            heldout, seed, group_column, weight_column, layout: as in `TableFiles.of`. Of pairs that
-                belong together, those with the same first text are never divided.
+                on each line. If there is a dev split, the training files may lack the columns of
+                the pair and the label.
             task_class: the class of the task, `Pairs` by default.
-
-        Raises:
-            ConfigError: options that contradict each other.
-            DataError: a training file that is missing or malformed; the message names the line.
+            options: as `PairOptions` has them. Without `label_column` all pairs belong together,
+                and those with the same first text are never divided. Without `pair_column` the
+                model learns from single texts.
         """
-        sizes = sort_sizes(matryoshka)
-        task = _make_pairs(
-            task_class, text_column, pair_column, label_column, pooling, temperature, layout
+        layout = Layout.take(options)
+        sizes = sort_sizes(options.pop("matryoshka", None))
+        given = PairOptions(**options)
+        pair, label = given.pair_column, given.label_column
+        if given.pooling not in POOLINGS:
+            raise ConfigError(f"pooling is '{given.pooling}'; {nearest(given.pooling, POOLINGS)}")
+        if not 0 < given.temperature < math.inf:
+            raise ConfigError(f"temperature is {given.temperature}; it must be a number above 0")
+        if label is not None and (pair is None or label in (given.text_column, pair)):
+            problem = "there is no second column" if pair is None else "it is a column of texts"
+            raise ConfigError(
+                f"label is '{label}', but {problem}; name the texts with text and pair, and "
+                "their score with label"
+            )
+        make = task_class or Pairs
+        assert issubclass(make, Pairs)
+        task = make(
+            Similarity(),
+            score_names=RANK_SCORES if label is None else Similarity.scores,
+            texts=require_columns(given.text_column, pair),
+            label=label,
+            header=layout.header,
         )
         sources = {"train": train, "dev": dev, "test": test}
-        files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
-        files.group_column, files.weight_column = group_column, weight_column
-        supervision = _tell_supervision(pair_column, label_column)
-        if train is not None and dev is not None:
-            supervision = files._survey()
+        files = cls(task, sources, heldout=given.heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = given.group_column, given.weight_column
+        supervision = _tell_supervision(pair, label)
+        if train is not None and dev is not None:  # the columns of the first training file tell it
+            first = next(files._records(files._paths["train"][0], 1, Notes()), None)
+            supervision = _tell_supervision(*first.values[1:]) if first is not None else "texts"
+        whiten = given.whiten
         output = Similarity(
-            pooling=pooling,
+            pooling=given.pooling,
             supervision=supervision,
-            temperature=temperature,
+            temperature=given.temperature,
             sizes=sizes,
             whiten=supervision == "texts" and not sizes if whiten is None else whiten,
         )
@@ -170,55 +165,37 @@ class PairFiles(TextFiles):
         return files
 
     @classmethod
-    def open(
-        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
-    ) -> PairFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        options |= take_files(data, options)
-        # A subclass may take no layout, so none is passed without such an option.
-        if options.keys() & {*LAYOUT_OPTIONS}:
-            options["layout"] = take_layout(options)
-        return cls.of(task_class=task_class, **options)
-
-    @classmethod
     def open_labeled(
         cls, task: Task[Example], source: Source, **options: Any
     ) -> SplitFiles[Example]:
-        """Open labeled files to score a model on.
-
-        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
-        training files.
-        """
         assert isinstance(task, Pairs)
-        text, *pair = task.texts
-        # Naming columns implies a header, even if the training files had none.
-        options.setdefault(
-            "header",
-            task.header or not options.keys().isdisjoint(COLUMN_OPTIONS),
-        )
-        texts = require_columns(
-            options.pop("text_column", text),
-            options.pop("pair_column", pair[0] if pair else "pair"),
-        )
-        label = options.pop("label_column", task.label)
-        if label in texts:
-            raise ConfigError(
-                f"label is '{label}', a column that the model reads; name the column of the scores"
-            )
-        names = RANK_SCORES if label is None else Similarity.scores
-        task = replace(task, texts=texts, label=label, score_names=names)
-        return super().open_labeled(task, source, **options)
+        if len(task.texts) == 1:
+            task = replace(task, texts=(*task.texts, "pair"))
+        files = super().open_labeled(task, source, **options)
+        assert isinstance(files.task, Pairs)
+        names = RANK_SCORES if files.task.label is None else Similarity.scores
+        files.task = replace(files.task, score_names=names)
+        return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read the examples of train, dev or test, in the order of their files."""
         notes = Notes() if notes is None else notes
         examples = [
             example
             for path in self._find_files(split)
             for example in self._read_rows(split, path, notes)
         ]
-        if split == "train":
-            self._check_train(examples)
+        files = format_files(self._find_files(split))
+        if split == "train" and len(examples) == 1:
+            raise DataError(
+                f"{files} has one row, and pairs are learned by comparing them; give two "
+                "rows or more"
+            )
+        by_scores = split == "train" and self.task.output.supervision == "scores"
+        if by_scores and len({example.label for example in examples}) == 1:
+            raise DataError(
+                f"{files} has the same score, {examples[0].label:g}, on every row; give "
+                "rows that differ"
+            )
         by_score = self.task.label is not None
         keys = [
             hash_texts(*sorted((example.text, example.pair or "")))
@@ -242,104 +219,35 @@ class PairFiles(TextFiles):
             )
         return examples
 
-    def _survey(self) -> Supervision:
-        """Tell the supervision of the training files by the columns of the first file."""
-        first = self._paths["train"][0]
-        for _, (_, pair, label), _ in self._records(first, 1, Notes()):
-            return _tell_supervision(pair, label)
-        return "texts"
-
-    def _count_needed(self, split: str) -> int:
-        """Count the columns, of text, pair and label, that the files of a split must have."""
-        if split == "train" and "dev" in self._paths:
-            return {"texts": 1, "positives": 2, "scores": 3}[self.task.output.supervision]
-        return len(self.task.texts) + (self.task.label is not None and split != "test")
-
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
-        """Read the text, the pair and the label of each row.
-
-        Beyond the first `needed` columns, a value is None if the file lacks its column.
+        """Read the text, the pair and the label of each row. Beyond the first `needed` columns, a
+        value is None if the file lacks its column.
         """
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
         )
-        layout = self._layout._asdict()
-        rows = read_records(path, names[:needed], notes, optional=names[needed:], **layout)
+        rows = self._read_accepted(path, names[:needed], notes, names[needed:])
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
     def _read_rows(self, split: str, path: Path, notes: Notes) -> Iterator[Example]:
-        """Read the examples of a file."""
-        needed, several = self._count_needed(split), len(self._find_files(split)) > 1
+        several, with_label = len(self._find_files(split)) > 1, self.task.label is not None
+        needed = len(self.task.texts) + (with_label and split != "test")
+        if split == "train" and "dev" in self._paths:
+            needed = {"texts": 1, "positives": 2, "scores": 3}[self.task.output.supervision]
         paired = needed > 1 or (split != "train" and len(self.task.texts) > 1)
         columns = self.task.texts[: 1 + paired]
         for line, (*texts, label), _ in self._records(path, needed, notes):
             location = f"{path}:{line}"
             score = None
-            if self.task.label is not None and (label is not None or needed >= 3):
+            if with_label and (label is not None or needed >= 3):
                 score = parse_finite(label, location, self.task.label)
             example = make_example(texts[: 1 + paired], columns, location, notes)
             name = f"{path.name}:{line}" if several else str(line)
             yield example._replace(label=score, name=name)
 
-    def _check_train(self, examples: Sequence[Example]) -> None:
-        """Refuse training files from which nothing can be learned.
-
-        Raises:
-            DataError: there is one row only, or one score only.
-        """
-        files = format_files(self._find_files("train"))
-        if len(examples) < 2:
-            raise DataError(
-                f"{files} has one row, and pairs are learned by comparing them; give two "
-                "rows or more"
-            )
-        if (
-            self.task.output.supervision == "scores"
-            and len({example.label for example in examples}) == 1
-        ):
-            raise DataError(
-                f"{files} has the same score, {examples[0].label:g}, on every row; give "
-                "rows that differ"
-            )
-
-
-def _make_pairs(
-    task_class: type[Task[Example]] | None,
-    text: str,
-    pair: str | None,
-    label: str | None,
-    pooling: Pooling,
-    temperature: float,
-    layout: Layout | None,
-) -> Pairs:
-    """Check the options of pairs, and make the task of them.
-
-    Raises:
-        ConfigError: options that contradict each other.
-    """
-    if pooling not in POOLINGS:
-        raise ConfigError(f"pooling is '{pooling}'; {nearest(pooling, POOLINGS)}")
-    if not 0 < temperature < math.inf:
-        raise ConfigError(f"temperature is {temperature}; it must be a number above 0")
-    if label is not None and (pair is None or label in (text, pair)):
-        problem = "there is no second column" if pair is None else "it is a column of texts"
-        raise ConfigError(
-            f"label is '{label}', but {problem}; name the texts with text and pair, and "
-            "their score with label"
-        )
-    make = task_class or Pairs
-    assert issubclass(make, Pairs)
-    return make(
-        Similarity(),
-        score_names=RANK_SCORES if label is None else Similarity.scores,
-        texts=require_columns(text, pair),
-        label=label,
-        header=(layout or Layout()).header,
-    )
-
 
 @dataclass(frozen=True)
-class Pairs(TextTask):
+class Pairs(ColumnTask):
     """Vectors of texts, learned from pairs of texts or from texts alone."""
 
     name: ClassVar[str] = "pairs"
@@ -348,16 +256,11 @@ class Pairs(TextTask):
 
     output: Similarity
     pair: bool | None = True
-    texts: tuple[str, ...] = ("text",)
-    """The columns of the one or two texts."""
     label: str | None = None
     """The column of the scores."""
-    header: bool = True
-    """True if the training files have a header line."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
-        """Return the task with the model's pooling and columns."""
         columns = settings.get("columns") or {}
         vectors = settings.get("vectors") or {}
         pooling = vectors.get("pooling", "mean")
@@ -375,48 +278,36 @@ class Pairs(TextTask):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns, and the settings that make a vector."""
-        text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
         vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
         if self.output.map is not None:
             vectors["map"] = DENSE
         if self.output.sizes:
             vectors["sizes"] = list(self.output.sizes)
-        settings = {**super().settings(), "columns": columns, "vectors": vectors}
-        if not self.header:
-            settings["header"] = False
-        return settings
+        return {**super().settings(), "vectors": vectors}
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> dict[str, Pairs]:
-        """Return the task with each map that training may end with."""
         endings = self.output.closing(items, logits, seed)
         return {name: replace(self, output=output) for name, output in endings.items()}
 
     def with_teacher(self) -> Pairs:
-        """Return the task as it learns the vectors of a teacher."""
         return replace(self, output=replace(self.output, taught=True))
 
     def for_unlabeled(self) -> Pairs:
-        """Return the task with single texts, of the column of the first text."""
         return replace(self, pair=False, texts=self.texts[:1], label=None)
 
     def write_beside(self, folder: Path) -> None:
-        """Write the map of the vectors, if there is one."""
         if self.output.map is not None:
             write_dense(folder / DENSE, self.output.map)
 
     def complete(self, loaded: LoadedModel) -> Pairs:
-        """Return the task with the map of the vectors and the sizes that they may be cut to."""
         map_ = read_vector_map(loaded)
         width = loaded.config.encoder.hidden_size if map_ is None else len(map_.bias)
         sizes = read_sizes(loaded, width)
         return replace(self, output=replace(self.output, map=map_, sizes=sizes))
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that change what the model learns."""
         output = self.output
         return {
             "known": output.supervision,
@@ -428,7 +319,6 @@ class Pairs(TextTask):
 
     @property
     def point(self) -> str:
-        """The name of its hyper-parameters."""
         if self.output.taught:
             return "taught"
         return "texts" if self.output.supervision == "texts" else self.full_name
@@ -475,7 +365,8 @@ class Pairs(TextTask):
         scores = self._score_answers(examples, answers)
         is_counted = any(not isinstance(answer.vectors, np.ndarray) for answer in answers)
         for size in () if is_counted else self.output.sizes:
-            cut = [truncate_answer(answer, size) for answer in answers]
+            pairs = [scale_to_unit(answer.vectors[:, :size]) for answer in answers]
+            cut = [Compared(float(np.dot(*pair)), pair) for pair in pairs]
             scores |= {
                 f"{name}_cut_to_{size}": value
                 for name, value in self._score_answers(examples, cut).items()
@@ -496,6 +387,49 @@ class Pairs(TextTask):
         return compute_scores(self.score_names, labels, cosines)
 
 
+def rank_seconds(
+    vectors: Sequence[Any], firsts: Sequence[str], seconds: Sequence[str]
+) -> dict[str, float]:
+    """Compute `RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and their texts.
+
+    Each first text is asked once, and its right answers are the second texts of all its pairs. The
+    rank of the nearest of them counts every different wrong text that is as near. So a tie is
+    wrong, and a network that gives all texts the same vector scores nothing. Cosines that differ by
+    less than 1e-6 are ties, because equal vectors may differ by rounding. A vector with a NaN is as
+    near as any. If all second texts are the same, both scores are 0.
+    """
+    numbers, places = [], []
+    for texts in (firsts, seconds):
+        number_of: dict[str, int] = {}
+        numbers.append(np.array([number_of.setdefault(text, len(number_of)) for text in texts]))
+        places.append(np.unique(numbers[-1], return_index=True)[1])
+    if len(places[1]) == 1:
+        return dict.fromkeys(RANK_SCORES, 0.0)
+    queries, documents = (
+        _stack([vectors[place][side] for place in places[side]]) for side in (0, 1)
+    )
+    ranks = []
+    for start in range(0, len(places[0]), _BLOCK):
+        cosines = queries[start : start + _BLOCK] @ documents.T
+        cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
+        is_right = np.zeros(cosines.shape, bool)
+        here = (numbers[0] >= start) & (numbers[0] < start + _BLOCK)
+        is_right[numbers[0][here] - start, numbers[1][here]] = True
+        nearest = np.where(is_right, cosines, -np.inf).max(1, keepdims=True)
+        # Negated, so that a NaN, which compares as False, counts as nearer.
+        ranks.append(1 + (~(cosines < nearest - 1e-6) & ~is_right).sum(1))
+    all_ranks = np.concatenate(ranks)
+    return {"mrr": float((1 / all_ranks).mean()), "recall_at_1": float((all_ranks == 1).mean())}
+
+
+def _stack(vectors: Sequence[Any]) -> Any:
+    if isinstance(vectors[0], np.ndarray):
+        return np.stack(vectors)
+    from scipy.sparse import csr_array, vstack
+
+    return csr_array(vstack(vectors, format="csr"))
+
+
 class StsbFiles(PairFiles):
     """The files of STS-B as GLUE has them."""
 
@@ -505,12 +439,10 @@ class StsbFiles(PairFiles):
     def open(
         cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
     ) -> StsbFiles:
-        """Open the folder of STS-B."""
         return cls.of_glue(GlueFiles.open(Glue, "stsb", data), **options)
 
     @classmethod
     def of_glue(cls, glue: TaskFiles[Example], **options: Any) -> StsbFiles:
-        """Read the files of GLUE's task for vectors; `options` as `PairFiles.of` takes them."""
         files = cls.of(
             text_column="sentence1",
             pair_column="sentence2",
@@ -527,7 +459,6 @@ class StsbFiles(PairFiles):
     def open_labeled(
         cls, task: Task[Example], source: Source, **options: Any
     ) -> SplitFiles[Example]:
-        """Open the dev split of a folder, or the rows of an official train or dev file."""
         assert isinstance(task, StsbVectors)
         files = cls.of_glue(GlueFiles.open_labeled(Glue.of("stsb"), source, **options))
         files.task = replace(files.task, output=task.output)
@@ -561,11 +492,7 @@ def _tell_supervision(pair: Any, label: Any) -> Supervision:
 
 
 def _halve(example: Example) -> Example | None:
-    """Cut a text at the space nearest to its middle, or in the middle if there is no space.
-
-    Returns:
-        The two halves as a pair; None if one of them is empty.
-    """
+    """Cut a text at the space nearest to its middle, or there; None where a half is empty."""
     text = example.text.strip()
     middle = len(text) // 2
     spaces = [position for position, char in enumerate(text) if char.isspace()]
@@ -575,7 +502,6 @@ def _halve(example: Example) -> Example | None:
 
 
 def _hash_row(row: EncodedRow) -> int:
-    """Return a number that is the same for equal sequences."""
     return int.from_bytes(
         hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True
     )

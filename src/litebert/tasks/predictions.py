@@ -10,23 +10,14 @@ from litebert.storage import json_text
 
 
 def list_members(value: Any) -> tuple[Any, ...]:
-    """Return the members of a list as a tuple.
-
-    Raises:
-        TypeError: the value is no list. A text is one value, and a set or a dictionary has no
-            order that a caller could mean.
-    """
+    """Return the members of a list as a tuple."""
     if isinstance(value, (str, bytes, Mapping, Set)):
         raise TypeError
     return tuple(value)
 
 
 def list_texts(value: Any, *counts: int) -> tuple[str, ...]:
-    """Return the texts of a list, whose number must be among `counts` if there are any.
-
-    Raises:
-        TypeError: the list holds something else, or another number of texts.
-    """
+    """Return the texts of a list, whose number must be among `counts` if there are any."""
     members = list_members(value)
     if not all(isinstance(member, str) for member in members):
         raise TypeError
@@ -43,8 +34,8 @@ def write_records(
 ) -> int:
     """Write records of answers in order, each as it comes, and return their number.
 
-    CSV begins with a line of names. Each label's probability has a column `p_LABEL`. The members
-    of any other list share a cell, with `separator` between them, or as JSON if they have parts.
+    CSV has a column `p_LABEL` for each label's probability. The members of any other list share a
+    cell, with `separator` between them, or as JSON if they have parts.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0

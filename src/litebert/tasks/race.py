@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from litebert.errors import ConfigError, DataError
+from litebert.errors import DataError
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.tasks.choices import (
@@ -25,7 +25,7 @@ from litebert.tasks.choices import (
     format_letter,
     require_choices,
 )
-from litebert.tasks.splits import Source
+from litebert.tasks.splits import Source, require_one
 from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 
 SPLITS = ("train", "dev", "test")
@@ -42,22 +42,18 @@ class RaceFiles(ChoiceFiles):
     def of_folder(
         cls, folder: str | Path, *, order: Order = "context", heldout: float = 0.1
     ) -> RaceFiles:
-        """Open the folder of RACE."""
-        task = RaceTask(OneChoice(), order=order)
-        return cls(task, _find_split_folders(Path(folder)), heldout=heldout)
+        folders = {s: Path(folder, s) for s in SPLITS if Path(folder, s).is_dir()}
+        if not folders:
+            raise DataError(
+                f"{folder} holds none of the folders {', '.join(SPLITS)}; give the folder RACE"
+            )
+        return cls(RaceTask(OneChoice(), order=order), folders, heldout=heldout)
 
     @classmethod
     def open(
         cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
     ) -> RaceFiles:
-        """Open the folder RACE."""
-        if not isinstance(data, (str, Path)):
-            if len(data) != 1:
-                raise ConfigError(
-                    f"race is read from one folder, and {len(data)} are given; name the folder RACE"
-                )
-            data = data[0]
-        return cls.of_folder(data, **options)
+        return cls.of_folder(require_one(data, name), **options)
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
@@ -77,7 +73,15 @@ class RaceFiles(ChoiceFiles):
         if len(levels) < len(LEVELS):
             notes[f"{levels[0]} is the only level"] += 1
         for level in levels:
-            for file in _list_passages(path / level, notes):
+            # The shorter name first, so that 9.txt comes before 10.txt.
+            files = sorted((path / level).glob("*.txt"), key=lambda p: (len(p.name), p.name))
+            if not files:
+                raise DataError(f"{path / level} holds no *.txt; unpack RACE again")
+            single = [file for file in files if file.name != JOINED]
+            if single and len(single) < len(files):
+                joined = f"{level}/{JOINED}"
+                notes[f"{joined} was skipped, because separate files hold its passages too"] += 1
+            for file in single or files:
                 yield from _read_questions(file, level, notes)
 
     @classmethod
@@ -105,21 +109,7 @@ class RaceTask(ChoiceTask):
         return format_letter(choice)
 
 
-def _list_passages(folder: Path, notes: Notes) -> list[Path]:
-    """List the files of a level, the shorter names first."""
-    # The shorter name first, so that 9.txt comes before 10.txt.
-    files = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))
-    single = [path for path in files if path.name != JOINED]
-    if not files:
-        raise DataError(f"{folder} holds no *.txt; unpack RACE again")
-    if single and len(single) < len(files):
-        joined = f"{folder.name}/{JOINED}"
-        notes[f"{joined} was skipped, because separate files hold its passages too"] += 1
-    return single or files
-
-
 def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choice]:
-    """Yield the questions of a file of passages."""
     wanted, optional = ("article", "questions", "options"), ("answers", "id")
     records = read_records(file, wanted, notes, optional=optional, form="jsonl")
     for line, cells, _ in records:
@@ -139,28 +129,12 @@ def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choic
             question = require_text(question, f"questions[{i}]", location)
             choices = require_choices(texts, f"options[{i}]", location)
             label = None
+            letters = [format_letter(i) for i in range(len(choices))]
+            if answers is not None and answers[i] not in letters:
+                raise DataError(
+                    f"{location}: answers[{i}] is {format_value(answers[i])}; write one of "
+                    f"{', '.join(letters)}"
+                )
             if answers is not None:
-                label = _parse_letter(answers[i], len(choices), f"{location}: answers[{i}]")
+                label = letters.index(answers[i])
             yield Choice(article, question, choices, label, f"{name}-{i}", level)
-
-
-def _find_split_folders(folder: Path) -> dict[str, Path]:
-    """Return the folder of each split.
-
-    Raises:
-        DataError: there is none.
-    """
-    folders = {split: folder / split for split in SPLITS if (folder / split).is_dir()}
-    if not folders:
-        raise DataError(
-            f"{folder} holds none of the folders {', '.join(SPLITS)}; give the folder RACE"
-        )
-    return folders
-
-
-def _parse_letter(answer: object, choices: int, field: str) -> int:
-    """Return the index of the choice that a letter names."""
-    letters = [format_letter(i) for i in range(choices)]
-    if answer not in letters:
-        raise DataError(f"{field} is {format_value(answer)}; write one of {', '.join(letters)}")
-    return letters.index(str(answer))

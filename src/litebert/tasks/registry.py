@@ -31,7 +31,13 @@ def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
     """
     set_options = {option: value for option, value in options.items() if value is not None}
     name, task_class = find_task(name)
-    _check_options(name, set_options)
+    for option in set_options:
+        require_option(name, option)
+    if {"dev", "heldout"} <= set_options.keys():
+        raise ConfigError(
+            "heldout is a share of the training split to use as dev, which is given too; "
+            "leave out heldout or dev"
+        )
     if isinstance(data, (str, Path)):
         require_local(data, any_bytes=True)
     files: TaskFiles[Any] = task_class.files.open(task_class, name, data, **set_options)
@@ -39,11 +45,7 @@ def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
 
 
 def find_task(name: str) -> tuple[str, type[Task[Any]]]:
-    """Return the registered name of a task, which people write in several ways, and the task.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
+    """Return the registered name of a task, which people write in several ways, and the task."""
     plain_name = str(name).lower().replace("-", "").replace("_", "")
     if name not in TASKS and plain_name in TASKS:
         name = plain_name
@@ -51,16 +53,11 @@ def find_task(name: str) -> tuple[str, type[Task[Any]]]:
 
 
 def list_takers(option: str) -> list[str]:
-    """List the tasks that take an option."""
     return [name for name in TASKS if option in TASKS[name].options.list_names()]
 
 
 def require_option(name: str, option: str) -> None:
-    """Refuse an option that a task does not take, and name the tasks that take it.
-
-    Raises:
-        ConfigError: the task does not take it.
-    """
+    """Refuse an option that a task does not take, and name the tasks that take it."""
     if option in TASKS[name].options.list_names():
         return
     if option in ("dev", "test"):
@@ -73,21 +70,6 @@ def require_option(name: str, option: str) -> None:
     )
 
 
-def _check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that a task does not take, or that contradict each other.
-
-    Raises:
-        ConfigError: the first such option.
-    """
-    for option in options:
-        require_option(name, option)
-    if {"dev", "heldout"} <= options.keys():
-        raise ConfigError(
-            "heldout is a share of the training split to use as dev, which is given too; "
-            "leave out heldout or dev"
-        )
-
-
 def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
     """Return the task that a model was fine-tuned for, without its files and before
     `Task.complete`.
@@ -98,9 +80,6 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
         settings: the content of task.json; at least the `kind` of the head and the number of its
             `classes`.
         folder: the folder of the model.
-
-    Raises:
-        ModelError: no task has such a head, or a setting has a wrong type.
     """
     name = str(settings.get("task"))
     task_class = TASKS[name if name in TASKS else restore_output(settings).task]
@@ -112,26 +91,23 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
 
 
 def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
-    """Say in words which value a wrong setting must have.
-
-    The text is empty if the value is right, or if no task reads the setting.
-
-    Args:
-        usual: the defaults of the settings that only the model's task has.
+    """Say in words which value a wrong setting must have, by the `usual` one; nothing where it is
+    right, or where no task reads it.
     """
     if key == "columns":
         return "" if _are_columns(value) else "a name for each of text, pair and label"
     if key == "vectors":
         return "" if isinstance(value, Mapping) else "an object with pooling and normalized"
-    if key in _SWITCHES:
+    if key in ("pair", "header"):
         return "" if isinstance(value, bool) or value is None else "true or false"
-    if key in _NAMES:
+    if key in ("separator", "metric"):
         return "" if isinstance(value, str) or value is None else "a text"
     if key not in usual:
         return ""
     default = usual[key]
     if default is None:  # a number that may be absent
-        return "" if value is None or _is_number(value) else "a number or null"
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return "" if value is None or is_number else "a number or null"
     types = (int, float) if isinstance(default, float) else (type(default),)
     # A bool is an int in Python, but true is no number in a file.
     both_bool = isinstance(value, bool) == isinstance(default, bool)
@@ -147,11 +123,3 @@ def _are_columns(value: Any) -> bool:
     if isinstance(value.get("label"), list):  # a column for each label
         names = [*value["label"], *(name for key, name in value.items() if key != "label")]
     return all(isinstance(name, str | None) for name in names)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-_SWITCHES = ("pair", "header")
-_NAMES = ("separator", "metric")

@@ -57,7 +57,6 @@ def matthews(labels: Values, predictions: Values) -> float:
 
 
 def pearson(labels: Values, predictions: Values) -> float:
-    """Pearson's correlation."""
     from scipy.stats import pearsonr
 
     return _correlation(pearsonr, labels, predictions)
@@ -99,7 +98,6 @@ def rmse(labels: Values, predictions: Values) -> float:
 def _correlation(
     compute: Callable[[Values, Values], Any], labels: Values, predictions: Values
 ) -> float:
-    """Compute a correlation with a function of scipy; 0 if it has no value."""
     if not np.isfinite(predictions).all() or _is_constant(labels) or _is_constant(predictions):
         return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -153,7 +151,6 @@ def score_title(name: str) -> str:
 
 
 def compute_scores(names: Sequence[str], labels: Values, predictions: Values) -> dict[str, float]:
-    """Compute the scores of these names, over at least one example."""
     assert len(labels) == len(predictions) > 0
     return {name: SCORES[name](labels, predictions) for name in names}
 

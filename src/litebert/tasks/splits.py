@@ -21,19 +21,21 @@ from litebert.remote.names import require_local
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes, check_delimiter, read_records
+from litebert.text.records import SUFFIXES, FileFormat, Notes, Record, check_delimiter, read_records
 
 E = TypeVar("E")
 
 Source: TypeAlias = "str | Path | Sequence[str | Path]"
 """A file, a folder, a pattern such as data/*.csv, or several of these."""
-Data: TypeAlias = "str | Path | Mapping[str, Source]"
-"""A folder whose file names tell the split, or the files of each split by its name."""
 
 TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 """The formats of files with named columns."""
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+_REJECTED = ("reject", "ignore")
+"""Prodigy's marks of a row that a person did not accept."""
+_HELD_OUT = 43
+"""The purpose of the random key, which no other random choice has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,26 +70,13 @@ class Layout(NamedTuple):
     delimiter: str | None = None
     """The delimiter of CSV and TSV; None to find it in each file."""
 
-
-REJECTED = ("reject", "ignore")
-"""Prodigy's marks of a row that a person did not accept."""
-LAYOUT_OPTIONS = ("input_format", "header", "encoding", "delimiter")
-
-
-def take_layout(options: dict[str, Any]) -> Layout:
-    """Remove the options of a layout from the options of `open_task`, and return the layout.
-
-    Raises:
-        ConfigError: there is no such encoding, or no such delimiter.
-    """
-    encoding = options.pop("encoding", "utf-8")
-    encodings.check(encoding, error=ConfigError)
-    return Layout(
-        options.pop("input_format", None),
-        options.pop("header", True),
-        encoding,
-        check_delimiter(options.pop("delimiter", None)),
-    )
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Layout:
+        """Remove the options of a layout from the options of `open_task`, and return the layout."""
+        encoding = options.pop("encoding", "utf-8")
+        encodings.check(encoding, error=ConfigError)
+        form, header = options.pop("input_format", None), options.pop("header", True)
+        return cls(form, header, encoding, check_delimiter(options.pop("delimiter", None)))
 
 
 class SplitFiles(TaskFiles[E]):
@@ -95,6 +84,8 @@ class SplitFiles(TaskFiles[E]):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """The suffixes of the files that are read in a folder; () for all files."""
+    folders: ClassVar[bool] = False
+    """True if a split may be a folder of its name."""
 
     def __init__(
         self,
@@ -105,16 +96,11 @@ class SplitFiles(TaskFiles[E]):
         seed: int = 0,
         layout: Layout | None = None,
     ) -> None:
-        """Find the files of each split.
-
-        Args:
-            files: the files of each split, None if it has none.
-            heldout, seed, layout: as in `TableFiles.of`.
-        """
+        """Find the files of each split, None if it has none."""
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         self._paths = {
-            split: self.expand(source, task.name)
+            split: self._expand(source, task.name)
             for split, source in files.items()
             if source is not None
         }
@@ -131,15 +117,50 @@ class SplitFiles(TaskFiles[E]):
         )
 
     @classmethod
-    def expand(cls, source: Source, task: str) -> tuple[Path, ...]:
-        """Return the files of a source; those of a folder or a pattern are sorted.
+    def of(
+        cls,
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
+        *,
+        task_class: type[Task[Any]] | None = None,
+        **options: Any,
+    ) -> SplitFiles[E]:
+        """Open the files of each split, with the options that `open_task` takes."""
+        raise NotImplementedError
 
-        Args:
-            task: the name of the task, for messages.
-
-        Raises:
-            DataError: a folder or a pattern holds no file, or a file is named twice.
+    @classmethod
+    def open(
+        cls, task_class: type[Task[E]], name: str, data: Source, **options: Any
+    ) -> SplitFiles[E]:
+        """Open a folder with the files of the splits, or training files with `dev` and `test` as
+        options.
         """
+        if isinstance(data, (list, tuple)) and len(data) == 1:
+            data = data[0]
+        files: dict[str, Source] = {}
+        if isinstance(data, (str, Path)) and Path(data).is_dir():
+            files.update(_find_splits(Path(data), cls.folders))
+        return cls.of(task_class=task_class, **{**(files or {"train": data}), **options})
+
+    @classmethod
+    def open_labeled(cls, task: Task[E], source: Source, **options: Any) -> SplitFiles[E]:
+        """Open labeled files to score a task on; `options` are as in `open_task`."""
+        for name, value in options.items():
+            if name not in task.options.list_names():
+                raise ConfigError(
+                    f"{name} is '{value}', which {task.name} does not take; leave it out"
+                )
+        layout = Layout.take(options)
+        # A subclass may have another constructor, which decides the task from the files.
+        files = cls.__new__(cls)
+        SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
+        for name, value in options.items():
+            raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
+        return files
+
+    @classmethod
+    def _expand(cls, source: Source, task: str) -> tuple[Path, ...]:
         sources = [source] if isinstance(source, (str, Path)) else source
         refuse_duplicates(sources)
         for name in sources:
@@ -151,11 +172,6 @@ class SplitFiles(TaskFiles[E]):
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
-        """Return the files of a folder with one of `suffixes`, sorted.
-
-        Raises:
-            DataError: there is none.
-        """
         files = list_visible(folder)
         if cls.suffixes:
             files = [path for path in files if find_suffix(path) in cls.suffixes]
@@ -166,57 +182,30 @@ class SplitFiles(TaskFiles[E]):
 
     @property
     def file_names(self) -> dict[str, list[str]]:
-        """The names of the files of each split."""
         return {split: [path.name for path in paths] for split, paths in self._paths.items()}
 
-    @classmethod
-    def open_labeled(cls, task: Task[E], source: Source, **options: Any) -> SplitFiles[E]:
-        """Open labeled files to score a task on; `options` are as in `open_task`."""
-        for name, value in options.items():
-            if name not in task.options.list_names():
-                raise ConfigError(
-                    f"{name} is '{value}', which {task.name} does not take; leave it out"
-                )
-        layout = take_layout(options)
-        # A subclass may have another constructor, which decides the task from the files.
-        files = cls.__new__(cls)
-        SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
-        for name, value in options.items():
-            raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
-        return files
-
     def _check_layout(self) -> None:
-        """Refuse options of a layout that suit none of the files.
-
-        Raises:
-            ConfigError: no file could have a header, or no file has text to decode.
-        """
+        """Refuse options of a layout that suit none of the files."""
         paths = [path for paths in self._paths.values() for path in paths]
-        files = [path for path in paths if not path.is_dir()]
-        forms = {self._layout.form or SUFFIXES.get(find_suffix(path)) for path in files}
-        # There are no files if each class is a folder of texts. The format of a file without a
-        # known suffix is not known before it is read.
-        if not forms or None in forms:
+        # There are no files if each class is a folder of texts.
+        forms = {self._find_format(path) for path in paths if not path.is_dir()}
+        if not forms or None in forms:  # a format that is not known before the file is read
             return
+        remedy = ""
         if not self._layout.header and forms.isdisjoint(("csv", "tsv", "xlsx")):
-            raise ConfigError(
-                f"{format_files(paths)} never has a header line; leave out header (--no-header)"
-            )
-        if self._layout.delimiter is not None and forms.isdisjoint(("csv", "tsv")):
-            raise ConfigError(
-                f"{format_files(paths)} is neither CSV nor TSV; leave out delimiter (--delimiter)"
-            )
-        if self._layout.encoding != "utf-8" and forms <= {"parquet", "xlsx"}:
-            raise ConfigError(
-                f"{format_files(paths)} has an encoding of its own; leave out encoding (--encoding)"
-            )
+            remedy = "never has a header line; leave out header (--no-header)"
+        elif self._layout.delimiter is not None and forms.isdisjoint(("csv", "tsv")):
+            remedy = "is neither CSV nor TSV; leave out delimiter (--delimiter)"
+        elif self._layout.encoding != "utf-8" and forms <= {"parquet", "xlsx"}:
+            remedy = "has an encoding of its own; leave out encoding (--encoding)"
+        if remedy:
+            raise ConfigError(f"{format_files(paths)} {remedy}")
+
+    def _find_format(self, path: Path) -> FileFormat | None:
+        return self._layout.form or SUFFIXES.get(find_suffix(path))
 
     def _find_files(self, split: str) -> tuple[Path, ...]:
-        """Return the files of a split; for a dev split that is held out, the training files.
-
-        Raises:
-            DataError: the task has no files for it.
-        """
+        """Return the files of a split; for a dev split that is held out, the training files."""
         if split == "dev" and self._holds_out:
             split = "train"
         if split not in self._paths:
@@ -227,20 +216,28 @@ class SplitFiles(TaskFiles[E]):
             )
         return self._paths[split]
 
-    def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
-        """Yield the cell of each row in a column, with the location of the row."""
-        mark = self._find_mark()
-        for path in paths:
-            if path.is_dir():
-                raise ConfigError(f"{path} is a folder of texts, which have no column '{column}'")
-            layout = self._layout._asdict()
-            for row in read_records(path, [column], Notes(), optional=mark, **layout):
-                if not (mark and row.values[-1] in REJECTED):
-                    yield row.values[0], f"{path}:{row.line}"
-
     def _find_mark(self) -> list[str]:
-        """Return the column that says which rows are left out; none where there is no such."""
+        """Return the column of Prodigy's marks; none where that name is a column of the task."""
         return []
+
+    def _read_accepted(
+        self, path: Path, columns: Sequence[str], notes: Notes, optional: Sequence[str] = ()
+    ) -> Iterator[Record]:
+        """Read the cells of each row of a file, without the rows that are marked as rejected."""
+        mark = self._find_mark()
+        layout = self._layout._asdict()
+        for row in read_records(path, columns, notes, optional=[*optional, *mark], **layout):
+            if mark and row.values[-1] in _REJECTED:
+                notes["rows marked as rejected or ignored (answer) were left out"] += 1
+            else:
+                yield row._replace(values=row.values[: len(row.values) - len(mark)])
+
+    def _read_cells(self, paths: Sequence[Path], column: str) -> Iterator[tuple[Any, str]]:
+        for path in paths:
+            if path.is_dir() or self._find_format(path) == "text":
+                raise ConfigError(f"{path} holds texts alone, which have no column '{column}'")
+            for row in self._read_accepted(path, [column], Notes()):
+                yield row.values[0], f"{path}:{row.line}"
 
     def _read_groups(self, split: str, column: str | None) -> list[str | None]:
         """Read what each row of the training files belongs to; None of a blank cell. Empty where
@@ -262,10 +259,7 @@ class SplitFiles(TaskFiles[E]):
     ) -> list[E]:
         """Select the examples of a split, if a share of the training file is held out for dev.
 
-        Args:
-            group: returns the group of the example at an index; a group is never divided.
-            groups_name: the plural for groups in messages.
-            classes: as in `select_split`.
+        `group` returns the group of the example at an index; the rest is as in `select_split`.
         """
         if not self._holds_out or split == "test":
             return examples
@@ -281,54 +275,34 @@ class SplitFiles(TaskFiles[E]):
         )
 
 
+def require_one(source: Source, task: str) -> str | Path:
+    if isinstance(source, (str, Path)):
+        return source
+    if len(source) != 1:
+        raise ConfigError(
+            f"{task} is read from one folder or file, and {len(source)} are given; name one"
+        )
+    return source[0]
+
+
 def format_files(paths: Sequence[Path]) -> str:
     """Name files in a message: the first, and the number of the others."""
     return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
 def list_visible(folder: Path) -> list[Path]:
-    """Return the files of a folder that are not hidden, sorted."""
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
 
 
-def find_split_files(data: Data, folders: bool = False) -> dict[str, Source]:
-    """Return the files of each split.
-
-    In a folder, the name of a file tells its split: it contains `train`; or `dev`, `valid` or
-    `testa`; or `test`.
-
-    Args:
-        folders: True if a folder of such a name may be a split too.
-
-    Raises:
-        DataError: there is no such folder, it holds no such file, or two files could be the same
-            split.
-    """
-    if isinstance(data, Mapping):
-        return dict(data)
-    folder = Path(data)
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder} is not a folder; give a folder with a train and a dev file, or name "
-            "the files"
-        )
-    files = _find_splits(folder, folders)
-    if not files:
-        raise DataError(
-            f"{folder} holds no file with train, dev or test in its name; name the files "
-            "of the splits"
-        )
-    return dict(files)
-
-
 def _find_splits(folder: Path, folders: bool) -> dict[str, Path]:
-    """Return the file, or perhaps the folder, of each split in a folder."""
+    """Return the file, or with `folders` perhaps the folder, of each split that a name tells."""
     paths: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if not (path.is_file() or (folders and path.is_dir())):
-            continue
-        split = _parse_split(path)
-        if split is None:
+        name, is_file = path.name.lower(), path.is_file()
+        split = next((s for s, words in _NAMES.items() if any(map(name.count, words))), None)
+        # A folder whose name only contains such a word may hold anything.
+        is_named = folders and path.is_dir() and split and name in (*_NAMES[split], "validation")
+        if split is None or not (is_file or is_named):
             continue
         if split in paths:
             raise DataError(
@@ -339,41 +313,9 @@ def _find_splits(folder: Path, folders: bool) -> dict[str, Path]:
     return paths
 
 
-def _parse_split(path: Path) -> str | None:
-    """Return the split that the name of a file or a folder tells; None if there is none."""
-    name = path.name.lower()
-    for split, words in _NAMES.items():
-        if any(word in name for word in words):
-            # A folder whose name only contains such a word may hold anything.
-            is_named = path.is_file() or name in (*words, "validation")
-            return split if is_named else None
-    return None
-
-
-def take_files(data: Source, options: dict[str, Any], folders: bool = False) -> dict[str, Source]:
-    """Return the files of each split, and remove `dev` and `test` from the options.
-
-    `data` is a folder with the files of the splits, or else the training files.
-    """
-    if isinstance(data, (list, tuple)) and len(data) == 1:
-        data = data[0]
-    files: dict[str, Source] = {}
-    if isinstance(data, (str, Path)) and Path(data).is_dir():
-        files.update(_find_splits(Path(data), folders))
-    files = files or {"train": data}
-    return files | {split: options.pop(split) for split in ("dev", "test") if split in options}
-
-
-_HELD_OUT = 43
-"""The purpose of the random key, which no other random choice has."""
-
-
 def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
     """Number the rows so that those that share a value in any column have one number, and so have
-    those that a chain of such rows joins. None is shared with no row.
-
-    Args:
-        columns: a value of each row, (N,) each.
+    those that a chain of such rows joins. None is shared with no row. Each column has N values.
     """
     joined = list(range(len(columns[0])))
 
@@ -430,14 +372,10 @@ def _divide_by_class(
 ) -> NDArray[np.int64]:
     """Divide `count` rows to hold out among the classes, (C,).
 
-    Each class gives its share, rounded down. The rows that are then missing come first from
-    classes that give none, the largest first, and then by the largest remainders. A class keeps its
-    last row in training, except where no class has another to give.
-
-    Args:
-        sizes: (C,): the rows of each class.
-        ranks: (C,): the random order of classes that have equal claims.
-        count: at most the sum of `sizes`.
+    Each class gives its share of its `sizes` rows, rounded down. The rows that are then missing
+    come first from classes that give none, the largest first, and then by the largest remainders;
+    `ranks` order classes that have equal claims. A class keeps its last row in training, except
+    where no class has another to give.
     """
     counts: NDArray[np.int64] = count * sizes // sizes.sum()
     while missing := count - int(counts.sum()):
@@ -468,9 +406,6 @@ def select_split(
         groups_name: the plural for groups with their file: rows of train.csv.
         classes: the class of each example, if every class is to give its share; a group has that
             of its first example.
-
-    Raises:
-        DataError: there are fewer than two groups.
     """
     groups = list(groups)
     sizes = Counter(groups)

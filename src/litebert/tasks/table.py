@@ -33,30 +33,23 @@ from litebert.tasks.label_cells import (
     read_cell,
     split_labels,
 )
-from litebert.tasks.splits import (
-    LAYOUT_OPTIONS,
-    REJECTED,
-    Layout,
-    Source,
-    format_files,
-    list_visible,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, format_files, list_visible
 from litebert.tasks.texts import (
-    COLUMN_OPTIONS,
     LARGEST,
     ColumnOptions,
+    ColumnTask,
     Example,
     Label,
     TextFiles,
-    TextTask,
+    check_label,
     hash_texts,
+    join_columns,
+    list_columns,
     make_example,
     require_columns,
 )
 from litebert.text.lines import find_suffix
-from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_lines, read_records
+from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_lines
 
 Target = Literal["auto", "class", "labels", "number"]
 
@@ -83,23 +76,15 @@ class TableFiles(TextFiles):
     """Files with named columns, or folders of texts whose names are the classes."""
 
     task: Table
+    folders = True
     _names_rows = False
     """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
 
-    def __init__(
-        self,
-        task: Table,
-        files: Mapping[str, Source | None],
-        *,
-        heldout: float = 0.1,
-        seed: int = 0,
-        layout: Layout | None = None,
-        survey_notes: Notes | None = None,
-    ) -> None:
+    def __init__(self, task: Table, files: Mapping[str, Source | None], **settings: Any) -> None:
         """Find the files of a task whose output is known; `of` decides it."""
-        super().__init__(task, files, heldout=heldout, seed=seed, layout=layout)
-        self._survey_notes = survey_notes or Notes()
+        super().__init__(task, files, **settings)
+        self._survey_notes = Notes()
 
     @classmethod
     def of(
@@ -108,78 +93,49 @@ class TableFiles(TextFiles):
         dev: Source | None = None,
         test: Source | None = None,
         *,
-        text_column: str = "text",
-        pair_column: str | None = None,
-        label_column: str | Sequence[str] = "label",
-        target: Target = "auto",
-        separator: str | None = None,
         labels: Sequence[str] | None = None,
-        heldout: float = 0.1,
         seed: int = 0,
-        metric: str | None = None,
-        group_column: str | None = None,
-        weight_column: str | None = None,
-        layout: Layout | None = None,
         task_class: type[Task[Example]] | None = None,
+        **options: Any,
     ) -> TableFiles:
         """Open the files of a table, and decide its task from them.
 
         Args:
             train, dev, test: a file, several files, a folder or a pattern for each. Without `dev`,
-                a share `heldout` of the rows of `train` replaces it, drawn with `seed`. Without
-                `train` the task cannot learn, but it can answer. A folder without tables is read as
-                text files. The name of a subfolder is the label of the texts in it. If there is no
-                subfolder, the folder's name is the label.
-            text_column, pair_column, label_column: names of the columns, or their numbers from 0;
-                None for no pair. A test file may lack labels; its labels choose nothing. Several
-                label columns hold 0 or 1, for the label that each is named after.
-            target: the kind of label; see above for "auto".
-            separator: separates several labels in one cell, if cells hold no lists.
+                a share of the rows of `train` replaces it, drawn with `seed`. Without `train` the
+                task cannot learn, but it can answer. A folder without tables is read as text files.
+                The name of a subfolder is the label of the texts in it. If there is no subfolder,
+                the folder's name is the label. A test file may lack labels; its labels choose
+                nothing.
             labels: the classes in the order of the logits, as an earlier run saved them. By default
                 those of the training file in sorted order (whole numbers by size).
-            metric: the score that chooses checkpoints. The default is the first of accuracy,
-                macro_f1, matthews (class); micro_f1, macro_f1, exact (labels); r2, pearson,
-                spearman (number).
-            group_column: rows with the same value there are never divided between train and dev;
-                rows with the same texts never are.
-            weight_column: the weight of each training row in the loss.
-            layout: how the files are written.
             task_class: the class of the task, `Table` by default.
-
-        Raises:
-            ConfigError: options that contradict each other.
-            DataError: a training file that is missing or malformed; the message names the line.
+            options: as `TableOptions` has them. Columns have names, or numbers from 0.
         """
-        label = _join_columns(label_column)
-        _check_target(target, separator, label, (text_column, pair_column), labels)
+        layout = Layout.take(options)
+        given = TableOptions(**options)
+        label = join_columns(given.label_column)
+        assert label is not None
+        texts = require_columns(given.text_column, given.pair_column)
+        check_label(label, texts)
+        _check_target(given.target, given.separator, label, labels)
         make = task_class or Table
         assert issubclass(make, Table)
         task = make(
             # The files must be known before a survey of them decides the output.
-            Number() if target == "number" else OneClass(tuple(labels or ())),
-            pair=pair_column is not None,
-            separator=separator,
-            texts=require_columns(text_column, pair_column),
+            Number() if given.target == "number" else OneClass(tuple(labels or ())),
+            pair=given.pair_column is not None,
+            separator=given.separator,
+            texts=texts,
             label=label,
-            header=(layout or Layout()).header,
+            header=layout.header,
         )
         sources = {"train": train, "dev": dev, "test": test}
-        files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
-        files.group_column, files.weight_column = group_column, weight_column
-        output = files._decide_output(target, labels)
-        chosen = _choose_metric(output, metric)
-        files.task = replace(files.task, output=output, score_names=output.scores, metric=chosen)
-        return files
-
-    def _decide_output(self, target: Target, labels: Sequence[str] | None) -> Output:
-        """Return the output of a target; the training files decide what is left open.
-
-        Raises:
-            ConfigError: there are no training files to decide.
-            DataError: the training files have no label to learn.
-        """
-        if "train" in self._paths and (target == "auto" or (target != "number" and labels is None)):
-            target, names = self._survey(target)
+        files = cls(task, sources, heldout=given.heldout, seed=seed, layout=layout)
+        files.group_column, files.weight_column = given.group_column, given.weight_column
+        target = given.target
+        if train is not None and (target == "auto" or (target != "number" and labels is None)):
+            target, names = files._survey(target)
             labels = names if labels is None else labels
         elif target == "auto":
             if labels is None:
@@ -187,19 +143,18 @@ class TableFiles(TextFiles):
                     "target=auto needs a training file to decide; name the file, or set "
                     "another target"
                 )
-            target = "class" if self.task.separator is None else "labels"
-        return Number() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
-    ) -> TableFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        options |= take_files(data, options, folders=True)
-        # A subclass may take no layout, so none is passed without such an option.
-        if options.keys() & {*LAYOUT_OPTIONS}:
-            options["layout"] = take_layout(options)
-        return cls.of(task_class=task_class, **options)
+            target = "class" if given.separator is None else "labels"
+        output = Number() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
+        # Checkpoints are chosen by the highest score, and a lower rmse is better.
+        choices = [name for name in output.scores if name != "rmse"]
+        if given.metric is not None and given.metric not in choices:
+            raise ConfigError(
+                f"metric is '{given.metric}', which cannot choose the best weights; "
+                f"{nearest(given.metric, choices)}"
+            )
+        metric = given.metric or output.scores[0]
+        files.task = replace(files.task, output=output, score_names=output.scores, metric=metric)
+        return files
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
@@ -214,40 +169,27 @@ class TableFiles(TextFiles):
         return [path for path in classes if path != folder] or classes
 
     @classmethod
-    def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> TableFiles:
-        """Open labeled files to score a model on.
-
-        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
-        training files.
-        """
+    def open_labeled(
+        cls, task: Task[Example], source: Source, **options: Any
+    ) -> SplitFiles[Example]:
         assert isinstance(task, Table)
-        text, *pair = task.texts
-        # Naming columns implies a header, even if the training files had none.
-        options.setdefault(
-            "header",
-            task.header or not options.keys().isdisjoint(COLUMN_OPTIONS),
-        )
-        pair_column = options.pop("pair_column", pair[0] if pair else None)
-        if task.pair and pair_column is None:
+        pair = options.get("pair_column", [*task.texts[1:], None][0])
+        if task.pair and pair is None:
             raise ConfigError(
                 "the model was fine-tuned on pairs of texts; name the second column with "
                 "--pair-column"
             )
-        if not task.pair and pair_column is not None:
+        if not task.pair and pair is not None:
             raise ConfigError(
-                f"the model was fine-tuned on single texts; leave out --pair-column {pair_column}"
+                f"the model was fine-tuned on single texts; leave out --pair-column {pair}"
             )
-        texts = require_columns(options.pop("text_column", text), pair_column)
-        label = _join_columns(options.pop("label_column", task.label))
-        _check_columns(label, texts)
         separator = options.pop("separator", task.separator)
         if separator is not None and not isinstance(task.output, SeveralLabels):
             raise ConfigError(
                 f"separator is '{separator}', but the model was fine-tuned on one "
                 "label per text; leave it out"
             )
-        task = replace(task, texts=texts, label=label, separator=separator)
-        files = super().open_labeled(task, source, **options)
+        files = super().open_labeled(replace(task, separator=separator), source, **options)
         assert isinstance(files, TableFiles)
         files._survey_notes, files._names_rows = Notes(), True
         return files
@@ -262,7 +204,7 @@ class TableFiles(TextFiles):
         several = len(paths) > 1 or paths[0].is_dir()
         parse = parser.parse_test if test else parser.parse
         texts = self.task.texts
-        rows = self._read_rows(paths, [*texts], self.task.label, notes, optional=test)
+        rows = self._read_rows(paths, texts, notes, optional=test)
         examples = []
         for row, source in rows:
             location = f"{source}:{row.line}"
@@ -293,112 +235,87 @@ class TableFiles(TextFiles):
             )
             examples = [example._replace(label=None) for example in examples]
         if split == "train":
-            self._note_missing_labels(examples, notes)
+            output = self.task.output
+            counts = output.counts([example.label for example in examples])
+            for unseen, count in zip(output.labels, counts, strict=True):
+                if count == 0:
+                    notes[f"the label '{unseen}' has no training example"] += 1
         return examples
 
-    def _find_mark(self) -> list[str]:
-        label = self.task.label
-        labels = [label] if isinstance(label, str) else [*label]
-        return [] if "answer" in (*self.task.texts, *labels) else ["answer"]
-
     def read_column(self, split: str, column: str) -> list[str]:
-        """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
         cells = self._read_cells(self._find_files(split), column)
         return ["" if cell is None else str(cell) for cell, _ in cells]
 
-    def _note_missing_labels(self, examples: Sequence[Example], notes: Notes) -> None:
-        output = self.task.output
-        counts = output.counts([example.label for example in examples])
-        for name, count in zip(output.labels, counts, strict=True):
-            if count == 0:
-                notes[f"the label '{name}' has no training example"] += 1
-
     def _read_rows(
-        self,
-        paths: Sequence[Path],
-        columns: list[str],
-        label: str | tuple[str, ...],
-        notes: Notes,
-        optional: bool = False,
+        self, paths: Sequence[Path], columns: Sequence[str], notes: Notes, optional: bool = False
     ) -> Iterator[tuple[Record, Path]]:
-        """Read the columns and the label of every row, with the file of the row. Several columns
-        of labels give an object of their cells.
-
-        Args:
-            optional: True if a file may lack the label.
+        """Read the columns and the label of every row, with its file. Several columns of labels
+        give an object of their cells. With `optional`, a file may lack the label.
         """
-        labels = [label] if isinstance(label, str) else [*label]
-        mark = self._find_mark()
+        labels = list_columns(self.task.label)
+        wanted, others = (columns, labels) if optional else ([*columns, *labels], ())
         for path in paths:
-            if path.is_dir():
-                yield from self._read_texts(path, columns, notes)
+            if path.is_dir():  # a folder of texts, whose name is their label
+                if len(columns) > 1:
+                    raise ConfigError(
+                        f"{path} is a folder of texts, which have no pair; leave out "
+                        f"--pair-column {columns[1]}"
+                    )
+                for file in _list_texts(path):
+                    lines = read_lines(file, notes, self._layout.encoding)
+                    text = "\n".join(line for _, line in lines)
+                    yield Record(1, (*[text] * len(columns), path.name)), file
                 continue
-            wanted = columns if optional else [*columns, *labels]
-            others = [*labels, *mark] if optional else mark
-            for row in read_records(path, wanted, notes, optional=others, **self._layout._asdict()):
-                cells = row.values[len(columns) : len(columns) + len(labels)]
-                if mark and row.values[-1] in REJECTED:
-                    notes["rows marked as rejected or ignored (answer) were left out"] += 1
-                    continue
+            for row in self._read_accepted(path, wanted, notes, others):
+                cells = row.values[len(columns) :]
                 value = dict(zip(labels, cells, strict=True)) if len(cells) > 1 else cells[0]
                 if len(cells) > 1 and all(map(is_blank, cells)):
                     value = None
+                elif optional and len(cells) > 1 and None in cells:
+                    lacking = labels[cells.index(None)]
+                    raise DataError(
+                        f"{path}:{row.line} has no '{lacking}' beside its other labels; add it, or "
+                        "leave out all columns of labels"
+                    )
                 yield row._replace(values=(*row.values[: len(columns)], value)), path
 
-    def _read_texts(
-        self, folder: Path, columns: list[str], notes: Notes
-    ) -> Iterator[tuple[Record, Path]]:
-        """Read the texts of a folder as rows, whose label is the folder's name."""
-        if len(columns) > 1:
-            raise ConfigError(
-                f"{folder} is a folder of texts, which have no pair; leave out "
-                f"--pair-column {columns[1]}"
-            )
-        for file in _list_texts(folder):
-            text = "\n".join(line for _, line in read_lines(file, notes, self._layout.encoding))
-            yield Record(1, (*[text] * len(columns), folder.name)), file
-
-    # --------------------------------------------------------------------------------------- labels
-
     def _survey(self, target: Target) -> tuple[Target, list[str]]:
-        """Read the labels of the training files.
+        """Read the labels of the training files, and note how they are read.
 
         Returns:
             The target that they mean, or `target` if it is not "auto"; and their sorted names.
         """
+        paths, column, separator = self._find_files("train"), self.task.label, self.task.separator
+        source, shown, notes = format_files(paths), self.task.label_name, self._survey_notes
         names: set[str] = set()
+        vectors: set[int] = set()  # the lengths of lists of 0 and 1; 0 of others, -1 of no lists
+        rows = singles = words = amounts = 0
+        first_word = first_amount = ""
         fractions = False
-        rows, singles, vectors, words, first_word = 0, 0, set[int](), 0, ""
-        amounts, first_amount = 0, ""
-        paths = self._find_files("train")
-        source = format_files(paths)
-        column, separator = self.task.label, self.task.separator
-        for row, path in self._read_rows(paths, [], column, Notes()):
+        for row, path in self._read_rows(paths, (), Notes()):
             value, location = row.values[0], f"{path}:{row.line}"
             if is_blank(value):
                 continue
             if isinstance(value, dict) and "choices" not in value:
-                names.update(value)  # also the labels that no row has
-            value = read_cell(value, location, self.task.label_name)
+                names.update(map(str.strip, value))  # also the labels that no row has
+            value = read_cell(value, location, shown)
             members = split_labels(value, separator)
             rows, singles = rows + 1, singles + (len(members or ()) == 1)
             vectors.add(-1 if members is None else count_flags(members))
             labels = [value] if members is None else members
             names.update(
-                format_label(label, location, self.task.label_name)
-                for label in labels
-                if not is_blank(label)
+                format_label(label, location, shown) for label in labels if not is_blank(label)
             )
             number = parse_number(value) if members is None else None
             if number is None:
                 words, first_word = words + 1, first_word or location
-                if is_amount(value):
+                if members is None and is_amount(value):
                     amounts += 1
                     first_amount = first_amount or f"{format_value(value)} in {location}"
             fractions |= number is not None and not number.is_integer()
         if len(vectors) == 1 and min(vectors) > 1:
             raise DataError(
-                f"'{self.task.label_name}' of {source} holds vectors of 0 and 1; write the names "
+                f"'{shown}' of {source} holds vectors of 0 and 1; write the names "
                 "of the labels that apply, or name a column for each label with --label-column"
             )
         if amounts == words > 0 and target == "auto":
@@ -411,82 +328,51 @@ class TableFiles(TextFiles):
         if target == "auto":
             lists = vectors - {-1}
             target = "labels" if lists else "number" if fractions and not words else "class"
-            self._note_target(target, len(names), words, first_word, fractions)
-            if lists and singles == rows:
-                one = "lists hold one label each; set target=class if texts have one"
-                self._survey_notes[one] = rows
-        self._note_spellings(names, amounts, first_amount)
-
-        if target != "number" and not names:
-            raise DataError(
-                f"{source} has no label in '{self.task.label_name}' on any row; fill it in, or "
-                "name another column"
-            )
-        if target == "class" and len(names) == 1:
-            only = format_value(names.pop())
-            raise DataError(
-                f"{source} has the same label, {only}, on every row; give rows with other "
-                "labels too"
-            )
-        whole = all(name.removeprefix("-").isdecimal() for name in names)
-        return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
-
-    def _note_target(
-        self, target: Target, count: int, words: int, first_word: str, fractions: bool
-    ) -> None:
-        """Note the target that the labels mean, and how a user may have meant them.
-
-        Args:
-            count: different labels.
-            words: rows whose label is no number; `first_word` is the location of the first.
-            fractions: True if a number is not whole.
-        """
-        notes = self._survey_notes
-        notes[f"labels in the column '{self.task.label_name}', read as target={target}"] = count
-        if target != "class":
-            return
-        if not words and count > _MANY:
-            amounts = "different whole numbers as classes; set target=number if they are amounts"
-            notes[amounts] = count
-        if fractions:
-            notes[
-                f"labels are not numbers, the first in {first_word}, so the fractions "
-                "beside them are classes; correct them if all are amounts"
-            ] = words
-
-    def _note_spellings(self, names: set[str], amounts: int, first_amount: str) -> None:
-        """Note labels that may not be what they seem."""
-        notes = self._survey_notes
+            notes[f"labels in the column '{shown}', read as target={target}"] = len(names)
+            if target == "class" and not words and len(names) > _MANY:
+                amount = "different whole numbers as classes; set target=number if they are amounts"
+                notes[amount] = len(names)
+            if target == "class" and fractions:
+                notes[
+                    f"labels are not numbers, the first in {first_word}, so the fractions "
+                    "beside them are classes; correct them if all are amounts"
+                ] = words
+            if lists and singles == rows and isinstance(column, str) and separator is None:
+                notes["lists hold one label each; set target=class if texts have one"] = rows
         if amounts:
             notes[f"labels look like numbers, such as {first_amount}, and are names"] = amounts
         if names and all(re.fullmatch(r"([\"']).*\1", name) for name in names):
             quoted = f"labels have quotes, such as {min(names)}, which are a part of them"
             notes[quoted] = len(names)
         if alike := list_lookalikes(names):
-            first = " and ".join(map(ascii, alike[0]))
             notes[
                 "groups of labels differ only in case, spaces, invisible characters, Unicode form "
-                f"or .0, such as {first}; each is a label of its own"
+                f"or .0, such as {' and '.join(map(ascii, alike[0]))}; each is a label of its own"
             ] = len(alike)
+        if target != "number" and not names:
+            raise DataError(
+                f"{source} has no label in '{shown}' on any row; fill it in, or name another column"
+            )
+        if target == "class" and len(names) == 1:
+            raise DataError(
+                f"{source} has the same label, {format_value(names.pop())}, on every row; give "
+                "rows with other labels too"
+            )
+        whole = all(name.removeprefix("-").isdecimal() for name in names)
+        return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
 
 @dataclass(frozen=True)
-class Table(TextTask):
+class Table(ColumnTask):
     """A task over a text or a pair in named columns."""
 
     name: ClassVar[str] = "table"
     files: ClassVar[type[TaskFiles[Any]]] = TableFiles
     options: ClassVar[type[TaskOptions]] = TableOptions
-    texts: tuple[str, ...] = ("text",)
-    """The columns of the one or two texts."""
     label: str | tuple[str, ...] = "label"
-    """The column of the label, or the columns of 0 and 1 for each label."""
-    header: bool = True
-    """True if the training files have a header line."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Table:
-        """Return the task with the model's output, columns and metric."""
         output, pair = restore_output(settings), settings.get("pair")
         columns = settings.get("columns") or {}
         metric = settings.get("metric") or output.scores[0]
@@ -500,25 +386,17 @@ class Table(TextTask):
             texts=require_columns(
                 columns.get("text", "text"), columns.get("pair", "pair") if pair else None
             ),
-            label=_join_columns(columns.get("label", "label")),
+            label=join_columns(columns.get("label", "label")) or "label",
             header=settings.get("header", True),
         )
 
     @property
     def label_name(self) -> str:
-        """The column of the label, or the columns, for messages."""
         return self.label if isinstance(self.label, str) else "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns and the metric; `separator` and `header` only if they are needed."""
-        text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
-        settings = {**super().settings(), "columns": columns, "metric": self.metric}
-        if self.separator is not None:
-            settings["separator"] = self.separator
-        if not self.header:
-            settings["header"] = False
-        return settings
+        separator = {} if self.separator is None else {"separator": self.separator}
+        return {**super().settings(), "metric": self.metric, **separator}
 
 
 class _LabelParser:
@@ -537,7 +415,6 @@ class _LabelParser:
             self._numbers.setdefault(drop_fraction(name), number)
 
     def parse(self, value: Any, location: str) -> Label:
-        """Return the label of a cell as the output's target."""
         value = read_cell(value, location, self._column)
         if isinstance(self._output, SeveralLabels):
             return self._parse_several(value, location)
@@ -561,7 +438,6 @@ class _LabelParser:
         return number
 
     def _parse_several(self, value: Any, location: str) -> tuple[int, ...]:
-        """Return C zeros and ones: 1 for each label in a cell."""
         labels = split_labels(value, self._separator)
         if labels is None:
             raise DataError(
@@ -616,14 +492,8 @@ def _check_target(
     target: Target,
     separator: str | None,
     label: str | tuple[str, ...],
-    texts: tuple[str, str | None],
     labels: Sequence[str] | None,
 ) -> None:
-    """Refuse options of a table that contradict each other.
-
-    Raises:
-        ConfigError: they do.
-    """
     if target not in get_args(Target):
         raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
     if separator == "" or (separator is not None and target not in ("auto", "labels")):
@@ -635,37 +505,10 @@ def _check_target(
         raise ConfigError(
             f"target is '{target}', but several columns hold several labels; set target=labels"
         )
-    _check_columns(label, texts)
     if labels is not None and len(set(labels)) < len(labels):
         twice = next(name for name in labels if list(labels).count(name) > 1)
         raise ConfigError(f"labels holds '{twice}' twice; give each label once")
 
 
-def _join_columns(label: str | Sequence[str]) -> str | tuple[str, ...]:
-    columns = (label,) if isinstance(label, str) else tuple(label)
-    return columns[0] if len(columns) == 1 else columns
-
-
-def _check_columns(label: str | tuple[str, ...], texts: Sequence[str | None]) -> None:
-    for name in (label,) if isinstance(label, str) else label:
-        if name in texts:
-            raise ConfigError(
-                f"label is '{name}', a column that the model reads; name the column of the labels"
-            )
-
-
-def _choose_metric(output: Output, metric: str | None) -> str:
-    """Return the score that chooses checkpoints; by default the first of the output."""
-    # Checkpoints are chosen by the highest score, and a lower rmse is better.
-    choices = [name for name in output.scores if name != "rmse"]
-    if metric is not None and metric not in choices:
-        raise ConfigError(
-            f"metric is '{metric}', which cannot choose the best weights; "
-            f"{nearest(metric, choices)}"
-        )
-    return metric or output.scores[0]
-
-
 def _list_texts(folder: Path) -> list[Path]:
-    """Return the text files of a folder."""
     return [path for path in list_visible(folder) if find_suffix(path) == ".txt"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -22,9 +22,17 @@ from litebert.finetuning.items import Item, PlainItem, build_row, build_single_r
 from litebert.finetuning.outputs import Answer, restore_output
 from litebert.finetuning.task import Row, Task
 from litebert.storage import atomic_text
+from litebert.tasks.label_cells import is_amount
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import SplitFiles, SplitOptions, TableFormat, join_groups
+from litebert.tasks.splits import (
+    Source,
+    SplitFiles,
+    SplitOptions,
+    TableFormat,
+    format_files,
+    join_groups,
+)
 from litebert.text.records import Notes, RowSource, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
@@ -34,8 +42,6 @@ Label: TypeAlias = "int | float | tuple[int, ...]"
 
 LARGEST = 1e30
 """Numbers of a larger amount are refused, because sums of them would overflow in float32."""
-COLUMN_OPTIONS = ("text_column", "pair_column", "label_column")
-"""The options that name the columns of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +106,13 @@ class TextTask(Task[Example]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
-        """Return the task with the model's output; a subclass adds its settings."""
         return cls(restore_output(settings), pair=settings.get("pair"))
 
     def settings(self) -> dict[str, Any]:
-        """Return `pair`, if it is known whether texts come in pairs."""
         return {} if self.pair is None else {"pair": self.pair}
 
     @property
     def inputs(self) -> str:
-        """An instruction to give a text, or a pair, as the model was fine-tuned on."""
         if self.pair is None:
             return "give a text or a pair of texts"
         if self.pair:
@@ -117,13 +120,11 @@ class TextTask(Task[Example]):
         return "the model was fine-tuned on single texts, give a text"
 
     def example(self, value: Any, name: str) -> Example:
-        """Return the example of a text, or of a list of one text or two."""
         counts = (1, 2) if self.pair is None else (1 + self.pair,)
         texts = list_texts([value] if isinstance(value, str) else value, *counts)
         return Example(texts[0], texts[1] if len(texts) > 1 else None)
 
     def show_example(self, example: Example) -> ModelExample:
-        """Show the text or the pair, with the names of its labels or its number."""
         pair = {} if example.pair is None else {"pair": example.pair}
         return ModelExample({"text": example.text, **pair}, self._format_label(example.label))
 
@@ -132,8 +133,9 @@ class TextTask(Task[Example]):
         if label is None:
             return None
         if isinstance(label, tuple):
-            applying = [name for name, applies in zip(names, label, strict=False) if applies]
-            return ", ".join(applying) or "none"
+            unknown = ["unknown to the model"] * (len(label) - len(names))
+            applying = zip((*names, *unknown), label, strict=True)
+            return ", ".join(dict.fromkeys(name for name, applies in applying if applies)) or "none"
         if names:
             return names[int(label)] if label >= 0 else "unknown to the model"
         return f"{label:g}"
@@ -145,7 +147,6 @@ class TextTask(Task[Example]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each example as a sequence of at most `length` tokens, and note what is cut."""
         notes = Notes() if notes is None else notes
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
@@ -155,10 +156,8 @@ class TextTask(Task[Example]):
                 for i, (row, example) in enumerate(zip(rows, examples, strict=True))
             ]
         firsts = tokenizer.encode([example.text for example in examples])
-        seconds = iter(
-            tokenizer.encode([example.pair for example in examples if example.pair is not None])
-        )
-        items, cut = [], 0
+        pairs = [example.pair for example in examples if example.pair is not None]
+        seconds, items, cut = iter(tokenizer.encode(pairs)), [], 0
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             second = None if example.pair is None else next(seconds)
             specials = 2 if second is None else 2 + tokenizer.pair_separators
@@ -169,22 +168,19 @@ class TextTask(Task[Example]):
         return items
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
-        """Return the one or two texts of each example."""
-        items = []
-        for i, example in enumerate(examples):
-            pair = () if example.pair is None else (example.pair,)
-            items.append(
-                PlainItem(
-                    *(i, (), example.label),
-                    group=example.group,
-                    weight=example.weight,
-                    texts=(example.text, *pair),
-                )
+        return [
+            PlainItem(
+                i,
+                (),
+                example.label,
+                group=example.group,
+                weight=example.weight,
+                texts=(example.text,) if example.pair is None else (example.text, example.pair),
             )
-        return items
+            for i, example in enumerate(examples)
+        ]
 
     def lengths(self, examples: Sequence[Example], tokenizer: Tokenizer) -> NDArray[np.int64]:
-        """Count the tokens of each example that is read whole, with special tokens."""
         _, firsts = tokenizer.encode_flat([example.text for example in examples])
         _, seconds = tokenizer.encode_flat([example.pair or "" for example in examples])
         paired = np.array([example.pair is not None for example in examples])
@@ -194,10 +190,8 @@ class TextTask(Task[Example]):
         return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines or CSV, by the suffix.
-
-        CSV has the columns `prediction` and, for each label, `p_LABEL`. Rows that were held out, or
-        that are from several files, have `file` and `line` too.
+        """Write JSON Lines or CSV, by the suffix. Rows held out or of several files have their
+        place.
         """
         with atomic_text(path) as file:
             write_records(
@@ -208,7 +202,6 @@ class TextTask(Task[Example]):
             )
 
     def _make_record(self, example: Example, answer: Answer) -> dict[str, Any]:
-        """Return the fields of an answer in the predictions file."""
         file, _, line = example.name.rpartition(":")
         record: dict[str, Any] = {}
         if file:
@@ -221,13 +214,11 @@ class TextTask(Task[Example]):
         return record
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
-        """Compute the scores of the task over the examples with a label."""
         return compute_scores(self.score_names, *self._align(examples, answers))
 
     def by_class(
         self, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> dict[str, dict[str, float]]:
-        """Compute the scores of each label; there are none for numbers."""
         if not self.output.labels:
             return {}
         return compute_class_scores(self.output.labels, *self._align(examples, answers))
@@ -235,7 +226,6 @@ class TextTask(Task[Example]):
     def _align(
         self, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return labels and predictions of the examples with a label, in the form of targets."""
         examples, answers = self._select_labeled(
             examples, answers, lambda example: example.label is not None
         )
@@ -248,6 +238,24 @@ class TextTask(Task[Example]):
                 for rows in (labels, predictions)
             )
         return np.array(labels), np.array(predictions)
+
+
+@dataclass(frozen=True)
+class ColumnTask(TextTask):
+    """A task over one or two texts in named columns."""
+
+    texts: tuple[str, ...] = ("text",)
+    """The columns of the one or two texts."""
+    label: str | tuple[str, ...] | None = None
+    """The column of the label, or the columns of 0 and 1 for each label."""
+    header: bool = True
+    """True if the training files have a header line."""
+
+    def settings(self) -> dict[str, Any]:
+        text, *pair = self.texts
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        header = {} if self.header else {"header": False}
+        return {**super().settings(), "columns": columns, **header}
 
 
 def shorten_number(number: float) -> float:
@@ -263,29 +271,21 @@ def hash_texts(*texts: str | None) -> int:
 
 
 def parse_finite(value: Any, location: str, column: str | None) -> float:
-    """Return the finite number of a cell.
-
-    Raises:
-        DataError: it holds none.
-    """
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
+        remedy = "correct it, or leave the row out"
+        if is_amount(value):
+            remedy = "write it with a decimal point and without other signs"
         raise DataError(
-            f"{location}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
-            "leave the row out"
+            f"{location}: '{column}' is {format_value(value)}, not a finite number; {remedy}"
         )
     return number
 
 
 def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
-    """Return the names of one or two columns.
-
-    Raises:
-        ConfigError: the two names are the same.
-    """
     if pair == text:
         raise ConfigError(
             f"text and pair are both the column '{text}'; name two columns, or leave pair out"
@@ -293,16 +293,28 @@ def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
     return (text,) if pair is None else (text, pair)
 
 
+def join_columns(label: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    """Return the columns of a label; one column alone."""
+    columns = list_columns(label)
+    return columns if len(columns) > 1 else columns[0] if columns else None
+
+
+def list_columns(label: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if label is None else (label,) if isinstance(label, str) else tuple(label)
+
+
+def check_label(label: str | Sequence[str] | None, texts: Sequence[str]) -> None:
+    for name in list_columns(label):
+        if name in texts:
+            raise ConfigError(
+                f"label is '{name}', a column that the model reads; name the column of the labels"
+            )
+
+
 def make_example(
     cells: Sequence[Any], names: Sequence[str], location: str, notes: Notes
 ) -> Example:
-    """Make an example from a row's cells in the columns `names`.
-
-    An empty cell becomes an empty text, which is counted in the notes.
-
-    Raises:
-        DataError: a cell is no text.
-    """
+    """Make an example from a row's cells in the columns `names`. Empty texts are counted."""
     for value, name in zip(cells, names, strict=True):
         if isinstance(value, float) and math.isnan(value):
             value = None  # as pandas writes a missing text
@@ -333,6 +345,32 @@ class TextFiles(SplitFiles[Example]):
     group_column: str | None = None
     weight_column: str | None = None
 
+    @classmethod
+    def open_labeled(
+        cls, task: Task[Example], source: Source, **options: Any
+    ) -> SplitFiles[Example]:
+        """Open labeled files to score a model on.
+
+        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
+        training files.
+        """
+        assert isinstance(task, ColumnTask)
+        names = ("text_column", "pair_column", "label_column")
+        # Naming columns implies a header, even if the training files had none.
+        options.setdefault("header", task.header or not options.keys().isdisjoint(names))
+        text, *pair = task.texts
+        texts = require_columns(
+            options.pop("text_column", text), options.pop("pair_column", pair[0] if pair else None)
+        )
+        label = join_columns(options.pop("label_column", task.label))
+        check_label(label, texts)
+        return super().open_labeled(replace(task, texts=texts, label=label), source, **options)
+
+    def _find_mark(self) -> list[str]:
+        assert isinstance(self.task, ColumnTask)
+        own = (*self.task.texts, *list_columns(self.task.label))
+        return [] if "answer" in own else ["answer"]
+
     def _select_rows(
         self,
         split: str,
@@ -342,14 +380,14 @@ class TextFiles(SplitFiles[Example]):
         classes: Sequence[Any] | None = None,
     ) -> list[Example]:
         """Select the rows of a split. Rows with an equal key, or of one group, stay together; so
-        they do in the short runs and the folds of a baseline, by `Example.group`.
-
-        Args:
-            classes: as in `select_split`; groups by a column have no class.
-
-        Raises:
-            DataError: a weight is none, or all are 0.
+        they do in the short runs and the folds of a baseline, by `Example.group`. Groups by a
+        column have no class.
         """
+        if not examples:
+            raise DataError(
+                f"{format_files(self._find_files(split))} has only rows marked as rejected or "
+                "ignored (answer); give others"
+            )
         if split == "test" or (split == "dev" and not self._holds_out):
             return examples
         groups = self._read_groups(split, self.group_column)

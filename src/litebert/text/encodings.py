@@ -21,12 +21,8 @@ _NOT_OF_FILES = ("idna", "punycode", "undefined")
 
 
 def parse_encodings(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Parse the words of `--encoding`, like `cp1252` and `*.old=cp1252`.
-
-    Returns the encoding of all files, and the encodings of those that match a pattern, by pattern.
-
-    Raises:
-        DataError: an encoding does not exist, or two are named for all files.
+    """Parse the words of `--encoding`, like `cp1252` and `*.old=cp1252`: the encoding of all files,
+    and those of files that match a pattern.
     """
     default: str | None = None
     by_pattern: dict[str, str] = {}
@@ -48,11 +44,7 @@ def parse_encodings(words: Iterable[str]) -> tuple[str, dict[str, str]]:
 
 
 def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
-    """Refuse what is no encoding of text files: an unknown name, or a codec such as base64 or idna.
-
-    Raises:
-        error: one of the encodings cannot be used.
-    """
+    """Refuse what is no encoding of text files: an unknown name, or a codec such as idna."""
     for encoding in encodings:
         try:
             if codecs.lookup(encoding).name in _NOT_OF_FILES:
@@ -68,7 +60,6 @@ def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
 
 
 def is_match(pattern: str, name: str) -> bool:
-    """Return whether `pattern`, from `--encoding`, matches the file `name`."""
     return pattern == name or Path(name).match(pattern)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -42,9 +42,6 @@ def expand(
         html: take web pages from folders too.
         tally: counts the files that are read and those that are skipped.
         out: what is written, which is no source where it lies in one.
-
-    Raises:
-        DataError: a source does not exist, or nothing in a folder can be read.
     """
     if not list_values(sources, "sources"):
         raise DataError(
@@ -64,7 +61,12 @@ def expand(
             names.append(source)
             continue
         if not path.exists() and not glob.has_magic(source):
-            raise DataError(f"{source} does not exist; {_suggest_path(path)}")
+            remedy = f"neither does its folder {path.parent}"
+            if path.parent.is_dir():
+                near = [entry.name for entry in path.parent.iterdir()]
+                close = get_close_matches(path.name, near, n=1)
+                remedy = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
+            raise DataError(f"{source} does not exist; {remedy}")
         optional = not path.is_dir()
         list_inside = partial(_list_folder, html=html, tally=tally, optional=optional, out=out)
         files = leave_out(list_files([source], list_inside), out, sources)
@@ -87,11 +89,7 @@ def is_remote(source: str | Path) -> bool:
 
 
 def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
-    """List the files that a URL stands for, and count them and the others below a folder.
-
-    Raises:
-        DataError: there are none, or the store cannot be used.
-    """
+    """List the files that a URL stands for, and count them and the others below a folder."""
     entries, is_folder = list_source(source)
     names = [entry.url for entry in entries]
     if is_folder:
@@ -116,15 +114,8 @@ def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
 def list_files(
     sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]
 ) -> list[str]:
-    """List the files that paths, folders and patterns stand for, each once.
-
-    The files of a folder or a pattern are sorted. A path that does not exist is left to its reader.
-
-    Args:
-        inside: lists the files to read in a folder.
-
-    Raises:
-        DataError: a pattern matches nothing.
+    """List the files that paths, folders and patterns stand for, each once; `inside` lists those of
+    a folder. A path that does not exist is left to its reader.
     """
     files: list[str] = []
     for source in map(str, list_values(sources, "data")):
@@ -148,7 +139,6 @@ def list_files(
 
 
 def _list_own(out: str | Path) -> list[str]:
-    """List the places of an output and of its parts."""
     if not str(out) or is_url(out):
         return []
     return [os.path.realpath(out), os.path.realpath(f"{os.path.normpath(out)}.parts")]
@@ -156,9 +146,7 @@ def _list_own(out: str | Path) -> list[str]:
 
 def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path] = ()) -> list[str]:
     """Return the files without those of the output and of its parts, which may lie in a source.
-
-    Args:
-        named: files that stay.
+    Those that are `named` stay.
     """
     own, stay = tuple(f"{place}{os.sep}" for place in _list_own(out)), set(map(str, named))
     return [
@@ -169,12 +157,8 @@ def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path]
 
 
 def refuse_duplicates(sources: Iterable[str | Path]) -> None:
-    """Refuse a file that is named twice, for its rows may be meant once or twice.
-
-    A file that is named, and that a folder or a pattern holds as well, is read once.
-
-    Raises:
-        DataError: two sources are the same file.
+    """Refuse a file that is named twice, for its rows may be meant once or twice. A file that is
+    named, and that a folder or a pattern holds as well, is read once.
     """
     locations: set[str] = set()
     for source in map(str, list_values(sources, "data")):
@@ -188,26 +172,36 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
 def _list_folder(
     folder: Path, html: bool, tally: Tally, optional: bool, out: str | Path
 ) -> list[Path]:
-    """List the files of a folder that can be read, and count the others in `tally`.
-
-    Args:
-        optional: return nothing, where else a folder without such files is an error.
-
-    Raises:
-        DataError: no file in the folder can be read.
+    """List the files below a folder that can be read, and count the others in `tally`. With
+    `optional` there may be none. What is hidden, or a place of the output, is left out.
     """
-    suffixes = _list_suffixes(html)
+    suffixes, own = _list_suffixes(html), _list_own(out)
     skipped: Counter[str] = Counter()
     files: list[Path] = []
-    for path in _walk(folder, skipped, _list_own(out)):
-        if not path.exists():
-            skipped[_BROKEN_LINKS] += 1
-        elif not path.is_file():
-            skipped["pipes and devices"] += 1
-        elif find_suffix(path) in suffixes:
-            files.append(path)
-        else:
-            skipped[_describe_suffix(str(path))] += 1
+
+    def count_unreadable(error: OSError) -> None:
+        skipped["folders that cannot be read"] += 1
+
+    for parent, folders, names in os.walk(folder, onerror=count_unreadable):
+        place = os.path.realpath(parent)
+        for entries in (folders, names):
+            entries[:] = [name for name in entries if os.path.join(place, name) not in own]
+            hidden = [name for name in entries if name.startswith(".")]
+            if hidden:
+                skipped[HIDDEN] += len(hidden)
+                entries[:] = [name for name in entries if not name.startswith(".")]
+        links = sum(os.path.islink(os.path.join(parent, name)) for name in folders)
+        if links:
+            skipped["links to folders"] += links
+        for path in (Path(parent, name) for name in names):
+            if not path.exists():
+                skipped[_BROKEN_LINKS] += 1
+            elif not path.is_file():
+                skipped["pipes and devices"] += 1
+            elif find_suffix(path) in suffixes:
+                files.append(path)
+            else:
+                skipped[_describe_suffix(str(path))] += 1
     if not files and not optional:
         raise _make_nothing_error(str(folder), suffixes, skipped)
     tally.skipped.update(skipped)
@@ -215,7 +209,6 @@ def _list_folder(
 
 
 def _list_suffixes(html: bool) -> tuple[str, ...]:
-    """Return the suffixes of the files that are read from a folder."""
     tables = [suffix for suffix in TABLES if suffix in IN_FOLDERS]
     suffixes = (*PLAIN_SUFFIXES, *tables, *(key for key in SOURCES if key.startswith(".")))
     return suffixes + (HTML_SUFFIXES if html else ())
@@ -230,36 +223,7 @@ def _make_nothing_error(folder: str, suffixes: Sequence[str], skipped: Counter[s
     )
 
 
-def _walk(folder: Path, skipped: Counter[str], own: Collection[str]) -> Iterator[Path]:
-    """Yield every file below `folder` that is not hidden, nor in a place of the output."""
-
-    def count_unreadable(error: OSError) -> None:
-        skipped["folders that cannot be read"] += 1
-
-    for parent, folders, files in os.walk(folder, onerror=count_unreadable):
-        place = os.path.realpath(parent)
-        for names in (folders, files):
-            names[:] = [name for name in names if os.path.join(place, name) not in own]
-            hidden = [name for name in names if name.startswith(".")]
-            if hidden:
-                skipped[HIDDEN] += len(hidden)
-                names[:] = [name for name in names if not name.startswith(".")]
-        links = sum(os.path.islink(os.path.join(parent, name)) for name in folders)
-        if links:
-            skipped["links to folders"] += links
-        yield from (Path(parent, name) for name in files)
-
-
 def _describe_suffix(name: str) -> str:
-    """Return the suffix of a file, with that of its compression."""
     path = path_of(name)
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     return find_suffix(name) + compression or "no suffix"
-
-
-def _suggest_path(path: Path) -> str:
-    """Say which existing path may be meant where `path` does not exist."""
-    if not path.parent.is_dir():
-        return f"neither does its folder {path.parent}"
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    return f"did you mean '{path.parent / close[0]}'?" if close else "check the path"

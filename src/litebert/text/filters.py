@@ -190,7 +190,6 @@ def _lower(text: str) -> bytes:
 
 
 def _find_line_rule(line: str, has_words: bool) -> str:
-    """Return the rule that removes a line without space around it, or ""."""
     if line[-1] not in _END_MARKS:
         return "line-ends"
     if len(line.split(None, 2)) < 3:
@@ -340,46 +339,43 @@ def _judge_gopher(pages: _Pages, language: str) -> dict[str, Mask]:
         "letters": pages.count_words(_list_kinds()[1][pages.codes]) < 0.8 * words,
     }
     staying = np.flatnonzero(~np.any(list(rules.values()), axis=0))
-    late: dict[str, Callable[[str], bool]] = {}
+
+    def judge_each(rule: str, staying: Ints, is_broken: Callable[[str], bool]) -> None:
+        rules[rule] = np.zeros(len(pages.texts), bool)
+        rules[rule][staying] = [is_broken(pages.texts[number]) for number in staying.tolist()]
+
     if language.partition("-")[0] == "en":
-        late["stop-words"] = _has_few_stop_words
-    _judge_each(rules, pages.texts, staying, late)
+        judge_each("stop-words", staying, _has_few_stop_words)
     duplicates = pages.duplicate_lines
     rules["duplicate-lines"] = pages.share_lines(duplicates > 0) > 0.3
     rules["duplicate-line-characters"] = (
         sum_by_document(duplicates, pages.line_bounds) > 0.2 * pages.characters
     )
     several = staying[pages.has_blank_line()[staying]]
-    _judge_each(
-        rules,
-        pages.texts,
-        several,
-        {
-            "duplicate-paragraphs": lambda text: _measure_paragraphs(text)[0] > 0.3,
-            "duplicate-paragraph-characters": lambda text: _measure_paragraphs(text)[1] > 0.2,
-        },
+    judge_each("duplicate-paragraphs", several, lambda text: _measure_paragraphs(text)[0] > 0.3)
+    judge_each(
+        "duplicate-paragraph-characters", several, lambda text: _measure_paragraphs(text)[1] > 0.2
     )
     staying = np.flatnonzero(~np.any(list(rules.values()), axis=0))
-    for rule, mask in _judge_ngrams(pages, staying).items():
+    counts = np.diff(pages.word_bounds)
+    documents = np.repeat(np.arange(len(counts)), counts)
+    is_staying = np.zeros(len(counts), bool)
+    is_staying[staying] = True
+    chosen = np.flatnonzero(is_staying[documents])
+    if not len(chosen):
+        return rules
+    hashes = pages.hasher.hash(
+        pages.word_starts[chosen], pages.word_ends[chosen], documents[chosen]
+    )
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[staying])])
+    texts = [pages.texts[number] for number in staying.tolist()]
+    for rule, mask in measure_ngrams(texts, hashes, pages.word_lengths[chosen], bounds).items():
         rules[rule] = np.zeros(len(pages.texts), bool)
         rules[rule][staying] = mask
     return rules
 
 
-def _judge_each(
-    rules: dict[str, Mask],
-    texts: Sequence[str],
-    staying: Ints,
-    judges: dict[str, Callable[[str], bool]],
-) -> None:
-    """Add rules that look at one document after the other."""
-    for rule, is_broken in judges.items():
-        rules[rule] = np.zeros(len(texts), bool)
-        rules[rule][staying] = [is_broken(texts[number]) for number in staying.tolist()]
-
-
 def _has_few_stop_words(text: str) -> bool:
-    """Return whether a text has fewer than two different stop words."""
     some = text.split(None, _FIRST_WORDS)[:_FIRST_WORDS]
     return len(STOP_WORDS.intersection(some)) < 2 and len(STOP_WORDS.intersection(text.split())) < 2
 
@@ -394,23 +390,6 @@ def _measure_paragraphs(text: str) -> tuple[float, float]:
             characters += len(paragraph)
         seen.add(paragraph)
     return count / len(paragraphs), characters / len(text)
-
-
-def _judge_ngrams(pages: _Pages, staying: Ints) -> dict[str, Mask]:
-    """Return which of some documents break each rule on n-grams, (staying,) each."""
-    counts = np.diff(pages.word_bounds)
-    documents = np.repeat(np.arange(len(counts)), counts)
-    is_chosen = np.zeros(len(counts), bool)
-    is_chosen[staying] = True
-    chosen = np.flatnonzero(is_chosen[documents])
-    if not len(chosen):
-        return {}
-    hashes = pages.hasher.hash(
-        pages.word_starts[chosen], pages.word_ends[chosen], documents[chosen]
-    )
-    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[staying])])
-    texts = [pages.texts[number] for number in staying.tolist()]
-    return measure_ngrams(texts, hashes, pages.word_lengths[chosen], bounds)
 
 
 def _judge_fineweb(pages: _Pages) -> dict[str, Mask]:

@@ -19,12 +19,7 @@ UNKNOWN = "unknown"
 
 
 def check_languages(codes: Sequence[str]) -> None:
-    """Refuse codes of languages that cannot be told.
-
-    Raises:
-        DataError: lingua does not know a code.
-        MissingExtraError: lingua is not installed.
-    """
+    """Refuse codes of languages that cannot be told."""
     codes_of_lingua = {_name(language) for language in _load().Language.all()}
     for code in codes:
         if code not in codes_of_lingua:
@@ -35,11 +30,7 @@ def check_languages(codes: Sequence[str]) -> None:
 
 
 def detect_languages(texts: Sequence[str]) -> list[str]:
-    """Return the ISO 639-1 code of each text, or `UNKNOWN`.
-
-    Raises:
-        MissingExtraError: lingua is not installed.
-    """
+    """Return the ISO 639-1 code of each text, or `UNKNOWN`."""
     detector = _make_detector()
     languages = [detector.detect_language_of(text[:CHARACTERS]) for text in texts]
     return [UNKNOWN if language is None else _name(language) for language in languages]

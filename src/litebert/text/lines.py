@@ -51,11 +51,7 @@ def find_suffix(name: str | Path) -> str:
 
 def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     """Yield the decompressed content of a file, here or in a store, or of standard input (`-`).
-
     `meter` counts the bytes as they lie on disk.
-
-    Raises:
-        DataError: the file cannot be read, or is damaged.
     """
     if str(source) == STANDARD_INPUT:
         yield from _read_standard_input(meter)
@@ -114,11 +110,13 @@ def decode_blocks(
         prose: for a corpus, of any origin. Every line end becomes "\\n", byte-order marks vanish,
             and a zero byte is the sign that a file is no text. Without it, for the rows of a task,
             all characters stay.
-
-    Raises:
-        DataError: the bytes are not of the encoding, or no text. The message names the line.
     """
-    remedy = _suggest_encoding(name) if prose else "save the whole file as UTF-8"
+    remedy = "save the whole file as UTF-8"
+    if prose:
+        files = "" if name == "standard input" else f"{Path(name).name}="
+        remedy = "name its encoding, e.g. --encoding " + (
+            f"'{files}latin-1'" if files else "latin-1"
+        )
     if not prose and encoding == "utf-8":
         remedy += ", or name its encoding with --encoding, such as cp1252"
     label = encoding.upper() if encoding == "utf-8" else encoding
@@ -132,7 +130,8 @@ def decode_blocks(
     for block in itertools.chain(data, [b""]):
         if not may_have_zeros and number == 1 and not head:
             head = block[:64]
-            if _is_utf16(head):
+            # Every second byte is zero, as in Latin text in UTF-16.
+            if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
                 raise DataError(
                     f"{name}:1 is not {label} (every second byte is zero, as in UTF-16); {remedy}"
                 )
@@ -162,17 +161,6 @@ def decode_blocks(
             )
 
 
-def _suggest_encoding(name: str) -> str:
-    """Say how to name the encoding of the file `name`."""
-    value = "latin-1" if name == "standard input" else f"'{Path(name).name}=latin-1'"
-    return f"name its encoding, e.g. --encoding {value}"
-
-
-def _is_utf16(head: bytes) -> bool:
-    """Return whether every second byte is zero, as in Latin text in UTF-16."""
-    return len(head) > 3 and not (any(head[::2]) and any(head[1::2]))
-
-
 def _decode_valid(
     decoder: codecs.IncrementalDecoder, block: bytes, encoding: str, final: bool
 ) -> tuple[str, UnicodeDecodeError | None]:
@@ -196,10 +184,8 @@ class CutCounter(Protocol):
 def split_blocks(
     texts: Iterable[str], longest: int | None = None, tally: CutCounter | None = None
 ) -> Iterator[str]:
-    """Split blocks of text into lines without their ends.
-
-    With `longest` (characters), longer lines are cut at a sentence end or a space, and `tally`
-    counts the cuts.
+    """Split blocks of text into lines without their ends. With `longest` (characters), longer lines
+    are cut at a sentence end or a space, and `tally` counts the cuts.
     """
     rest = ""
     for text in texts:
@@ -218,9 +204,8 @@ def split_blocks(
 
 
 def split_text(text: str, longest: int) -> list[str]:
-    """Split a text into parts of at most `longest` characters.
-
-    The cut is at a line end, else at a sentence end, at a space, or anywhere.
+    """Split a text into parts of at most `longest` characters, at a line end, else at a sentence
+    end, at a space, or anywhere.
     """
     parts = []
     start = 0

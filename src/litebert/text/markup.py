@@ -26,12 +26,7 @@ _LINE, _SECTION = "\x1e", "\x1d"
 
 
 def strip_markup(text: str, suffix: str, name: str) -> Iterator[str]:
-    """Yield the lines of text in a web page or, where the suffix says so, in Markdown.
-
-    Raises:
-        DataError: the page is nested too deeply. The message names the file.
-        MissingExtraError: the library that reads the markup is not installed.
-    """
+    """Yield the lines of text in a web page or, where the suffix says so, in Markdown."""
     try:
         yield from (_strip_markdown if suffix == ".md" else _strip_html)(text)
     except RecursionError:

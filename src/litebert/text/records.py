@@ -92,7 +92,6 @@ class Notes(Counter[str]):
         """How many texts the sentence is about, where it says so."""
 
     def clear(self) -> None:
-        """Forget all events."""
         super().clear()
         self._totals.clear()
 
@@ -163,9 +162,6 @@ RowSource: TypeAlias = "str | Path | RowFile"
 def detect_format(source: RowSource) -> FileFormat:
     """Return the format of a file: the one that was set, or that its suffix names. Standard input
     is plain text.
-
-    Raises:
-        DataError: the suffix names no format, or there is no such file.
     """
     if isinstance(source, RowFile) and source.form is not None:
         return source.form
@@ -183,7 +179,6 @@ def detect_format(source: RowSource) -> FileFormat:
 
 
 def refuse_format(name: str) -> None:
-    """Raise a DataError for a file whose suffix names a format that is not read."""
     suffix = path_of(name).suffix.lower()
     if suffix in _REMEDIES:
         raise DataError(
@@ -209,9 +204,6 @@ def read_lines(
     Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
     left out. It is counted, except at the start of the file, where many programs write it. A NUL
     character becomes a space.
-
-    Raises:
-        DataError: there is no such file, or it is not in the encoding. The message names the line.
     """
     content = None
     if isinstance(source, RowFile):
@@ -230,10 +222,7 @@ def read_lines(
 
 def clean(value: Any, notes: Notes) -> Any:
     """Return a value whose texts hold only what a tokenizer takes and a file can hold, as long as
-    before.
-
-    A NUL character becomes a space. An unpaired surrogate, which JSON can spell, becomes the
-    replacement character.
+    before: a NUL becomes a space, an unpaired surrogate the replacement character.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(clean(element, notes) for element in value)
@@ -249,10 +238,7 @@ def clean(value: Any, notes: Notes) -> Any:
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """Replace unpaired surrogates, which JSON can spell, by the replacement character.
-
-    Returns the text and the number of replacements.
-    """
+    """Replace unpaired surrogates, which JSON can spell; return the text and their number."""
     try:
         text.encode()  # many times as fast as a search
     except UnicodeEncodeError:
@@ -261,15 +247,8 @@ def replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
-    """Return the values of a list, an iterator or an array, or of a column of pandas, polars or
-    Arrow, or of a table that has one.
-
-    Args:
-        name: what a message calls them.
-
-    Raises:
-        DataError: it is a table of several columns, a single value, or a set or a dictionary,
-            whose order means nothing.
+    """Return the values of a list, an iterator, an array, a column of pandas, polars or Arrow, or a
+    table of one column. `name` is what a message calls them.
     """
     if hasattr(values, "columns"):
         if getattr(values, "shape", ())[1:] != (1,):
@@ -285,11 +264,7 @@ def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
 
 
 def check_texts(texts: Any) -> Iterator[str]:
-    """Check that what `list_values` takes has texts, and yield them.
-
-    Raises:
-        DataError: it is no column, or a value in it is no text.
-    """
+    """Check that what `list_values` takes has texts, and yield them."""
     values = list_values(texts, "texts")
 
     def check() -> Iterator[str]:
@@ -315,11 +290,6 @@ def describe_json_error(error: ValueError | RecursionError) -> str:
 
 
 def require_text(value: Any, field: str, location: str) -> str:
-    """Return the value of a field if it is a text.
-
-    Raises:
-        DataError: it is something else.
-    """
     if not isinstance(value, str):
         raise DataError(
             f"{location}: {field} is {format_value(value)}, not a text; write it in quotes"
@@ -328,16 +298,12 @@ def require_text(value: Any, field: str, location: str) -> str:
 
 
 def _check_file(name: str) -> None:
+    if is_file(name):
+        return
     path = Path(name)
-    if not is_file(name):
-        fault = (
-            "is a folder"
-            if path.is_dir()
-            else "is no regular file"
-            if path.exists()
-            else "does not exist"
-        )
-        raise DataError(f"{path} {fault}; give the path of a file")
+    fault = "is no regular file" if path.exists() else "does not exist"
+    fault = "is a folder" if path.is_dir() else fault
+    raise DataError(f"{path} {fault}; give the path of a file")
 
 
 def read_records(
@@ -362,10 +328,6 @@ def read_records(
             format, header and encoding.
         header: the first line of CSV or TSV names the columns; without it they are numbered.
         delimiter: as in `RowFile`.
-
-    Raises:
-        DataError: the file is missing, empty or malformed, or lacks a column. The message names
-            the line.
     """
     extra_names: tuple[str, ...] = ()
     stretch = None
@@ -377,7 +339,19 @@ def read_records(
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or detect_format(source)
-    _require_columns(form, source, columns)
+    if form not in get_args(FileFormat):
+        raise DataError(
+            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
+        )
+    if form == "conll":
+        raise DataError(
+            f"{source} holds words in columns, which only tagging models read; give rows of text"
+        )
+    if form == "text" and len(columns) > 1:
+        raise DataError(
+            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
+            "or Parquet, or name the format with --input-format"
+        )
     row = None
     numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
@@ -397,23 +371,6 @@ def read_records(
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else shorten(str(source))
         raise DataError(f"{label} holds no rows; give a file with some")
-
-
-def _require_columns(form: FileFormat, source: RowSource, columns: Sequence[str]) -> None:
-    """Refuse a format that has no rows, or not these columns."""
-    if form not in get_args(FileFormat):
-        raise DataError(
-            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
-        )
-    if form == "conll":
-        raise DataError(
-            f"{source} holds words in columns, which only tagging models read; give rows of text"
-        )
-    if form == "text" and len(columns) > 1:
-        raise DataError(
-            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
-            "or Parquet, or name the format with --input-format"
-        )
 
 
 def read_rows(
@@ -438,14 +395,16 @@ def read_rows(
         meter: counts the bytes of Parquet.
         remedy: added to the message about a missing column.
         stretch: the rows of Parquet to read, as in `RowFile`.
-
-    Raises:
-        DataError: a row is malformed. The message names the line.
     """
     if form == "text":
         blank = (None,) * len(optional)
         return (Record(number, (text, *blank)) for number, text in numbered_lines)
-    wanted = _Columns(columns, optional, remedy)
+    split_remedy = "name the delimiter with --delimiter"
+    if delimiter is not None:
+        split_remedy = f"give another --delimiter than {delimiter!r}, or none"
+    elif remedy:  # of a corpus, for which no option names the delimiter
+        split_remedy = "put commas between the columns"
+    wanted = _Columns(columns, optional, remedy, split_remedy if form in ("csv", "tsv") else "")
     if form == "parquet":
         return _read_parquet(name, wanted, meter or Meter(), stretch)
     if form == "jsonl":
@@ -460,13 +419,10 @@ class _Columns(NamedTuple):
     columns: Sequence[str]
     optional: Sequence[str]
     remedy: str
+    split_remedy: str = ""
+    """What to do if a line that should hold several columns holds one."""
 
     def find_indices(self, names: Sequence[str], location: str) -> list[int | None]:
-        """Return the index of each column in `names`; None for an optional column that is absent.
-
-        Raises:
-            DataError: a column is absent, or a name occurs twice.
-        """
         wanted = (*self.columns, *self.optional)
         if not wanted:
             return [*range(len(names))]
@@ -474,8 +430,11 @@ class _Columns(NamedTuple):
             if name not in names:
                 others = [" ".join(other.split())[:40] for other in names]
                 hint = nearest(name, others) if others else "write it"
-                if len(names) == 1 and name in re.split(r"\W", names[0]):
-                    hint = "name the delimiter of columns with --delimiter"
+                header = "".join(names)
+                if len(names) == 1 and (
+                    name in re.split(r"\W", header) or {*_DELIMITERS} & {*header}
+                ):
+                    hint = f"its one column is {format_value(header)}; {self.split_remedy}"
                 if {"data", "annotations"} <= {*names}:
                     hint = "export it from Label Studio as JSON_MIN or CSV, which have columns"
                 raise DataError(f"{location} has no column '{name}'; {hint}{self.remedy}")
@@ -500,7 +459,6 @@ class _Columns(NamedTuple):
         )
 
     def select(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the cells of a row, None where it lacks one."""
         return tuple(row.get(name) for name in (*self.columns, *self.optional) or row)
 
 
@@ -512,7 +470,6 @@ def _read_table(
     form: str,
     has_header: bool,
 ) -> Iterator[Record]:
-    """Yield the wanted cells of each row of CSV, TSV or a workbook."""
     header: list[str] = []
     for number, row in rows:
         if not row or (row == [""] and form == "tsv"):  # quotes around nothing are a cell
@@ -550,16 +507,31 @@ def read_cells(
         yield from _read_workbook(name, notes)
         return
     head, lines = _peek(numbered_lines)
-    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
-    if mark:
-        delimiter = delimiter or mark[1]
+    sample, found = _sample(head, columns, "," if form == "csv" else "\t")
+    is_marked = len(head) > 0 and SEPARATOR_LINE.fullmatch(head[0]) is not None
+    if is_marked:
         next(lines)
-    sample = [line for line in head[mark is not None :] if line]
-    delimiter = delimiter or find_delimiter(sample, columns, "," if form == "csv" else "\t")
+    delimiter = delimiter or found
     if form == "csv" or delimiter != "\t" or _has_quoted_cells(sample):
-        yield from _read_csv(shorten(name), lines, delimiter, int(mark is not None))
+        yield from _read_csv(shorten(name), lines, delimiter, int(is_marked))
     else:
         yield from ((number, line.split("\t")) for number, line in lines)
+
+
+def _sample(head: Sequence[str], columns: Sequence[str], own: str) -> tuple[list[str], str]:
+    """Return the first lines of a table without those that hold no row, and its delimiter."""
+    mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
+    sample = [line for line in head[mark is not None :] if line]
+    return sample, mark[1] if mark else find_delimiter(sample, columns, own)
+
+
+def read_header(
+    source: RowSource, columns: Sequence[str], encoding: str = "utf-8"
+) -> tuple[list[str], str]:
+    """Return the cells of the first row of CSV, which may have `columns`, and the delimiter."""
+    sample, delimiter = _sample(_peek(read_lines(source, Notes(), encoding))[0], columns, ",")
+    header = next(iter(split_cells(sample[:1], delimiter)), [])
+    return [cell.strip() for cell in header], delimiter
 
 
 def _peek(numbered_lines: Iterable[tuple[int, str]]) -> tuple[list[str], Iterator[tuple[int, str]]]:
@@ -630,7 +602,6 @@ def _has_quoted_cells(sample: Sequence[str]) -> bool:
 def _read_csv(
     name: str, numbered_lines: Iterable[tuple[int, str]], delimiter: str, skipped: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, cells) of each row of CSV, after `skipped` lines."""
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(
         (line + "\n" for _, line in numbered_lines), delimiter=delimiter, strict=True
@@ -652,6 +623,12 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
     except ImportError as error:
         raise MissingExtraError("openpyxl", "xlsx") from error
     _check_file(name)
+
+    def format_cell(value: Any) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return "" if value is None else str(value)
+
     content = io.BytesIO(b"".join(read_blocks(name, Meter())))
     try:
         with warnings.catch_warnings():
@@ -659,7 +636,7 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
             book = openpyxl.load_workbook(content, read_only=True, data_only=True)
             sheet, *others = book.worksheets
             sheet.reset_dimensions()  # which some programs write wrong
-            rows = [[*map(_format_cell, row)] for row in sheet.iter_rows(values_only=True)]
+            rows = [[*map(format_cell, row)] for row in sheet.iter_rows(values_only=True)]
     except Exception as error:  # of the readers of ZIP, XML, numbers and dates
         raise DataError(
             f"{shorten(name)} is not a whole .xlsx workbook ({error}); save it again, or as CSV"
@@ -670,12 +647,6 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
         while row and not row[-1]:
             row.pop()
         yield number, row
-
-
-def _format_cell(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value)
 
 
 def _read_jsonl(
@@ -791,9 +762,8 @@ def _name_classes(value: Any, names: Sequence[str]) -> Any:
 def _read_batches(
     file: Any, columns: Sequence[str], stretch: tuple[int, int] | None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield batches of rows, and before how many rows of the file each begins.
-
-    Only the row groups that have rows of the stretch are read.
+    """Yield batches of rows, and before how many rows of the file each begins. Only the row groups
+    that have rows of the stretch are read.
     """
     first, last = stretch or (0, file.metadata.num_rows)
     groups, begin, end = [], None, 0

@@ -58,7 +58,6 @@ def _make_powers(count: int) -> tuple[Hashes, Hashes]:
 
 
 def _scramble(numbers: Hashes) -> Hashes:
-    """Mix the bits of numbers."""
     values: Hashes = numbers * _ODD
     values ^= values >> _SHIFT
     values *= _ODD
@@ -75,11 +74,7 @@ def mix(*columns: npt.NDArray[Any]) -> Hashes:
 
 
 def find_repeated(keys: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Find the keys that occur more than once.
-
-    Returns:
-        Their positions, in order, and which of these are no first occurrence.
-    """
+    """Return the positions of keys that occur more than once, and which are no first occurrence."""
     # Most keys are alone in their cell, and need no sorting. There are four cells or more for each.
     cells = (keys >> np.uint64(62 - max(8, len(keys).bit_length()))).astype(np.int64)
     shared = np.flatnonzero(np.bincount(cells)[cells] > 1) if len(keys) else np.zeros(0, np.int64)

@@ -37,9 +37,6 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
     `language` is an ISO 639 code (en, de, ja, ...), or "line" where each line is one sentence
     already.
-
-    Raises:
-        DataError: the language is neither.
     """
     if language == "line":
         sentences = text.split("\n")
@@ -67,9 +64,6 @@ def _segment(line: str, language: str) -> Iterator[str]:
 def check_language(language: str) -> None:
     """Refuse a language that is neither "line" nor an ISO 639 code, with or without a region or
     variant.
-
-    Raises:
-        DataError: the language is neither.
     """
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):

@@ -75,11 +75,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read.
-
-    Raises:
-        DataError: there is no such split, markup or encoding.
-    """
+    """How sources are read."""
 
     text_column: str = "text"
     """Field or column that holds the text. Each row of a table is a document."""
@@ -195,12 +191,7 @@ def _read_stretch(stretch: Stretch, reading: Reading) -> Texts:
 
 
 def _check_options(names: Sequence[str], reading: Reading) -> None:
-    """Refuse options of tables where no source is one, and those of plain text where all sources
-    are tables.
-
-    Raises:
-        DataError: an option has no meaning for the sources.
-    """
+    """Refuse options of tables where there is none, and of plain text where all are tables."""
     tables = [find_suffix(name) in TABLES and is_file(name) for name in names]
     plain = [
         not table and (name == STANDARD_INPUT or is_file(name))
@@ -237,7 +228,6 @@ def _read_source(source: str, reading: Reading) -> Texts:
 
 
 def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
-    """Yield the texts of a file."""
     form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
     if form in ("parquet", "xlsx"):
         yield from _read_table(form, name, (), reading)
@@ -276,7 +266,6 @@ def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
 def _read_table(
     form: Any, name: str, numbered_lines: Iterable[tuple[int, str]], reading: Reading
 ) -> Texts:
-    """Yield the texts in the text field of a table."""
     field, notes = reading.text_column, reading.tally.notes
     rows = read_rows(
         form, name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
@@ -285,11 +274,7 @@ def _read_table(
 
 
 def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
-    """Yield the values that are texts. A row may have none.
-
-    Raises:
-        DataError: a value is neither a text nor missing.
-    """
+    """Yield the values that are texts. A row may have none."""
     for value, number in values:
         reading.tally.rows += 1
         if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -341,10 +326,6 @@ def open_dataset(name: str, config: str | None = None, *, streaming: bool = Fals
     """Open a saved folder, or `NAME[:CONFIG]` on the hub, as splits by name or as its only split.
 
     `config` is used where NAME has none.
-
-    Raises:
-        DataError: the library cannot open it.
-        MissingExtraError: the library is not installed.
     """
     try:
         import datasets

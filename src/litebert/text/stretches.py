@@ -45,20 +45,19 @@ class Stretch:
 
 
 def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list[Stretch]:
-    """Return what a part reads of the sources `names`, in order; everything without a part.
-
-    Raises:
-        DataError: a file that is cut cannot be read.
-    """
+    """Return what a part reads of the sources `names`, in order; everything without a part."""
     if part is None:
         return [Stretch(name) for name in names]
     sizes = [size_of(name) if is_file(name) else 0 for name in names]
     stretches = []
     for index, (low, high) in part.choose_stretches(sizes).items():
         name, size = names[index], max(1, sizes[index])
+        suffix, is_compressed = find_suffix(name), path_of(name).suffix.lower() in COMPRESSIONS
+        is_stripped = markup == "strip" and suffix in (*HTML_SUFFIXES, ".md")
+        is_other = is_compressed or suffix in SOURCES or name in SOURCES
         if (low, high) == (0, size):
             stretches.append(Stretch(name))
-        elif _has_numbers(name, markup):
+        elif is_file(name) and not is_stripped and not is_other:  # documents have numbers
             first = _find_number(name, low, size) if low else 0
             last = _find_number(name, high, size) if high < size else None
             if last is None or last > first:
@@ -66,14 +65,6 @@ def list_stretches(names: Sequence[str], markup: str, part: Part | None) -> list
         elif low == 0:
             stretches.append(Stretch(name))
     return stretches
-
-
-def _has_numbers(name: str, markup: str) -> bool:
-    """Return whether the documents of a source have the numbers of lines or rows."""
-    suffix = find_suffix(name)
-    is_stripped = markup == "strip" and suffix in (*HTML_SUFFIXES, ".md")
-    is_other = path_of(name).suffix.lower() in COMPRESSIONS or suffix in SOURCES or name in SOURCES
-    return is_file(name) and not is_stripped and not is_other
 
 
 def _find_number(name: str, offset: int, size: int) -> int:

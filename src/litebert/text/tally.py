@@ -48,7 +48,6 @@ class Tally:
     """Files whose lines end in the middle of sentences."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts as a JSON object."""
         counters = {
             name: dict(sorted(getattr(self, name).items()))
             for name in ("files", "skipped", "encodings")
@@ -75,7 +74,6 @@ class Tally:
         self.hard_wrapped += end.hard_wrapped[len(start.hard_wrapped) :]
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything as a JSON object, for `from_state`."""
         counters = {name: dict(getattr(self, name)) for name in COUNTERS}
         return {
             **counters,
@@ -85,7 +83,6 @@ class Tally:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tally:
-        """Read what `to_state` returned."""
         tally = cls()
         for name in COUNTERS:
             getattr(tally, name).update(state[name])
@@ -95,21 +92,14 @@ class Tally:
         return tally
 
     def log_skips(self) -> None:
-        """Log the files of the folders that are not read."""
         if not self.skipped:
             return
         unexpected = sum(self.skipped.values()) - self.skipped[HIDDEN]
-        has_suffixes = any(entry == "no suffix" or entry.startswith(".") for entry in self.skipped)
-        remedy = (
-            "; a pattern such as 'folder/*.log' reads text files of other kinds"
-            if has_suffixes
-            else ""
-        )
-        remedy += (
-            ", and --markup strip reads web pages"
-            if self.skipped[".html"] + self.skipped[".htm"]
-            else ""
-        )
+        remedy = ""
+        if any(entry == "no suffix" or entry.startswith(".") for entry in self.skipped):
+            remedy = "; a pattern such as 'folder/*.log' reads text files of other kinds"
+        if self.skipped[".html"] + self.skipped[".htm"]:
+            remedy += ", and --markup strip reads web pages"
         read = f"files read: {format_counts(self.files) or 'none'}"
         level = logging.WARNING if unexpected else logging.INFO
         log.log(level, f"{read}; skipped: {format_counts(self.skipped)}{remedy}")
@@ -127,7 +117,5 @@ def format_count(number: int, noun: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file as text, with escapes for bytes that are not UTF-8, and without the
-    secrets of a URL.
-    """
+    """Return the name of a file as text, without the secrets of a URL."""
     return shorten(name).encode("utf-8", "backslashreplace").decode()

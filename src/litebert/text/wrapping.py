@@ -59,7 +59,6 @@ class WrapDetector:
 
     @property
     def is_wrapped(self) -> bool:
-        """True if the lines that were passed on are hard-wrapped."""
         lengths = sorted(self._lengths)
         if len(lengths) < _LEAST or len(self._broken) < 0.25 * len(lengths):
             return False

@@ -51,11 +51,7 @@ class Collection:
 
 
 def list_splits(folder: Path) -> dict[str, Path]:
-    """List the files of judgments in a folder by their names, sorted.
-
-    Raises:
-        DataError: the folder is not in the layout of BEIR.
-    """
+    """List the files of judgments in a folder by their names, sorted."""
     for name in (CORPUS, QUERIES):
         _find_file(folder, name)
     qrels = folder / JUDGMENTS
@@ -74,18 +70,11 @@ def list_splits(folder: Path) -> dict[str, Path]:
 
 
 def read_collection(folder: str | Path, split: str | None = None) -> Collection:
-    """Read a folder in the layout of BEIR.
+    """Read a folder in the layout of BEIR; `split` is test, or the only file in `qrels`, by
+    default.
 
-    Judgments of documents that the corpus lacks count as never found, and those of queries that
-    are missing are left out. Both are logged.
-
-    Args:
-        split: the name of the file in `qrels`; by default test, or the only one.
-
-    Raises:
-        ConfigError: there is no such file in `qrels`.
-        DataError: the folder is not in this layout, or a file is malformed; the message names the
-            line.
+    Judgments of documents that the corpus lacks count as never found, and those of queries that are
+    missing are left out. Both are logged.
     """
     place = Path(folder)
     splits = list_splits(place)
@@ -121,7 +110,6 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    """Find a file in a folder, compressed or not."""
     for suffix in ("", *COMPRESSIONS):
         if (file := folder / (name + suffix)).is_file():
             return file
@@ -132,7 +120,6 @@ def _find_file(folder: Path, name: str) -> Path:
 
 
 def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
-    """Read the text of each id in a file."""
     texts: dict[str, str] = {}
     rows = read_records(file, ("_id", "text"), notes, optional=("title",), form="jsonl")
     for line, (name, *parts), _ in rows:
@@ -151,7 +138,6 @@ def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
 def _read_grades(
     file: Path, queries: Container[str], documents: Container[str], notes: Notes
 ) -> dict[str, dict[str, int]]:
-    """Read the grades of the relevant documents of each query, in the order of the file."""
     grades: dict[str, dict[str, int]] = {}
     judged: dict[tuple[str, str], int] = {}
     for location, query, document, grade in _read_judgments(file, notes):
@@ -177,8 +163,9 @@ def _read_grades(
 
 
 def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the location, the query, the document and the grade of each judgment."""
-    _require_header(file)
+    head = next((line for _, line in read_lines(str(file), Notes()) if line.strip()), None)
+    if head is not None and not set(_COLUMNS) & {cell.strip() for cell in head.split("\t")}:
+        raise DataError(f"{file} has no header line; begin it with {'<TAB>'.join(_COLUMNS)}")
     for line, (query, document, score), _ in read_records(file, _COLUMNS, notes, form="tsv"):
         location = f"{file}:{line}"
         match = _GRADE.fullmatch(str(score).strip())
@@ -187,35 +174,14 @@ def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, i
                 f"{location}: 'score' is {format_value(score)}, not a whole number of at most "
                 "three digits; correct it"
             )
-        grade = int(match[1])
-        ids = (
+        names = (
             _format_id(query, _COLUMNS[0], location),
             _format_id(document, _COLUMNS[1], location),
         )
-        yield location, *ids, grade
-
-
-def _require_header(file: Path) -> None:
-    """Refuse judgments whose first line names no columns.
-
-    Raises:
-        DataError: shows the line that they lack.
-    """
-    for _, line in read_lines(str(file), Notes()):
-        if not line.strip():
-            continue
-        if not set(_COLUMNS) & {cell.strip() for cell in line.split("\t")}:
-            header = "<TAB>".join(_COLUMNS)
-            raise DataError(f"{file} has no header line; begin it with {header}")
-        return
+        yield location, *names, int(match[1])
 
 
 def _format_id(value: Any, column: str, location: str) -> str:
-    """Return an id as text.
-
-    Raises:
-        DataError: it is empty, or neither a text nor a whole number.
-    """
     is_id = isinstance(value, (str, int)) and not isinstance(value, bool)
     if not is_id or not str(value).strip():
         raise DataError(f"{location}: '{column}' is {format_value(value)}; give an id")

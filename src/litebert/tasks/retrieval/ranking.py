@@ -37,10 +37,7 @@ class BestDocuments:
     ) -> None:
         """Begin with no document.
 
-        Args:
-            queries: the id of each query, Q of them.
-            places: the place of each document by its id; empty if equal ids mean nothing.
-            depth: documents to keep of a query, k.
+        `places` has the place of each document by its id; it is empty if equal ids mean nothing.
         """
         self._same = np.array([places.get(name, -1) for name in queries], np.int64)
         self._depth = depth
@@ -71,7 +68,6 @@ class BestDocuments:
         )
 
     def rank(self) -> Ranking:
-        """Return the documents of each query, the best first."""
         return [
             places[scores > -np.inf]
             for scores, places in zip(self._scores, self._places, strict=True)
@@ -134,7 +130,6 @@ def _discount(grades: NDArray[np.int64]) -> float:
 
 
 def compute_recall(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
-    """Compute the share of the relevant documents among the first `size`."""
     return int((grades[:size] > 0).sum()) / len(relevant)
 
 

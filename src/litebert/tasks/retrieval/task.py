@@ -21,7 +21,7 @@ from litebert.finetuning.relevance import Relevance
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
-from litebert.tasks.splits import HeldoutOptions, Source, select_split
+from litebert.tasks.splits import HeldoutOptions, Source, require_one, select_split
 from litebert.tasks.texts import Example, TextTask, hash_texts, shorten_number, stream_texts
 from litebert.text.records import Notes, RowSource
 
@@ -56,12 +56,6 @@ class RerankFiles(TaskFiles[Example]):
     def __init__(
         self, task: Rerank, folder: Path, negatives: int, heldout: float, seed: int
     ) -> None:
-        """Find the judgments of the splits.
-
-        Raises:
-            ConfigError: a number cannot be.
-            DataError: the folder is not in this layout, or has no judgments to learn from.
-        """
         if negatives < 1:
             raise ConfigError(f"negatives is {negatives}; give 1 or more")
         if not 0 < heldout < 1:
@@ -82,33 +76,18 @@ class RerankFiles(TaskFiles[Example]):
     def open(
         cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
     ) -> RerankFiles:
-        """Open a folder in the layout of BEIR."""
-        if not isinstance(data, (str, Path)):
-            raise ConfigError(
-                f"{len(data)} paths are named, and a reranker reads one folder in the layout of "
-                "BEIR; name it"
-            )
+        folder = Path(require_one(data, name))
         assert issubclass(task_class, Rerank)
-        if "heldout" in options and "dev" in list_splits(Path(data)):
+        if "heldout" in options and "dev" in list_splits(folder):
             raise ConfigError(
-                f"heldout is a share of the queries of train to use as dev, and {data} has a "
+                f"heldout is a share of the queries of train to use as dev, and {folder} has a "
                 "qrels/dev.tsv; leave --heldout out"
             )
-        return cls(
-            task_class(Relevance()),
-            Path(data),
-            options.get("negatives", NEGATIVES),
-            options.get("heldout", 0.1),
-            options.get("seed", 0),
-        )
+        seed, given = options.pop("seed", 0), RerankOptions(**options)
+        return cls(task_class(Relevance()), folder, given.negatives, given.heldout, seed)
 
     @classmethod
     def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> NoReturn:
-        """Refuse labeled files.
-
-        Raises:
-            ConfigError: always; it names the option that scores a reranker.
-        """
         raise ConfigError(
             "a reranker is scored on a folder in the layout of BEIR; give it to --retrieval "
             "instead of --data"
@@ -116,7 +95,6 @@ class RerankFiles(TaskFiles[Example]):
 
     @property
     def file_names(self) -> dict[str, list[str]]:
-        """The names of the judgments of each split."""
         return {
             name: [self._splits[name].name] for name in ("train", "dev") if name in self._splits
         }
@@ -147,7 +125,6 @@ class RerankFiles(TaskFiles[Example]):
         return list(examples)
 
     def _select_queries(self, split: str, notes: Notes) -> Collection:
-        """Return the collection with the queries of a split."""
         name = split if "dev" in self._splits else "train"
         if name not in self._collections:
             self._collections[name] = read_collection(self._folder, name)
@@ -171,7 +148,9 @@ class RerankFiles(TaskFiles[Example]):
         return collection
 
     def _make_train(self, collection: Collection) -> Iterator[tuple[str, str, int]]:
-        """Yield each relevant document of each query, with hard negatives."""
+        """Yield each relevant document of each query, with hard negatives. These are drawn by the
+        seed and the number of the query.
+        """
         names = list(collection.documents)
         rankings = rank_by_bm25(collection, DEPTH)
         right = _list_right_texts(collection)
@@ -183,26 +162,21 @@ class RerankFiles(TaskFiles[Example]):
                 for place in places
                 if hash_texts(collection.documents[names[place]]) not in texts
             ]
-            drawn = iter(self._shuffle(others, number))
+            order = np.zeros(0, np.int64)
+            if others:  # none for a query that shares no word with another document
+                keys = np.repeat(derive(self._seed, _NEGATIVES, number), len(others))
+                order = np.argsort(permute(np.arange(len(others)), len(others), keys))
+            drawn = (others[place] for place in order)
             for document in relevant:
                 yield query, document, 1
                 for _ in range(self._negatives):
                     if (negative := next(drawn, None)) is not None:
                         yield query, negative, 0
 
-    def _shuffle(self, names: list[str], number: int) -> list[str]:
-        """Return names in an order drawn by the seed and the number of the query."""
-        if not names:  # of a query that shares no word with another document
-            return []
-        keys = np.repeat(derive(self._seed, _NEGATIVES, number), len(names))
-        order = permute(np.arange(len(names)), len(names), keys)
-        return [names[place] for place in np.argsort(order)]
-
     @classmethod
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "query", pair: str | None = None
     ) -> Iterator[Row[Example]]:
-        """Yield the queries and documents of a file."""
         return stream_texts(source, notes, text=text, pair=pair)
 
 
@@ -251,11 +225,9 @@ class Rerank(TextTask):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Rerank:
-        """Return the task with the model's output."""
         return cls(restore_output(settings))
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns that `predict` reads."""
         columns = {"text": "query", "pair": "document", "label": None}
         return {**super().settings(), "columns": columns}
 
@@ -268,7 +240,6 @@ class Rerank(TextTask):
         return "the model ranks documents, give (query, document)"
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
-        """Score the ranking of the documents of each query."""
         rows: dict[str, list[tuple[float, str, int]]] = {}
         for example, answer in zip(examples, answers, strict=True):
             query, _, document = example.name.partition(_SEPARATOR)

@@ -66,16 +66,13 @@ def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> li
 
     In version 2 an empty list of answers means that there is no answer. But if no question of the
     file has an answer or `is_impossible`, it means that the answers were left out.
-
-    Raises:
-        DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or
-            has an id twice; the message names the line or the field.
     """
     content = _load(path, notes, encoding)
     version = content.get("version") if isinstance(content, dict) else None
     is_v2 = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
     empty_is_impossible = is_v2 and any(
-        _is_labeled(entry) for *_, entry in _iterate_entries(content, str(path))
+        isinstance(entry, dict) and (entry.get("answers") or entry.get("is_impossible") is not None)
+        for *_, entry in _iterate_entries(content, str(path))
     )
     location_of: dict[str, str] = {}
     questions = []
@@ -96,28 +93,15 @@ def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> li
 
 
 def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
-    """Return True if a file is SQuAD 2.0.
-
-    Such a file names that version, or marks whether questions can be answered.
-    """
+    """Return True if a file names SQuAD 2.0, or marks whether questions can be answered."""
     text = _read_text(path, Notes(), encoding)
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', text) is not None
-
-
-def _is_labeled(entry: Any) -> bool:
-    return isinstance(entry, dict) and bool(
-        entry.get("answers") or entry.get("is_impossible") is not None
-    )
 
 
 def _parse_question(
     entry: Any, context: str, article: int, empty_is_impossible: bool, location: str, notes: Notes
 ) -> Question:
-    """Check an entry of a file, and return it as a question.
-
-    Args:
-        empty_is_impossible: True if an empty list of answers means that there is no answer.
-    """
+    """Check an entry of a file. An empty list of answers may mean that there is no answer."""
     name = clean(_read_field(entry, "id", str, location), notes)
     text = clean(_read_field(entry, "question", str, location), notes)
     answers = []
@@ -140,7 +124,6 @@ def _parse_question(
 
 
 def _iterate_entries(content: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
-    """Yield (location, number of the article, context, question as the file has it)."""
     if not isinstance(content, list):
         content = _read_field(content, "data", list, f"{name}: the file")
     for i, article in enumerate(content):
@@ -159,7 +142,6 @@ _TYPE_NAMES = {str: "a text", list: "a list", int: "a whole number", bool: "true
 
 
 def _read_field(entry: Any, key: str, type_: type, location: str) -> Any:
-    """Return a field of a JSON object that must have a type."""
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"{location} has no '{key}'; give a file in the form of SQuAD")
     value = entry[key]
@@ -179,7 +161,6 @@ def _read_text(path: RowSource, notes: Notes, encoding: str) -> str:
 
 
 def _load(path: RowSource, notes: Notes, encoding: str) -> Any:
-    """Parse a file as JSON, or raise a DataError that names the line."""
     text = _read_text(path, notes, encoding)
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")

@@ -27,15 +27,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
-from litebert.tasks.splits import (
-    Layout,
-    Source,
-    SplitFiles,
-    SplitOptions,
-    format_files,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
@@ -108,61 +100,55 @@ class SquadFiles(SplitFiles[Question]):
     @classmethod
     def of(
         cls,
-        *,
         train: Source | None = None,
         dev: Source | None = None,
         test: Source | None = None,
+        *,
         version: Literal[1, 2] | None = None,
-        heldout: float = 0.1,
-        layout: Layout | None = None,
         task_class: type[Task[Question]] | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> SquadFiles:
         """Open the files of the splits.
 
         Args:
             version: 1 or 2. None looks into the files: it is 2 if a file names that version, or
                 marks whether questions can be answered.
-            settings: fields of `Squad`.
-
-        Raises:
-            ConfigError: a setting that cannot be.
-            DataError: a file is missing.
+            options: as `SquadOptions` has them.
         """
+        layout, heldout = Layout.take(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
         sources = {"train": train, "dev": dev, "test": test}
-        files = cls(make(**settings), sources, heldout=heldout, layout=layout)
+        files = cls(make(**options), sources, heldout=heldout, layout=layout)
+        paths = [path for paths in files._paths.values() for path in paths]
         if version is None:
-            paths = [path for paths in files._paths.values() for path in paths]
             encoding = files._layout.encoding
             version = 2 if any(may_be_unanswerable(path, encoding) for path in paths) else 1
+            if "threshold" in options and version == 1:
+                first = format_files(next(iter(files._paths.values())))
+                raise ConfigError(
+                    f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {first} "
+                    "is of version 1.1; leave it out"
+                )
         files.task = replace(files.task, version=version)
         return files
 
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Question]], name: str, data: Source, **options: Any
-    ) -> SquadFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        options |= take_files(data, options)
-        files = cls.of(layout=take_layout(options), task_class=task_class, **options)
-        if "threshold" in options and files.task.version == 1:
-            paths = format_files(next(iter(files._paths.values())))
-            raise ConfigError(
-                f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {paths} "
-                "is of version 1.1; leave it out"
-            )
-        return files
-
     def read(self, split: str, notes: Notes | None = None) -> list[Question]:
-        """Read the questions of a split, in order.
-
-        Questions of `train` without an answer to learn are left out.
-        """
+        """Read the questions of a split. Those of `train` without an answer are left out."""
         notes = Notes() if notes is None else notes
         paths = self._find_files(split)
-        questions = self._read_files(paths, notes)
+        questions: list[Question] = []
+        for path in paths:  # whose articles are numbered on
+            first = questions[-1].article + 1 if questions else 0
+            for question in read_questions(path, notes, self._layout.encoding):
+                questions.append(question._replace(article=first + question.article))
+        counts = Counter(question.id for question in questions)
+        if len(counts) < len(questions):
+            twice = next(name for name, count in counts.items() if count > 1)
+            raise DataError(
+                f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
+                "question a different id"
+            )
         questions = self._select_split(
             split, questions, lambda i: questions[i].article, "articles", notes
         )
@@ -174,37 +160,20 @@ class SquadFiles(SplitFiles[Question]):
         if misplaced:
             notes["answers do not stand at their answer_start"] += misplaced
         if split == "train":
-            questions = _select_usable(questions, notes)
+            usable = [one for one in questions if one.impossible or one.placed_answer]
+            if len(usable) < len(questions):
+                left_out = len(questions) - len(usable)
+                notes["questions have no answer to learn and were left out"] += left_out
+            questions = usable
         if split != "test" and not any(question.is_labeled for question in questions):
             purpose = "learn from" if split == "train" else "score"
             raise DataError(
                 f"no question in {format_files(paths)} has an answer to {purpose}; "
                 "give a labeled file"
             )
-        if split != "train":
-            self._note_unit(
-                notes, [gold.text for question in questions for gold in question.answers]
-            )
-        return questions
-
-    def _read_files(self, paths: Sequence[Path], notes: Notes) -> list[Question]:
-        """Read the questions of several files, whose articles are numbered on."""
-        questions: list[Question] = []
-        for path in paths:
-            first = questions[-1].article + 1 if questions else 0
-            for question in read_questions(path, notes, self._layout.encoding):
-                questions.append(question._replace(article=first + question.article))
-        counts = Counter(question.id for question in questions)
-        if len(counts) < len(questions):
-            twice = next(name for name, count in counts.items() if count > 1)
-            raise DataError(
-                f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
-                "question a different id"
-            )
-        return questions
-
-    def _note_unit(self, notes: Notes, golds: Sequence[str]) -> None:
-        """Note if F1 counts words in a language without spaces, or characters."""
+        golds = [gold.text for question in questions for gold in question.answers]
+        if split == "train":
+            return questions
         if self.task.answer_unit == "words" and 2 * sum(map(has_no_spaces, golds)) > len(golds):
             notes[
                 "answers have no spaces between words, and F1 counts words; --answer-unit "
@@ -212,12 +181,12 @@ class SquadFiles(SplitFiles[Question]):
             ] += len(golds)
         elif self.task.answer_unit == "characters" and golds:
             notes["answers are scored with F1 over characters"] += len(golds)
+        return questions
 
     @classmethod
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Question]]:
-        """Read the questions of a file with the columns `question` and `context`."""
         for line, (question, context), extras in read_records(
             source, ("question", "context"), notes
         ):
@@ -232,15 +201,6 @@ class SquadFiles(SplitFiles[Question]):
         """Yield the questions of a file in the form of SQuAD with their ids."""
         for question in read_questions(source, notes):
             yield Row(question, {"id": question.id}, str(source))
-
-
-def _select_usable(questions: list[Question], notes: Notes) -> list[Question]:
-    """Select the questions with an answer to learn, and note how many have none."""
-    usable = [question for question in questions if question.impossible or question.placed_answer]
-    if len(usable) < len(questions):
-        left_out = len(questions) - len(usable)
-        notes["questions have no answer to learn and were left out"] += left_out
-    return usable
 
 
 @dataclass(frozen=True)
@@ -300,7 +260,6 @@ class Squad(Task[Question]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Squad:
-        """Return the task as it answers, with the settings of the model."""
         return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
@@ -312,10 +271,7 @@ class Squad(Task[Question]):
         return settings
 
     def identity(self) -> dict[str, Any]:
-        """Return the way to choose the threshold, and the settings that change scores only.
-
-        Such a setting is None if it has its default.
-        """
+        """Return how the threshold is chosen, and what changes scores only (None: default)."""
         identity: dict[str, Any] = {"threshold": self.threshold}
         for name in ("answer_tokens", "answer_unit"):
             value = getattr(self, name)
@@ -324,24 +280,19 @@ class Squad(Task[Question]):
 
     @property
     def full_name(self) -> str:
-        """The name with the version: squad1 or squad2."""
         return f"{self.name}{self.version}"
 
     def example(self, value: Any, name: str) -> Question:
-        """Return the example of a question and a context."""
         question, context = list_texts(value, 2)
         return Question(name, question, context, (), False)
 
     def show_example(self, example: Question) -> ModelExample:
-        """Show the question and its context, with the first of the right answers."""
         label = None
         if example.answers:
             label = example.answers[0].text
         elif example.impossible:
             label = "no answer"
         return ModelExample({"question": example.text, "context": example.context}, label)
-
-    # ------------------------------------------------------------------------------------- encoding
 
     def encode(
         self,
@@ -356,9 +307,6 @@ class Squad(Task[Question]):
         file says. It is (0, 0), that is [CLS], if the window does not hold all of the answer, or if
         there is no answer (official BERT and ALBERT code). All targets of a question are None if
         its answer is not known, or if no window holds it.
-
-        Raises:
-            ConfigError: `length` leaves no tokens for a question and a text.
         """
         notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
@@ -378,7 +326,10 @@ class Squad(Task[Question]):
                 notes[f"questions were truncated to {max_question} tokens"] += 1
             question = question[:max_question]
             ids, spans = encoded[example.context]
-            answer = _find_answer_tokens(example, spans, notes)
+            gold = example.placed_answer
+            answer = None if gold is None else find_tokens(gold, spans)
+            if gold is not None and answer is None:
+                notes["answers hold nothing that the tokenizer reads"] += 1
             first = 1 + len(question) + tokenizer.pair_separators
             size = max_tokens - len(question)
             rows = []
@@ -396,18 +347,12 @@ class Squad(Task[Question]):
                 items.append(Item(i, (row,), shown, window, group=hash(example.context)))
         return items
 
-    # -------------------------------------------------------------------------------------- answers
-
     def answers(
         self,
         examples: Sequence[Question],
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """Return the answer to each question, in order.
-
-        It is the best span of at most `answer_tokens` tokens in all windows.
-        """
         windows: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
         for item, item_logits in zip(items, logits, strict=True):
             windows[item.example].append((item.detail, item_logits.astype(np.float64)))
@@ -417,7 +362,6 @@ class Squad(Task[Question]):
         ]
 
     def record(self, example: Question, answer: Answer) -> dict[str, Any]:
-        """Return the text, its score, and the odds of no answer."""
         score = answer.candidates[0].score if answer.candidates else None
         return {
             "prediction": self.choose_texts([answer], self._require_threshold())[0],
@@ -431,8 +375,6 @@ class Squad(Task[Question]):
             "" if self.version == 2 and answer.odds > threshold else answer.value
             for answer in answers
         ]
-
-    # --------------------------------------------------------------------------------------- scores
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute the scores of the official script, and in version 2 the `threshold` they need.
@@ -468,7 +410,6 @@ class Squad(Task[Question]):
         return replace(self, threshold=threshold)
 
     def _judge(self, examples: Sequence[Question], answers: Sequence[Answer]) -> list[Judged]:
-        """Judge the answers to labeled questions."""
         return [
             judge(
                 question.id,
@@ -481,7 +422,6 @@ class Squad(Task[Question]):
         ]
 
     def _tune(self, judged: list[Judged]) -> tuple[float, list[Judged]]:
-        """Return the threshold, and the questions whose scores it may be reported with."""
         if not isinstance(self.threshold, str):
             return float(self.threshold), judged
         to_tune, to_report = halve(judged) if self.threshold == "half" else (judged, judged)
@@ -495,8 +435,6 @@ class Squad(Task[Question]):
             log.info("no dev split was scored to tune the threshold on, so it is 0; give a number")
         return 0.0
 
-    # -------------------------------------------------------------------------------------- writing
-
     def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
         """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it.
 
@@ -504,12 +442,10 @@ class Squad(Task[Question]):
         of `score`. If no threshold was tuned it is 0, with a message.
         """
         threshold = 0.0
-        if self.version == 2:
-            has_labels = any(question.is_labeled for question in examples)
-            if has_labels:
-                threshold = self.score(examples, answers)["threshold"]
-            else:
-                threshold = self._require_threshold()
+        if self.version == 2 and any(question.is_labeled for question in examples):
+            threshold = self.score(examples, answers)["threshold"]
+        elif self.version == 2:
+            threshold = self._require_threshold()
         ids = [example.id for example in examples]
         write_json(path, dict(zip(ids, self.choose_texts(answers, threshold), strict=True)))
         nbest = [_list_candidates(answer, self.version == 2) for answer in answers]
@@ -519,24 +455,9 @@ class Squad(Task[Question]):
             write_json(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
 
 
-def _find_answer_tokens(
-    example: Question, spans: NDArray[np.int32], notes: Notes
-) -> tuple[int, int] | None:
-    """Return the first and last token of the answer in its context; None if there is none."""
-    gold = example.placed_answer
-    if gold is None:
-        return None
-    answer = find_tokens(gold, spans)
-    if answer is None:
-        notes["answers hold nothing that the tokenizer reads"] += 1
-    return answer
-
-
 def _list_candidates(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
-    """Return the candidates with their probabilities among each other, the best first.
-
-    Args:
-        with_null: True if no answer is a candidate too; it is also if there is no other.
+    """Return the candidates with their probabilities among each other, the best first. No answer is
+    one with `with_null`, and where there is no other.
     """
     candidates = list(answer.candidates)
     if with_null or not candidates:

@@ -6,7 +6,6 @@ JSON, Parquet, or CSV with a word a row. A text with spans is a JSON object.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from litebert.text.records import (
     RowSource,
     clean,
     format_value,
+    read_header,
     read_lines,
     read_records,
 )
@@ -82,12 +82,10 @@ def make_sentence(words: Sequence[str], tags: Sequence[str] | None = None) -> Se
 
 
 def cut_text(text: str) -> Sentence:
-    """Make a sentence of a raw text."""
     return make_sentence([text[a:b] for a, b in find_words(text)])._replace(text=text)
 
 
 def split_cells(line: str) -> list[str]:
-    """Return the cells of a line, between tabs or spaces."""
     line = line.rstrip(" \t")
     return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
 
@@ -107,9 +105,6 @@ def read_sentences(
         path: a path, whose suffix tells the form; or a `RowFile` of CoNLL columns.
         tagged: True if every word must have a tag.
         plain: True if tags mark no entities, as those of parts of speech.
-
-    Raises:
-        DataError: a line is malformed, or the file has no words; the message names the line.
     """
     suffix = "" if isinstance(path, RowFile) else find_suffix(path)
     if suffix in (".ann", ".spacy"):
@@ -117,8 +112,8 @@ def read_sentences(
     if suffix in (".json", ".jsonl", ".ndjson", ".parquet"):
         rows = _read_objects(path, suffix, columns, notes, encoding)
         sentences = _read_rows(path, rows, columns, notes)
-    elif suffix == ".csv" and "," in (head := next(read_lines(path, notes, encoding), (1, ""))[1]):
-        rows = _read_csv(path, head, columns, notes, encoding)
+    elif suffix in (".csv", ".tsv") and (header := _read_csv_header(path, suffix, encoding)):
+        rows = _read_csv(path, header, columns, notes, encoding)
         sentences = _read_rows(path, rows, (None, None), notes)
     else:
         sentences = _read_conll(path, notes, plain, encoding, columns)
@@ -159,9 +154,6 @@ def read_sentences(
 def survey(sentences: Iterable[Sentence], name: str) -> tuple[bool, tuple[str, ...]]:
     """Return True if no tag marks an entity, and the labels of sentences: O, then B- and I- of each
     type, sorted; or else the tags, the commonest first.
-
-    Raises:
-        DataError: the words look like tags, and the tags do not.
     """
     words, tags = set[str](), Counter[str]()
     for sentence in sentences:
@@ -258,11 +250,22 @@ def _find_column(
     return wanted if wanted in names else names[int(wanted)]
 
 
+def _read_csv_header(path: RowSource, suffix: str, encoding: str) -> list[str]:
+    """Return the columns of CSV; none of CoNLL columns, which have tabs or spaces between them."""
+    names, delimiter = read_header(path, ("Sentence #", "Word", "Tag"), encoding)
+    plain = [name.lower() for name in names]
+    has_words = any(map(plain.count, _WORDS))
+    is_table = has_words and any(name.startswith("sentence") for name in plain)
+    is_csv = suffix == ".csv" and len(names) > 1
+    is_csv = is_csv and (delimiter == "," or (has_words and delimiter != "\t"))
+    return names if is_table or is_csv else []
+
+
 def _read_csv(
-    path: RowSource, head: str, wanted: Columns, notes: Notes, encoding: str
+    path: RowSource, names: Sequence[str], wanted: Columns, notes: Notes, encoding: str
 ) -> Iterator[tuple[int, Any]]:
     """Read CSV with a word a row, where a column names the sentence of each row or of the first."""
-    header, names = f"the first line of {path}", [name.strip(' "') for name in head.split(",")]
+    header = f"the first line of {path}"
     word = _find_column(names, wanted[0], _WORDS, header)
     tag = _find_column(names, wanted[1], _TAGS, header)
     sentence = next((name for name in names if name.lower().startswith("sentence")), None)
@@ -285,7 +288,6 @@ def _read_csv(
 def _read_objects(
     path: RowSource, suffix: str, wanted: Columns, notes: Notes, encoding: str
 ) -> Iterator[tuple[int, Any]]:
-    """Read the rows of Parquet, of JSON Lines, or of a JSON file that is one list."""
     if suffix == ".json":
         try:
             value = parse_json("\n".join(line for _, line in read_lines(path, Notes(), encoding)))
@@ -297,36 +299,14 @@ def _read_objects(
     known = (*wanted, *_WORDS, *_TAGS, *_SPANS, "text", "data", "annotations", "answer")
     names = [name for name in dict.fromkeys(known) if name is not None]
     form: FileFormat = "parquet" if suffix == ".parquet" else "jsonl"
-    named = _read_class_names(str(path)) if form == "parquet" else {}
     rows = read_records(path, (), notes, optional=names, form=form, encoding=encoding)
     for number, cells, _ in rows:
-        row = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None}
-        for name in named.keys() & row.keys():
-            if isinstance(row[name], list) and all(isinstance(cell, int) for cell in row[name]):
-                row[name] = [named[name].get(cell, cell) for cell in row[name]]
-        yield number, row
-
-
-def _read_class_names(path: str) -> dict[str, dict[int, str]]:
-    """Return the names of the numbers in each column of lists, as `datasets` keeps them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    named = {}
-    try:
-        features = json.loads(pq.read_schema(path).metadata[b"huggingface"])["info"]["features"]
-        for column, kind in features.items():
-            inner = kind[0] if isinstance(kind, list) else kind.get("feature", {})
-            named[column] = dict(enumerate(inner.get("names", ())))
-    except (pa.ArrowException, OSError, AttributeError, LookupError, TypeError, ValueError):
-        pass  # without such names; reading its rows will say what is wrong
-    return {column: names for column, names in named.items() if names}
+        yield number, {n: cell for n, cell in zip(names, cells, strict=True) if cell is not None}
 
 
 def _read_rows(
     path: RowSource, rows: Iterable[tuple[int, Any]], columns: Columns, notes: Notes
 ) -> _Read:
-    """Read rows that hold a list of words, or a text with spans."""
     for number, row in rows:
         location = f"{path}:{number}"
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):  # spaCy

@@ -79,7 +79,6 @@ def score_entities(
 
 
 def _score(right: int, gold: int, predicted: int) -> EntityScores:
-    """Compute the scores from the numbers of right, gold and predicted entities."""
     return EntityScores(
         right / predicted if predicted else 0.0,
         right / gold if gold else 0.0,

@@ -32,17 +32,7 @@ from litebert.finetuning.token_outputs import Tags
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import (
-    Data,
-    Layout,
-    Source,
-    SplitFiles,
-    SplitOptions,
-    find_split_files,
-    format_files,
-    take_files,
-    take_layout,
-)
+from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
 from litebert.tasks.tagging.files import (
     DOCUMENT,
     TAG,
@@ -84,29 +74,23 @@ class TaggingFiles(SplitFiles[Sentence]):
     @classmethod
     def of(
         cls,
-        data: Data,
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
         *,
         labels: Sequence[str] | None = None,
-        heldout: float = 0.1,
-        layout: Layout | None = None,
-        word_column: str | None = None,
-        tag_column: str | None = None,
         task_class: type[Task[Sentence]] | None = None,
+        **options: Any,
     ) -> TaggingFiles:
-        """Open files, whose training split gives the labels.
-
-        Args:
-            data: a folder whose file names tell the split, or the files of each split.
-            labels: the labels of a saved model, instead of those of the training split.
-            word_column, tag_column: columns by name or number; None to find them.
-
-        Raises:
-            DataError: a training file is missing or malformed; the message names the line.
-        """
+        """Open files. The training split gives the labels, if they are not those of a model."""
+        layout = Layout.take(options)
+        given = TaggingOptions(**options)
         make = task_class or TaggingTask
         assert issubclass(make, TaggingTask)
-        task = replace(make.of_labels(labels or ()), columns=(word_column, tag_column))
-        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
+        columns = given.word_column, given.tag_column
+        task = replace(make.of_labels(labels or ()), columns=columns)
+        sources = {"train": train, "dev": dev, "test": test}
+        files = cls(task, sources, heldout=given.heldout, layout=layout)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
             files.task = replace(files.task, plain=True)  # which converts no tags
@@ -118,14 +102,6 @@ class TaggingFiles(SplitFiles[Sentence]):
             metric = "accuracy" if plain else output.scores[0]
             files.task = replace(files.task, output=output, metric=metric, plain=plain)
         return files
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
-    ) -> TaggingFiles:
-        """Open a folder, or training files with `dev` and `test` as options."""
-        files, layout = take_files(data, options), take_layout(options)
-        return cls.of(files, layout=layout, task_class=task_class, **options)
 
     @classmethod
     def open_labeled(
@@ -167,11 +143,7 @@ class TaggingFiles(SplitFiles[Sentence]):
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
             ] = len(self.task.output.labels)
-        self._note_unknown(sentences, notes)
-        return sentences
-
-    def _note_unknown(self, sentences: Sequence[Sentence], notes: Notes) -> None:
-        """Note how often tags or types occur that the model has not learned."""
+        # Tags or types that the model has not learned.
         counts = Counter[str]()
         for sentence in sentences:
             tags = sentence.tags or ()
@@ -183,15 +155,14 @@ class TaggingFiles(SplitFiles[Sentence]):
         for name in sorted(counts.keys() - learned):
             what = f"words with the tag {name}" if self.task.plain else f"entities of type {name}"
             notes[f"{what}, unknown to the model, count as missed"] += counts[name]
+        return sentences
 
     @classmethod
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Sentence]]:
-        """Read the sentences of a file, without tags.
-
-        The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
-        list of words, or a text, whose words are found.
+        """Read the sentences of a file, without tags: CoNLL columns, of which the first is read; or
+        rows whose column `text` is a list of words, or a text, whose words are found.
         """
         form = detect_format(source)
         if form == "conll":
@@ -237,23 +208,23 @@ class TaggingTask(Task[Sentence]):
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
-        """Return the task of the labels of a model.
-
-        Raises:
-            ConfigError: some labels mark entities, and others cannot.
-        """
-        plain = bool(labels) and _are_plain(labels)
+        is_iob2 = [TAG.fullmatch(label) is not None for label in labels]
+        plain = not all(is_iob2)
+        if plain and any(label.startswith(("B-", "I-")) for label in labels):
+            other = labels[is_iob2.index(False)]
+            raise ConfigError(
+                f"the model's label '{other}' is not O, B-TYPE or I-TYPE, but other labels are; "
+                "give a tagging model"
+            )
         return cls(Tags(tuple(labels)), metric="accuracy" if plain else "", plain=plain)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
-        """Return the task with the model's tags and the columns of the training files."""
         columns = settings.get("columns") or {}
         task = cls.of_labels(restore_output(settings).labels)
         return replace(task, columns=(columns.get("text"), columns.get("label")))
 
     def settings(self) -> dict[str, Any]:
-        """Return the columns, if they were named."""
         columns = {n: c for n, c in zip(("text", "label"), self.columns, strict=True) if c}
         return {"columns": columns} if columns else {}
 
@@ -263,11 +234,9 @@ class TaggingTask(Task[Sentence]):
         return self.output.labels[0] if self.plain else OUTSIDE
 
     def example(self, value: Any, name: str) -> Sentence:
-        """Return the example of a list of words, or of a text, whose words are found."""
         return cut_text(value) if isinstance(value, str) else make_sentence(list_texts(value))
 
     def show_example(self, example: Sentence) -> ModelExample:
-        """Show the words; their tags have no short form."""
         return ModelExample({"words": list(example.words)})
 
     def encode(
@@ -317,7 +286,6 @@ class TaggingTask(Task[Sentence]):
         return items
 
     def plain_items(self, examples: Sequence[Sentence]) -> list[PlainItem]:
-        """Return the words of each sentence; the logits of a word are at the word's index."""
         label_of = {label: i for i, label in enumerate(self.output.labels)}
         items = []
         for i, sentence in enumerate(examples):
@@ -335,10 +303,8 @@ class TaggingTask(Task[Sentence]):
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """Return a tag for each word of each sentence, and its probability.
-
-        Tags of entities are made valid IOB2. A word without a token has the answer O (or the
-        commonest tag), with probability 1.
+        """Return a tag for each word, and its probability. Tags of entities are made valid IOB2. A
+        word without a token has the answer O (or the commonest tag), with probability 1.
         """
         tags = [[self.outside] * len(sentence.words) for sentence in examples]
         probabilities = [np.ones(len(sentence.words)) for sentence in examples]
@@ -373,9 +339,8 @@ class TaggingTask(Task[Sentence]):
         return record
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
-        """Compute `precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
-
-        Without entities, compute `accuracy` over words and `macro_f1` over tags.
+        """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1` over
+        words.
         """
         gold, predicted = self._align(examples, answers)
         if self.plain:
@@ -387,7 +352,6 @@ class TaggingTask(Task[Sentence]):
     def by_class(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> dict[str, dict[str, float]]:
-        """Compute the scores of each type of entity, or of each tag."""
         gold, predicted = self._align(examples, answers)
         if self.plain:
             return compute_class_scores(self.output.labels, *self._number_tags(gold, predicted))
@@ -400,7 +364,6 @@ class TaggingTask(Task[Sentence]):
     def _align(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the gold tags and the predicted tags of the sentences with gold tags."""
         examples, answers = self._select_labeled(
             examples, answers, lambda sentence: sentence.tags is not None
         )
@@ -415,7 +378,6 @@ class TaggingTask(Task[Sentence]):
         ]
 
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
-        """Write the lines of the file that was read, with the answers in an additional column."""
         with atomic_text(path) as file:
             for sentence, answer in zip(examples, answers, strict=True):
                 tags = answer.value if self.plain else as_iob2(answer.value)
@@ -426,24 +388,6 @@ class TaggingTask(Task[Sentence]):
                         separator = "\t" if "\t" in line else " "
                         line += separator + tag_of_line.get(i, self.outside)
                     file.write(line + "\n")
-
-
-def _are_plain(labels: Sequence[str]) -> bool:
-    """Return True if a model's labels mark no entities.
-
-    Raises:
-        ConfigError: some labels mark entities, and others cannot.
-    """
-    is_iob2 = [TAG.fullmatch(label) is not None for label in labels]
-    if all(is_iob2):
-        return False
-    if any(label.startswith(("B-", "I-")) for label in labels):
-        other = labels[is_iob2.index(False)]
-        raise ConfigError(
-            f"the model's label '{other}' is not O, B-TYPE or I-TYPE, but other labels are; give a "
-            "tagging model"
-        )
-    return True
 
 
 def _assign_windows(
