@@ -283,9 +283,6 @@ def _choose_weights(files: Mapping[str, object], folder: str) -> list[str]:
 def silence() -> Iterator[None]:
     """Keep the library from writing to standard error, from drawing bars and from waiting for ever
     for an answer; errors become sentences here.
-
-    Raises:
-        ModelError: a variable of the environment keeps the library from starting.
     """
     try:
         from huggingface_hub import utils

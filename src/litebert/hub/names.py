@@ -46,11 +46,7 @@ def is_hub_name(source: object) -> bool:
 
 
 def parse_name(source: str | Path, error: type[LitebertError] = ModelError) -> HubName:
-    """Read `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`.
-
-    Raises:
-        error: it is none.
-    """
+    """Read `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`."""
     repository, at, revision = str(source).removeprefix(PREFIX).partition("@")
     is_name = _REPOSITORY.fullmatch(repository) and "--" not in repository
     is_revision = _REVISION.fullmatch(revision) if at else True

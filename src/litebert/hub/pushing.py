@@ -30,10 +30,6 @@ def push_folder(folder: Path, name: HubName, *, private: bool, message: str) -> 
 
     Returns:
         The address of the commit's page.
-
-    Raises:
-        ModelError: the Hub cannot be reached or refuses, or the repository is public and must not
-            be.
     """
     with silence(), progress.task(f"pushing to {name}"):
         from huggingface_hub import HfApi  # late: its import takes time

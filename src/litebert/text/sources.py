@@ -124,12 +124,6 @@ def read_documents(
 
     Args:
         part: yield only the documents of this part (stretches.py), which may be none.
-
-    Raises:
-        DataError: a source cannot be read, or no source has text. The message names the file and
-            the byte, line or field.
-        MissingExtraError: `hf:` needs the `datasets` library, or web pages the library that
-            reads them.
     """
     reading = reading or Reading()
     meter, tally = reading.meter, reading.tally
