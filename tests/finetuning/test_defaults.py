@@ -15,11 +15,10 @@ import pytest
 from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.baselines.models import split_folds
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import Item, number_groups
-from litebert.finetuning.probe import split_held_out
-from litebert.finetuning.rates import RATES, choose_rate, list_rates
+from litebert.finetuning.rows import number_groups
 from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
+from litebert.finetuning.values import Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop

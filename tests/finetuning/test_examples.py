@@ -11,17 +11,10 @@ import pytest
 
 from litebert.config import replace
 from litebert.errors import ModelError
-from litebert.finetuning.examples import (
-    FILE,
-    ModelExample,
-    choose_examples,
-    read_examples,
-    write_examples,
-)
-from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.run import finetune
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import FILE, Task, choose_examples, read_examples, write_examples
+from litebert.finetuning.values import EncodedPart, ModelExample
 from litebert.tasks import table as table_module
 from litebert.tasks.choices import Choice
 from litebert.tasks.squad.files import Gold, Question

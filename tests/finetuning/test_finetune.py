@@ -26,13 +26,13 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import compute_logits, compute_network_logits
 from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
+from litebert.finetuning.values import TaskBatch
 from litebert.model.task_model import TaskModel
 from litebert.tasks import table as table_module
 from litebert.tasks.registry import open_task

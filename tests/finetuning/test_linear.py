@@ -23,9 +23,9 @@ from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning import linear
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.run import finetune
+from litebert.finetuning.setup import PreparedTask
+from litebert.finetuning.values import TaskBatch
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer

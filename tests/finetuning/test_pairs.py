@@ -21,12 +21,12 @@ import litebert
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
+from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune
-from litebert.finetuning.similarity import Compared, Similarity, scale_to_unit
+from litebert.finetuning.similarity import Similarity, fit_whitening, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
-from litebert.finetuning.vector_maps import fit_whitening
+from litebert.finetuning.values import Compared, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.texts import Example
 from litebert.tokenizer import Tokenizer

@@ -18,11 +18,10 @@ from litebert.commands.tasks import _with_length
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import has_one_answer
+from litebert.finetuning.values import EncodedPart, Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.registry import OUTPUTS
 from litebert.tasks import table as table_module

@@ -18,11 +18,10 @@ import litebert
 from litebert.finetuning import probe
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.batches import TaskBatches
-from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import softmax
-from litebert.finetuning.task_teacher import TaskTeacher
-from litebert.finetuning.teachers import KEPT
+from litebert.finetuning.teachers import KEPT, TaskTeacher
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.finetuning.values import Item
 from litebert.interop.files import read_tensors
 from toys.finetuning import config, finetune_on_other_labels, recipe_file, write_table
 from toys.refusals import names

@@ -17,13 +17,12 @@ import litebert
 from litebert.change.conversion import convert
 from litebert.config import replace
 from litebert.finetuning import vector_teacher
-from litebert.finetuning.batches import TaskBatch, collate
-from litebert.finetuning.items import Item, build_single_rows
+from litebert.finetuning.batches import collate
+from litebert.finetuning.rows import build_single_rows
 from litebert.finetuning.run import finetune
-from litebert.finetuning.similarity import LIKENESS, Similarity, scale_to_unit
-from litebert.finetuning.taught_table import PENALTY, fit_token_vectors
-from litebert.finetuning.teachers import KEPT
-from litebert.finetuning.vector_maps import STRENGTHS, fit_map
+from litebert.finetuning.similarity import LIKENESS, STRENGTHS, Similarity, fit_map, scale_to_unit
+from litebert.finetuning.teachers import KEPT, PENALTY, fit_token_vectors
+from litebert.finetuning.values import Item, TaskBatch
 from litebert.interop.files import read_tensors
 from litebert.tasks.pairs import PairFiles
 from litebert.tokenizer import Tokenizer, train_tokenizer

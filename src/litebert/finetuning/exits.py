@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError
-from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import EncodedPart
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor
 
     from litebert.model.objectives import Loss

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError
-from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import Item
 from litebert.tokenizer import Tokenizer
 
 MOST_WORDS = 100

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from litebert.finetuning.similarity import Compared, scale_to_unit
+from litebert.finetuning.similarity import scale_to_unit
+from litebert.finetuning.values import Compared
 
 RANK_SCORES = ("mrr", "recall_at_1")
 """The scores of pairs without scores of their own.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.outputs import restore_output
+from litebert.finetuning.rows import build_single_rows
 from litebert.finetuning.similarity import (
     TEMPERATURE,
     Similarity,
@@ -28,6 +28,7 @@ from litebert.finetuning.similarity import (
     sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
+from litebert.finetuning.values import EncodedRow, Item
 from litebert.interop.sentence_modules import (
     DENSE,
     read_sizes,
@@ -62,7 +63,7 @@ from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
-    from litebert.finetuning.scoring import Logits
+    from litebert.finetuning.values import Logits
     from litebert.interop.loaded import LoadedModel
 
 log = logging.getLogger("litebert")
