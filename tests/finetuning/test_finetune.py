@@ -27,7 +27,6 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.initial import build_task_model, load_initial
-from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import compute_logits, compute_network_logits
 from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
@@ -40,7 +39,7 @@ from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table
 

@@ -58,7 +58,13 @@ from litebert.finetuning.results import (
 from litebert.finetuning.rows import count_shared
 from litebert.finetuning.scoring import name_metric, score_parts
 from litebert.finetuning.seeds import summarize
-from litebert.finetuning.setup import Change, Setup, resolve, resolve_amount
+from litebert.finetuning.setup import (
+    Change,
+    Setup,
+    describe_balance,
+    resolve,
+    resolve_amount,
+)
 from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.start import FITTED, choose_start
 from litebert.finetuning.task import EXAMPLES, Task, TaskFiles
@@ -70,13 +76,11 @@ from litebert.finetuning.teachers import (
     open_teachers,
     start_table,
 )
-from litebert.finetuning.token_outputs import Tags
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import read_weights, write_tensors
 from litebert.storage import write_json, write_whole
 from litebert.text.records import Notes
-from litebert.text.tally import format_count
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train import checkpoint, metrics
@@ -244,7 +248,8 @@ def finetune_seeds(
                     for name in ("train", *task.dev, *task.tests)
                 )
                 _warn_about_parts(train, others, words)
-                for note in (*start.notes, *_describe_balance(task, train)):
+                balance = describe_balance(task.output, [item.target for item in train.items])
+                for note in (*start.notes, *filter(None, [balance])):
                     notes.append(note)
                     log.info(note)
                 rows = len(train.items) + (0 if unlabeled is None else len(unlabeled.items))
@@ -374,24 +379,6 @@ def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: 
                 "its scores say little about new rows; give other files, or take these rows out of "
                 "one part"
             )
-
-
-def _describe_balance(task: Task[Any], train: EncodedPart) -> list[str]:
-    """Describe the share of the training targets that has each label; of more than ten labels, the
-    commonest ten and the rarest. Nothing without labels.
-    """
-    labels, counts = task.output.labels, task.output.counts([item.target for item in train.items])
-    if not labels:
-        return []
-    is_of_words = isinstance(task.output, Tags)
-    total = int(counts.sum()) if is_of_words else len(train.items)
-    shares = counts / max(1, total)
-    order = (-shares).argsort(kind="stable") if len(labels) > 10 else range(len(labels))
-    listed = [f"{labels[i]} {shares[i]:.1%}" for i in order[:10]]
-    if len(labels) > 10:
-        listed.append(f"and {len(labels) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
-    unit = "training word" if is_of_words else "training example"
-    return [f"{format_count(total, unit)}: {', '.join(listed)}"]
 
 
 def _warn_of_few_steps(setup: Setup) -> None:

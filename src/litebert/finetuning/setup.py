@@ -35,6 +35,7 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.similarity import DROPOUT, Similarity
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.teachers import Student, TaskTeacher, TaskTeachers
+from litebert.finetuning.token_outputs import Tags
 from litebert.finetuning.values import EncodedPart, Item
 from litebert.recipes.finetuning import (
     choose_default_preset,
@@ -42,6 +43,7 @@ from litebert.recipes.finetuning import (
     finetune_preset,
     share_warmup,
 )
+from litebert.text.tally import format_count
 
 log = logging.getLogger("litebert")
 
@@ -404,3 +406,20 @@ def require_weights(output: Output, config: FinetuneConfig) -> None:
     for name in () if isinstance(config.class_weights, str) else config.class_weights:
         if name not in output.labels:
             raise ConfigError(f"class_weights names '{name}'; {nearest(name, output.labels)}")
+
+
+def describe_balance(output: Output, targets: Sequence[Any]) -> str | None:
+    """Describe the share of the training targets that has each label; of more than ten labels, the
+    commonest ten and the rarest. None without labels.
+    """
+    if not output.labels:
+        return None
+    counts, total, unit = output.counts(targets), len(targets), "training example"
+    if isinstance(output, Tags):
+        total, unit = int(counts.sum()), "training word"
+    shares = counts / max(1, total)
+    order = np.argsort(-shares, kind="stable") if len(shares) > 10 else np.arange(len(shares))
+    listed = [f"{output.labels[i]} {shares[i]:.1%}" for i in order[:10]]
+    if len(shares) > 10:
+        listed.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
+    return f"{format_count(total, unit)}: {', '.join(listed)}"
