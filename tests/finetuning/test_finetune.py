@@ -361,6 +361,29 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     assert number == pytest.approx(written[0], rel=1e-4)
 
 
+def test_numbers_far_from_zero_keep_their_differences(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """In float32 all of them would be one number."""
+    for name, rows, seed in (("train", 300, 0), ("dev", 60, 1)):
+        text = write_table(tmp_path / f"{name}.csv", rows, seed).read_text()
+        text = text.replace(",no\n", ",1000000003\n").replace(",yes\n", ",1000000005\n")
+        (tmp_path / f"{name}.csv").write_text(text)
+    files = open_task("table", tmp_path / "train.csv", dev=tmp_path / "dev.csv", target="number")
+    done = run(files, tmp_path / "run", tiny_tokenizer)
+    assert done.scores["r2"] > 0.6
+    assert done.baseline is not None
+    assert done.baseline.scores["r2"] > 0.6
+    assert evaluate(tmp_path / "run", data=tmp_path / "dev.csv").scores["r2"] == pytest.approx(
+        done.scores["r2"], abs=1e-3
+    )
+    taught = tmp_path / "taught"
+    learned = finetune(
+        *(recipe_file(tmp_path), files, taught, config()),
+        tokenizer=tiny_tokenizer,
+        teacher="baseline",
+    )
+    assert learned.scores["r2"] > 0.6
+
+
 @pytest.mark.thorough
 def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
     table: Table, tiny_tokenizer: Path, tmp_path: Path

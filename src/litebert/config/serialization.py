@@ -14,7 +14,11 @@ from litebert.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-RETIRED = {"train.parallel": ("auto", "ddp", "fsdp"), "distill.top_k": (0,), "choose": ([], ())}
+RETIRED: dict[str, tuple[Any, ...]] = {
+    "train.parallel": ("auto", "ddp", "fsdp"),
+    "distill.top_k": (0,),
+    "choose": ([], ()),
+}
 """Fields of files that earlier versions wrote, and the values that say nothing now."""
 
 

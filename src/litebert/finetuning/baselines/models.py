@@ -326,7 +326,11 @@ class LinearNumber(Baseline):
         matrix = self._features.fit([item.texts for item in items])
         numbers = np.array([item.target for item in items], np.float64)
         self._range = (numbers.min(), numbers.max())
-        self._far = are_far(float(numbers.mean()), float(numbers.std()) or 1.0)
+        # scikit-learn computes in the float32 of the features, which cannot tell numbers apart that
+        # are far from zero.
+        mean = float(numbers.mean())
+        self._offset = mean if are_far(mean, float(numbers.std()) or 1.0) else 0.0
+        numbers -= self._offset
         weights = np.array([item.weight for item in items])
         errors = np.zeros(len(_PENALTIES))
         for learn, tried in split_folds(number_groups(items)):
@@ -338,8 +342,9 @@ class LinearNumber(Baseline):
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         predicted = self._model.predict(self._features.transform([item.texts for item in items]))
-        numbers = np.clip(predicted, *self._range)[:, None]
-        return list(numbers if self._far else numbers.astype(np.float32))
+        if self._offset:
+            return list(np.clip(predicted.astype(np.float64) + self._offset, *self._range)[:, None])
+        return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
 
 def _fit_ridge(
