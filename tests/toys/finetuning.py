@@ -8,12 +8,15 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes.finetuning import finetune_preset
+
+if TYPE_CHECKING:
+    from litebert.finetuning.results import Finetuned
 
 RECIPE = """
 [sequences]
@@ -70,22 +73,23 @@ def finetune_seeds(
     on_step: Callable[[Any], None] | None = None,
     unlabeled: Any = None,
     **options: Any,
-) -> list[Any]:
+) -> list[Finetuned]:
     """`litebert.finetuning.run.finetune_seeds` with fields of the config as keywords, and a
     function that is called after every step of the run.
     """
     from litebert.finetuning import run
+    from litebert.train.loop import Loop
 
     fields = {
         name: options.pop(name) for name in ("seeds", "baseline", "mislabeled") if name in options
     }
     config = replace(config, **fields) if fields else config
     data = data if unlabeled is None else data.with_unlabeled(unlabeled)
-    with patch.object(run, "Loop", partial(run.Loop, on_step=on_step)):
+    with patch.object(run, "Loop", partial(Loop, on_step=on_step)):
         return run.finetune_seeds(model, data, out, config, **options)
 
 
-def finetune(*words: Any, **options: Any) -> Any:
+def finetune(*words: Any, **options: Any) -> Finetuned:
     """The first run of `finetune_seeds`."""
     return finetune_seeds(*words, **options)[0]
 

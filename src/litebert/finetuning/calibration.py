@@ -275,10 +275,6 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
         record: the content of task.json.
         wanted: in (0, 1].
         name: the model in messages.
-
-    Raises:
-        ConfigError: `wanted` is no share, the model knows no precision, or none is as high.
-        ModelError: the record is damaged.
     """
     if not isinstance(wanted, (int, float)) or not 0 < wanted <= 1:
         raise ConfigError(

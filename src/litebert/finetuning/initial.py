@@ -59,11 +59,6 @@ def load_initial(
 
     Args:
         task: what it is fine-tuned for; then the notes say which of its weights the encoder lacks.
-
-    Raises:
-        ModelError: the folder is no model.
-        ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than
-            the folder's.
     """
     if is_recipe_name(str(model)):
         if tokenizer is None:
@@ -111,8 +106,6 @@ def load_initial(
 
 
 def _suggest_published(model: str | Path) -> str:
-    """A clause that says how to write the published model of a recipe; empty where there is
-    none."""
     name = HUB_NAMES.get(str(model))
     return f"; for the weights of its paper write {hub.PREFIX}{name}" if name else ""
 

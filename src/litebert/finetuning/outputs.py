@@ -266,9 +266,6 @@ def restore_output(settings: Mapping[str, Any]) -> Output:
     """Restore the output of a saved model from the `kind` of its head, its `classes`, and its
     `problem` and `labels` where these are known. Without a problem it is the first output that has
     the head, but a number where a text's head gives one.
-
-    Raises:
-        ModelError: no output is like that.
     """
     classes = settings["classes"]
     outputs = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}

@@ -160,7 +160,6 @@ def _weigh_mistake(output: Output, target: Any, answer: Answer) -> float | None:
 
 
 def _shorten(inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Cut texts to `MOST_LETTERS` characters."""
     texts = {name: str(text) for name, text in inputs.items()}
     return {
         name: text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."
@@ -239,14 +238,8 @@ class Suspect:
     """The texts, cut."""
 
 
-def require_mislabeled(task: Task[Any], most: int = 1) -> None:
-    """Refuse a task without a baseline of classes or labels, and a number of rows that cannot be.
-
-    Raises:
-        ConfigError: it has none, or the number is below 0.
-    """
-    if not isinstance(most, int) or most < 0:
-        raise ConfigError(f"mislabeled is {most}; give 0 or more rows")
+def require_mislabeled(task: Task[Any]) -> None:
+    """Refuse a task without a baseline of classes or labels."""
     if not isinstance(make_baseline(task.output), LinearClasses):
         raise ConfigError(
             "mislabeled ranks rows by classes or labels of whole texts, and this task answers with "
@@ -261,10 +254,6 @@ def rank_mislabeled(task: Task[Any], examples: Sequence[Any]) -> list[Suspect]:
 
     Args:
         examples: those of the training part; without a label they are passed over.
-
-    Raises:
-        ConfigError: the task has no classes.
-        DataError: no text has a word.
     """
     require_mislabeled(task)
     model = make_baseline(task.output)

@@ -120,9 +120,6 @@ def claim_folder(folder: RunFolder, setup: Setup, items: Sequence[Item]) -> None
 
     Args:
         items: all rows that are trained on, with the targets that are learned.
-
-    Raises:
-        RunError: the folder holds another run.
     """
     run = _build_identity(setup, items)
     for before in folder.read_identities():
@@ -139,7 +136,6 @@ def claim_folder(folder: RunFolder, setup: Setup, items: Sequence[Item]) -> None
 
 
 def _build_identity(setup: Setup, items: Sequence[Item]) -> dict[str, Any]:
-    """Build the content of finetune.json, which identifies a run."""
     task, start = setup.task, setup.start
     dev = [item for part in setup.dev for item in part.items]
     tests = [item for part in setup.tests for item in part.items]
@@ -294,7 +290,6 @@ def write_results(
 def _build_card(
     setup: Setup, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
 ) -> str:
-    """Build the card of a finished run; `scored` is what scores.json holds."""
     parts, dev = (setup.train, *setup.dev, *setup.tests), [part.name for part in setup.dev]
     sizes = {
         part.name: (

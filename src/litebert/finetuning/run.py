@@ -308,7 +308,6 @@ def run_folder(out: str | Path) -> RunFolder:
 def _check_folders(
     out: Path, folders: Sequence[RunFolder], sources: Sequence[str | Path], overwrite: bool
 ) -> None:
-    """Refuse folders that hold something else, or a model that the runs need and would delete."""
     if len(folders) > 1 and (out / IDENTITY).exists():
         raise RunError(
             f"{out} holds a run of one seed; give another --out for {len(folders)} seeds"
@@ -382,7 +381,6 @@ def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: 
 
 
 def _warn_of_few_steps(setup: Setup) -> None:
-    """Say how to take more steps, where they may be too few."""
     config, batch, rows = setup.config, setup.batch, len(setup.rows)
     if setup.steps >= FEW_STEPS or config.steps:
         return
@@ -403,7 +401,6 @@ def _warn_of_few_steps(setup: Setup) -> None:
 def _run_seed(
     setup: Setup, folder: RunFolder, overwrite: bool, device: str, remarks: list[str]
 ) -> Finetuned:
-    """Train one seed to its end, and once more at a third of the rate if it collapsed."""
     with metrics.collect_remarks(remarks), folder.lock():
         machine = devices.choose(setup.config.train.precision, folder.ranks.device(device))
         result = _train_seed(setup, folder, overwrite, machine, remarks)

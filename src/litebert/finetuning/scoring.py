@@ -38,9 +38,6 @@ def score_parts(
     by part.
 
     Names begin with the part's, as in test_f1, but those of the only development part.
-
-    Raises:
-        NonFiniteError: a logit is not a finite number, so that no score would mean anything.
     """
 
     def answer(part: EncodedPart) -> list[Any]:

@@ -177,9 +177,6 @@ class Setup:
 def change_config(base: FinetuneConfig, change: Change) -> FinetuneConfig:
     """Change a preset or the default. Only one of epochs and steps sets how long to train: a preset
     with a number of steps gives it up, and its warm-up becomes a share.
-
-    Raises:
-        ConfigError: the change sets both.
     """
     config = change(base)
     sets_epochs, sets_steps = config.epochs != base.epochs, config.steps != base.steps
@@ -311,7 +308,6 @@ def set_rate(config: FinetuneConfig, rate: float) -> FinetuneConfig:
 
 
 def _take_recorded(config: FinetuneConfig, run: FinetuneConfig) -> FinetuneConfig:
-    """Fill what a config leaves open with what a run chose."""
     train, schedule = config.train, config.train.schedule
     if config.length is None:
         config = replace(config, length=run.length)
@@ -335,9 +331,6 @@ def settle_for_output(
 ) -> FinetuneConfig:
     """Return the config with what an output needs of it: texts without pairs are learned from
     dropout.
-
-    Raises:
-        ConfigError: it asks for what the output or the encoder has not.
     """
     deletes = False
     if isinstance(output, Similarity):

@@ -59,11 +59,7 @@ itself.
 
 
 def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
-    """Sort the sizes that vectors may be cut to.
-
-    Raises:
-        ConfigError: none is given, or one is no number.
-    """
+    """Sort the sizes that vectors may be cut to."""
     if matryoshka is None:
         return ()
     is_list = isinstance(matryoshka, (list, tuple))
@@ -138,7 +134,6 @@ class Similarity(Output):
         return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
 
     def _pool(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """Pool the last states of rows (R, S, H) to vectors (R, H)."""
         from litebert.model.heads import mean_over
 
         states = logits.float()

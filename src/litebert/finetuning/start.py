@@ -133,7 +133,6 @@ def choose_start(setup: Setup, folders: Sequence[RunFolder], device: str, overwr
 
 
 def _fit_heads(setup: Setup, machine: devices.Device) -> tuple[Setup, Setup]:
-    """Fit the head of a task on the rows that `split_held_out` leaves, and on all training rows."""
     learned, judged = split_held_out(setup.train.items, setup.config.train.seed)
     apart = {id(item) for item in judged}
     used = {id(item) for item in learned[:: -(-len(learned) // (MOST_ROWS - len(judged)))]} | apart
@@ -276,7 +275,6 @@ def _compute_held_loss(
     folds: NDArray[np.bool_],
     strength: float,
 ) -> float:
-    """Compute the mean loss of the rows that each fold holds, under the fit of its other rows."""
     total = 0.0
     for held in folds:
         learned, judged = (
@@ -453,7 +451,6 @@ class Probe:
     """Rows that the losses are of."""
 
     def __str__(self) -> str:
-        """Return the choice and what it rests on, in one line."""
         return (
             f"learning rate {self.rate:.0e}, by the loss on {self.held_out:,} held-out training "
             f"rows after {self.steps} steps ({self.describe_losses()})"
@@ -482,7 +479,6 @@ class TwoStartProbe:
         return self.fitted.rate if self.takes_fitted else self.drawn.rate
 
     def __str__(self) -> str:
-        """Return the choice and what it rests on, in one line."""
         return (
             f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'random'} "
             f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
@@ -560,8 +556,6 @@ def probe_two_starts(fitted: Setup, folder: Path, machine: devices.Device) -> Tw
 
 @dataclass(frozen=True)
 class _Trials:
-    """Short runs on the same rows, scored on the same held-out rows."""
-
     learned: Sequence[Item]
     held_out: Sequence[Item]
     unlabeled: Sequence[Item]
@@ -689,7 +683,6 @@ def _plan_short_run(setup: Setup, rate: float) -> Setup:
 
 
 def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
-    """Split the held-out rows by length, in `_PARTS` parts."""
     order = sorted(held, key=lambda item: item.length)
     return [
         [order[i] for i in places]

@@ -278,7 +278,6 @@ class Task(ABC, Generic[E]):
     def _select_labeled(
         self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
     ) -> tuple[Sequence[E], Sequence[Any]]:
-        """Select the examples that have a label, and their answers, for `score`."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
         if not pairs:
             raise DataError(

@@ -182,11 +182,7 @@ class TaskTeacher:
         return Teacher(self.loaded.model.encoder, None, self.fingerprint)
 
     def require_layers(self, words: Tokenizer, length: int) -> None:
-        """See to it that its layers can be compared with those of a student.
-
-        Raises:
-            ModelError: it has another tokenizer, fewer positions, or is an exported graph.
-        """
+        """See to it that its layers can be compared with those of a student."""
         fix = "set distill.states and distill.relations to 0"
         if find_exported_graph(self.loaded.path) is not None:
             raise ModelError(
@@ -286,7 +282,6 @@ class VectorTeacher:
         return ENGINES["torch"](replace(self.loaded, network=states, task=task, labels=()), device)
 
     def _embed(self, runtime: Any, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Compute the vectors of texts, (N, D), of unit length."""
         rows, _ = build_single_rows(self.tokenizer, texts, self.length)
         limits, positions = runtime.capabilities, self.loaded.config.encoder.max_positions
         lengths = [len(row.ids) for row in rows]
@@ -320,11 +315,6 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
     Args:
         words: the student's tokenizer.
         length: the student's longest row.
-
-    Raises:
-        ModelError: it cannot be opened, is not fine-tuned, has no tokenizer, answers another kind
-            of question or with other labels, or has another tokenizer where answers stand at
-            tokens; or it gives no states, or asks for modules that are not computed.
     """
     wanted, graph = task.output, find_exported_graph(Path(source))
     is_vectors = isinstance(wanted, Similarity)
@@ -405,11 +395,7 @@ class TaskTeachers:
         return replace(self, members=members)
 
     def require_network(self) -> TaskTeacher:
-        """Return the only teacher, whose layers can be compared.
-
-        Raises:
-            ConfigError: there are several, or it is the baseline.
-        """
+        """Return the only teacher, whose layers can be compared."""
         fix = "name one fine-tuned model, or set distill.states and distill.relations to 0"
         require(
             len(self.members) == 1,
@@ -457,11 +443,6 @@ def open_teachers(
 ) -> TaskTeachers:
     """Open the teachers of a run: folders as `open_teacher` takes them, and the baseline by its
     name; the arguments are those of `open_teacher`.
-
-    Raises:
-        ConfigError: the task has no baseline of whole texts, several teachers cannot be averaged on
-            it, or a teacher is named twice.
-        ModelError: as `open_teacher`.
     """
     about_texts = task.output.head == "sequence" and task.output.width > 0
     require(
@@ -558,7 +539,6 @@ def _ask(
     folder: Path,
     device: str,
 ) -> list[Logits]:
-    """Compute the logits of parts, and log the scores of the teachers on the development part."""
     task = student.task
     metric = name_metric(task)
 
@@ -594,7 +574,6 @@ def _write_answers(file: Path, key: str, answers: Logits) -> None:
 
 
 def _read_answers(file: Path, key: str) -> Logits | None:
-    """Read the answers that were written with a key; None where there are none."""
     if files.read_metadata(file).get("key") != key:
         return None
     try:

@@ -58,7 +58,6 @@ class OneClass(Output):
         return replace(self, weights=weights, focal_gamma=config.focal_gamma)
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
-        """Compute the weight of each class from its count among some rows, (C,)."""
         present = np.maximum(counts, 1)
         return np.where(counts > 0, rows / (len(counts) * present), 1.0)
 
@@ -122,9 +121,6 @@ class SeveralLabels(OneClass):
     exclusive = False
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
-        """Compute the weight of the rows that have each label: how many lack it for one that has
-        it.
-        """
         has_both = (counts > 0) & (counts < rows)
         return np.where(has_both, (rows - counts) / np.maximum(counts, 1), 1.0)
 
@@ -267,10 +263,7 @@ class Number(Output):
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Return the number in the unit of the targets, (1,)."""
-        if self.is_far:
-            return self.rescale(logits[0])  # type: ignore[return-value]  # in float64
-        number: NDArray[np.float32] = logits[0] * self.std + self.mean
-        return number
+        return self.rescale(logits[0])
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         return [Answer(float(row_logits[0]), np.empty(0)) for row_logits in logits]

@@ -101,7 +101,6 @@ class TrainableTaskModel:
 
     @property
     def _compared(self) -> dict[str, float]:
-        """The weight of what is learned from the layers of a teacher."""
         return {} if self.setup.teachers is None else self.setup.config.distill.compared
 
     def compute_losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
@@ -155,7 +154,6 @@ class TrainableTaskModel:
         }
 
     def _compute_task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        """Compute the task's loss over the rows that have a label."""
         if batch.labeled is None:
             return self.output.loss(logits, batch)
         if batch.predictions:

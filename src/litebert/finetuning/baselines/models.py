@@ -70,11 +70,7 @@ class Baseline(ABC):
         """How many training rows it learned from."""
 
     def fit(self, items: Sequence[PlainItem], classes: int) -> None:
-        """Learn from training rows.
-
-        Raises:
-            DataError: nothing can be learned from them.
-        """
+        """Learn from training rows."""
         chosen = [
             items[place]
             for place in _choose_affordable(
@@ -196,7 +192,6 @@ class LinearClasses(Baseline):
         weights: NDArray[np.float64],
         groups: NDArray[np.int64],
     ) -> float:
-        """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or groups.max() + 1 < 2 * _FOLDS:
             return _STRENGTHS[1]
         losses = np.zeros(len(_STRENGTHS))
@@ -233,7 +228,6 @@ class LinearClasses(Baseline):
         right: NDArray[np.bool_],
         weights: NDArray[np.float64],
     ) -> float:
-        """Compute the weighted mean of the cross-entropy."""
         if odds.shape[1] == 1:
             return _compute_binary_loss(odds, right, weights)
         shifted = odds - odds.max(1, keepdims=True)
@@ -273,7 +267,6 @@ def _compute_binary_loss(
 def _fit_columns(
     matrix: Sparse, truth: NDArray[np.bool_], weights: NDArray[np.float64], strength: float
 ) -> list[Any]:
-    """Fit the model of each class to its column of right answers, with the weights of its rows."""
     return [
         _fit_logistic(matrix, column, column_weights, strength)
         for column, column_weights in zip(truth.T, weights.T, strict=True)
@@ -303,7 +296,6 @@ def _fit_logistic(
 
 
 def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
-    """Compute the log-odds of each class, (N, C)."""
     columns = [
         np.full(matrix.shape[0], model)
         if isinstance(model, float)

@@ -56,11 +56,7 @@ class FittedBaseline:
             return self.model.answers(self.task, examples, self.task.plain_items(examples))
 
     def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return a record for each input, as `load(...).predict` gives of a fine-tuned model.
-
-        Raises:
-            TypeError: an input is of another form than `task.inputs` says.
-        """
+        """Return a record for each input, as `load(...).predict` gives of a fine-tuned model."""
         examples = [self.task.example(value, str(place)) for place, value in enumerate(values)]
         return [
             self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)
@@ -106,11 +102,7 @@ def fit_baseline(
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Fit a baseline in a block, on one thread.
-
-    Raises:
-        DataError: scikit-learn cannot, as of texts without a single word.
-    """
+    """Fit a baseline in a block, on one thread."""
     try:
         with _limit_threads():
             yield
@@ -237,22 +229,14 @@ def _score(
 
 
 def read_scores(file: Path) -> dict[str, float]:
-    """Read the run's own scores in a scores.json.
-
-    Raises:
-        RunError: the file cannot be read.
-    """
+    """Read the run's own scores in a scores.json."""
     return numbers(
         {name: value for name, value in read_json(file, RunError).items() if name != FIELD}
     )
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline).
-
-    Raises:
-        RunError: the file cannot be read, or was changed.
-    """
+    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline)."""
     fields = read_json(file, RunError).get(FIELD)
     return None if fields is None else _from_fields(fields, file)
 
@@ -265,7 +249,6 @@ def build_scores_fields(
 
 
 def _find_saved(folder: Path) -> BaselineScores | None:
-    """Return the scores in the baseline.json of a run folder; None where it has none."""
     # With torch, which those who only read scores do without.
     from litebert.train.run_folder import ASIDE
 
