@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from litebert.cli import main
+from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import RunError
 from litebert.finetuning.baselines.models import split_folds
 from litebert.finetuning.rows import number_groups
 from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
@@ -22,7 +24,7 @@ from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
-from toys.refusals import names
+from toys.refusals import names, refused
 from toys.tasks import Table
 
 
@@ -226,6 +228,23 @@ def test_seeds_share_one_choice(
         for seed in range(2)
     }
     assert len(rates) == 1
+
+
+def test_a_run_of_an_earlier_version_continues_with_its_choices(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """It wrote the field `choose`, which was empty, and nothing of seeds."""
+    settings = config(choose=("length", "batch", "rate", "head"), restart=False)
+    first = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    record = read_record(tmp_path / "run")
+    assert not {"seeds", "choose", "baseline"} & record["config"].keys()
+    record["config"] = {"choose": [], **record["config"]}
+    (tmp_path / "run" / "finetune.json").write_text(json.dumps(record))
+    again = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    assert (again.outcome.finished, again.scores) == (True, first.scores)
+    with refused(RunError, "train.batch"):
+        batch = replace(settings.train, batch="8 sequences")
+        run(table, tmp_path / "run", tiny_tokenizer, replace(settings, train=batch))
 
 
 def test_a_run_of_few_steps_tries_nothing(

@@ -20,8 +20,7 @@ class OptimizerConfig:
     name: Literal["adamw", "lamb", "muon"] = "adamw"
     """The optimizer: adamw, lamb or muon."""
     learning_rate: float | None = 1e-4
-    """Peak rate; None where fine-tuning is to choose it. With Muon, the rate of AdamW on
-    embeddings, heads, norms and biases."""
+    """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
     beta1: float = 0.9
     """Decay of the mean of the gradients, in AdamW and LAMB."""
     beta2: float = 0.999
@@ -87,7 +86,7 @@ class LoopConfig:
     """
 
     batch: str | None = "32 sequences"
-    """Sequences or tokens per optimizer step; None where fine-tuning is to choose it."""
+    """Sequences or tokens per optimizer step."""
     micro_batch: int | Literal["auto"] = 0
     """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole
     batch at once, and auto as many as fit in the free memory. A run records what auto chose, and
