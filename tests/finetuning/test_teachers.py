@@ -228,7 +228,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
     assert len(read[0]) > len(unlabeled)
     assert (out / KEPT).exists()
     with monkeypatch.context() as patch:
-        patch.setattr(TaskTeacher, "compute_logits", None)  # the answers are in the folder
+        patch.setattr(TaskTeacher, "answer", None)  # the answers are in the folder
         status, _, err = run(*words)
     assert status == 0, err
     assert "learning rate" in err
