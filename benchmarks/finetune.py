@@ -124,9 +124,8 @@ def finetune_with_litebert(
     model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
 ) -> tuple[float, float]:
     began = time.perf_counter()
-    done = finetune(
-        model, task, folder, settings(seed, rate, precision), device="cpu", baseline=False
-    )
+    config = replace(settings(seed, rate, precision), baseline=False)
+    done = finetune(model, task, folder, config, device="cpu")
     return time.perf_counter() - began, done.scores[task.metric]
 
 

@@ -153,7 +153,7 @@ def build_peer(
     settings = config.train.optimizer
     optimizer = torch.optim.AdamW(
         network.parameters(),
-        lr=settings.learning_rate,
+        lr=settings.peak,
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
         weight_decay=settings.weight_decay,

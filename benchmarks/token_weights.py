@@ -21,8 +21,7 @@ from scipy.stats import spearmanr
 
 from litebert import load, open_task
 from litebert.finetuning.rows import group_by_length, pad_ids
-from litebert.finetuning.similarity import scale_to_unit
-from litebert.finetuning.vector_maps import fit_whitening
+from litebert.finetuning.similarity import fit_whitening, scale_to_unit
 from litebert.model.encoder import Encoder
 from litebert.tokenizer import Tokenizer
 

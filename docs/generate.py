@@ -155,8 +155,8 @@ def _space() -> Iterator[str]:
         (
             name,
             task,
-            f"{point.train.optimizer.learning_rate:g}",
-            point.train.batch.removesuffix(" sequences"),
+            f"{point.train.optimizer.peak:g}",
+            str(point.train.batch).removesuffix(" sequences"),
             str(point.length),
             f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
             f"{point.train.schedule.warmup:g}",

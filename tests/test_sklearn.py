@@ -29,6 +29,7 @@ from litebert.demo import unpack
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
+from toys.finetuning import finetune as finetune_with
 from toys.finetuning import recipe_file, write_table
 from toys.folders import save_hf
 from toys.refusals import refused
@@ -252,7 +253,7 @@ class TestClassifier:
                 signal.raise_signal(signal.SIGINT)
 
         def run(*arguments: Any, **options: Any) -> Any:
-            return finetune(*arguments, **options, on_step=interrupt)
+            return finetune_with(*arguments, **options, on_step=interrupt)
 
         classifier = TextClassifier(**settings)
         with monkeypatch.context() as patch:

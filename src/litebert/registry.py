@@ -201,7 +201,7 @@ OUTPUTS = Registry(
     span="finetuning.token_outputs:OneSpan",
     choice="finetuning.text_outputs:OneChoice",
     similarity="finetuning.similarity:Similarity",
-    relevance="finetuning.relevance:Relevance",
+    relevance="finetuning.text_outputs:Relevance",
 )
 ENGINES = Registry(
     "engine",

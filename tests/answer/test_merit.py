@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from answer.test_predict import made, texts
 from litebert.answer.runtime import Engine, Runtime
 from litebert.errors import NonFiniteError
-from litebert.finetuning.items import EncodedPart, EncodedRow, Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
+from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.interop import LoadedModel
 from litebert.registry import ENGINES
 from toys.refusals import names, refused

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import litebert
 from litebert.answer import vectors
 from litebert.errors import DataError
-from litebert.finetuning.baselines.bm25 import Bm25
+from litebert.finetuning.baselines.models import Bm25
 from litebert.model.task_model import TaskModel
 from litebert.tasks.retrieval import ranking
 from litebert.tasks.retrieval.files import list_splits, read_collection

@@ -31,9 +31,10 @@ from litebert import cost
 from litebert.cli import main
 from litebert.config import Config
 from litebert.errors import DataError, require
-from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import Answer, Output
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
+from litebert.finetuning.values import Answer, Item
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
 from litebert.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.tasks.predictions import write_records

@@ -26,9 +26,9 @@ import litebert
 from litebert import load
 from litebert.answer.files import predict_file
 from litebert.errors import ModelError
-from litebert.finetuning.outputs import Answer
 from litebert.finetuning.run import finetune
 from litebert.finetuning.text_outputs import OneClass
+from litebert.finetuning.values import Answer
 from litebert.registry import OUTPUTS, TASKS
 from litebert.tasks.table import Table, TableFiles
 from toys.finetuning import config, recipe_file, write_table

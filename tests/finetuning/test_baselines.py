@@ -29,13 +29,12 @@ from litebert.finetuning.baselines import (
     read_scores,
 )
 from litebert.finetuning.baselines.features import CharacterFeatures
-from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe as load_recipe
 from litebert.tasks.tagging.scores import score_entities
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
 from toys.folders import save_hf
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from litebert.cli import main
+from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import RunError
 from litebert.finetuning.baselines.models import split_folds
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import Item, number_groups
-from litebert.finetuning.probe import split_held_out
-from litebert.finetuning.rates import RATES, choose_rate, list_rates
-from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.finetuning.rows import number_groups
+from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
+from litebert.finetuning.values import Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
-from toys.finetuning import config, recipe_file, write_table
-from toys.refusals import names
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.refusals import names, refused
 from toys.tasks import Table
 
 
@@ -75,7 +75,6 @@ def test_the_command_line_chooses_what_python_chooses(
     assert main([str(word) for word in words]) == 0
     chosen = read_record(tmp_path / "python")["config"]
     assert chosen == read_record(tmp_path / "typed")["config"]
-    assert chosen["choose"] == []
     assert chosen["epochs"] > finetune_preset("small", "table").epochs, (
         "few rows are read more often"
     )
@@ -122,31 +121,6 @@ def test_what_is_given_is_not_chosen(
         "12 sequences",
     )
     assert settings["train"]["optimizer"]["learning_rate"] == 7e-4
-
-
-@pytest.mark.parametrize(
-    ("option", "choice"),
-    [
-        (("--epochs", 1), "epochs"),
-        (("--steps=9",), "epochs"),
-        (("--train.optimizer.learning_rate", 1e-3), "rate"),
-        (("--no-fit-head",), "head"),
-    ],
-)
-def test_an_option_and_the_choice_of_it_are_two_wishes(
-    table: Table,
-    tiny_tokenizer: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    option: tuple[object, ...],
-    choice: str,
-) -> None:
-    words = ("--task", "table", "--data", tmp_path / "train.csv", "--tokenizer", tiny_tokenizer)
-    more = ("--out", tmp_path / "run", *option, "--choose", "length", choice)
-    assert main([str(word) for word in ("finetune", recipe_file(tmp_path), *words, *more)]) == 2
-    option_name = str(option[0]).partition("=")[0].replace("_", "-")
-    names(capsys.readouterr().err, option_name, f"--choose {choice}")
-    assert not (tmp_path / "run" / "finetune.json").exists()
 
 
 def test_long_texts_are_read_as_long_as_the_positions_allow(
@@ -256,12 +230,29 @@ def test_seeds_share_one_choice(
     assert len(rates) == 1
 
 
+def test_a_run_of_an_earlier_version_continues_with_its_choices(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """It wrote the field `choose`, which was empty, and nothing of seeds."""
+    settings = config(choose=("length", "batch", "rate", "head"), restart=False)
+    first = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    record = read_record(tmp_path / "run")
+    assert not {"seeds", "choose", "baseline"} & record["config"].keys()
+    record["config"] = {"choose": [], **record["config"]}
+    (tmp_path / "run" / "finetune.json").write_text(json.dumps(record))
+    again = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    assert (again.outcome.finished, again.scores) == (True, first.scores)
+    with refused(RunError, "train.batch"):
+        batch = replace(settings.train, batch="8 sequences")
+        run(table, tmp_path / "run", tiny_tokenizer, replace(settings, train=batch))
+
+
 def test_a_run_of_few_steps_tries_nothing(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
-    assert read_record(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
-    names(next(line for line in log_messages if "too few" in line), "2e-03", 4)
+    run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, choose=("rate",)))
+    assert read_record(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 1e-3
+    names(next(line for line in log_messages if "too few" in line), "1e-03", 4)
 
 
 @pytest.mark.parametrize("windows", [1, 3])

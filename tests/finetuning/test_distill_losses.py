@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.finetuning.batches import TaskBatch, collate
-from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.batches import collate
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.text_outputs import Number, OneChoice, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan, Tags
+from litebert.finetuning.values import EncodedRow, Item, TaskBatch
 
 
 def item(length: int, target: Any, taught: Any, rows: int = 1) -> Item:

@@ -11,17 +11,10 @@ import pytest
 
 from litebert.config import replace
 from litebert.errors import ModelError
-from litebert.finetuning.examples import (
-    FILE,
-    ModelExample,
-    choose_examples,
-    read_examples,
-    write_examples,
-)
-from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.run import finetune
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import EXAMPLES, Task, choose_examples, read_examples, write_examples
+from litebert.finetuning.values import EncodedPart, ModelExample
 from litebert.tasks import table as table_module
 from litebert.tasks.choices import Choice
 from litebert.tasks.squad.files import Gold, Question
@@ -113,7 +106,7 @@ def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
     def tune(out: Path, examples: bool) -> Path:
         settings = replace(config(epochs=0.5), examples=examples)
         finetune(recipe_file(tmp_path), Table(**files), out, settings, tokenizer=tiny_tokenizer)
-        return out / "model" / FILE
+        return out / "model" / EXAMPLES
 
     file = tune(tmp_path / "run", True)
     with files["dev"].open(newline="") as opened:
@@ -132,13 +125,13 @@ def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
     assert read_examples(tmp_path / "other") == []
     report = tmp_path / "other" / RELIABILITY
     assert not any(row["inputs"] for row in json.loads(report.read_text())["mistakes"])
-    assert file == tmp_path / "run" / "model" / FILE
+    assert file == tmp_path / "run" / "model" / EXAMPLES
 
 
 @pytest.mark.parametrize(
     "fields", [{"examples": "text"}, {"examples": ["text"]}, {"examples": [{"text": 1}]}, {}]
 )
 def test_a_damaged_file_is_named(fields: Any, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps(fields))
-    with refused(ModelError, tmp_path / FILE, "delete it"):
+    (tmp_path / EXAMPLES).write_text(json.dumps(fields))
+    with refused(ModelError, tmp_path / EXAMPLES, "delete it"):
         read_examples(tmp_path)

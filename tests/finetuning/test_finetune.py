@@ -26,13 +26,12 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.initial import build_task_model, load_initial
-from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import compute_logits, compute_network_logits
 from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
+from litebert.finetuning.values import TaskBatch
 from litebert.model.task_model import TaskModel
 from litebert.tasks import table as table_module
 from litebert.tasks.registry import open_task
@@ -40,7 +39,7 @@ from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -363,6 +362,29 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     with torch.no_grad():
         number = loaded.model(torch.tensor(row.ids[None].astype(np.int64)), None, None).item()
     assert number == pytest.approx(written[0], rel=1e-4)
+
+
+def test_numbers_far_from_zero_keep_their_differences(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """In float32 all of them would be one number."""
+    for name, rows, seed in (("train", 300, 0), ("dev", 60, 1)):
+        text = write_table(tmp_path / f"{name}.csv", rows, seed).read_text()
+        text = text.replace(",no\n", ",1000000003\n").replace(",yes\n", ",1000000005\n")
+        (tmp_path / f"{name}.csv").write_text(text)
+    files = open_task("table", tmp_path / "train.csv", dev=tmp_path / "dev.csv", target="number")
+    done = run(files, tmp_path / "run", tiny_tokenizer)
+    assert done.scores["r2"] > 0.6
+    assert done.baseline is not None
+    assert done.baseline.scores["r2"] > 0.6
+    assert evaluate(tmp_path / "run", data=tmp_path / "dev.csv").scores["r2"] == pytest.approx(
+        done.scores["r2"], abs=1e-3
+    )
+    taught = tmp_path / "taught"
+    learned = finetune(
+        *(recipe_file(tmp_path), files, taught, config()),
+        tokenizer=tiny_tokenizer,
+        teacher="baseline",
+    )
+    assert learned.scores["r2"] > 0.6
 
 
 @pytest.mark.thorough

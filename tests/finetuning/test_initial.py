@@ -14,11 +14,8 @@ import torch
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.identity import (
-    _compute_digest,
-    _read_weights,
-)
 from litebert.finetuning.initial import InitialModel, build_task_model, load_initial
+from litebert.finetuning.results import _compute_digest, _read_weights
 from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -22,16 +22,15 @@ from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning import linear
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.prepared import PreparedTask
-from litebert.finetuning.run import finetune
+from litebert.finetuning import start
+from litebert.finetuning.setup import Setup
+from litebert.finetuning.values import Item, TaskBatch
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
-from toys.finetuning import config, write_table
+from toys.finetuning import config, finetune, write_table
 from toys.folders import save_hf
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
@@ -95,7 +94,7 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
     vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a rate that destroys the network, the best weights are those of the start."""
-    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    monkeypatch.setattr(start, "STRENGTHS", (1e-6, 0.1))
     done = finetune(
         vectors, table, tmp_path / "run", replace(settings(rate=0.5), length=64, calibrate=False)
     )
@@ -135,7 +134,7 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its bytes are those of a run that was given the rate and the start."""
-    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    monkeypatch.setattr(start, "STRENGTHS", (1e-6, 0.1))
     chosen = finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH))
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
     line = next(line for line in log_messages if "learning rate" in line)
@@ -149,7 +148,6 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     takes_fitted = "from a fitted head" in line
     assert record["config"]["fit_head"] == takes_fitted
     assert (tmp_path / "run" / "head.safetensors").exists() == takes_fitted
-    assert record["config"]["choose"] == []
     rate = record["config"]["train"]["optimizer"]["learning_rate"]
     same_choices = settings(
         epochs=14, rate=rate, choose=(), head_reads="mean", fit_head=takes_fitted
@@ -173,17 +171,17 @@ def test_the_start_with_the_lower_loss_is_taken(
     takes_fitted: bool,
 ) -> None:
     """In the longer runs; the short ones, where a fitted head is always ahead, decide the rates."""
-    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    monkeypatch.setattr(start, "STRENGTHS", (1e-6, 0.1))
     lengths: list[int] = []
 
     def train(
-        self: Any, prepared: PreparedTask, rate: float, steps: int, bar: object
+        self: Any, setup: Setup, rate: float, steps: int, bar: object
     ) -> np.ndarray[Any, Any]:
         lengths.append(steps)
         alternating = noise * np.resize([1, -1], 16)
         if steps == min(lengths):
-            return 0.4 + 0.0 * alternating + (0.0 if prepared.fitted else 0.1) + abs(rate - 3e-4)
-        return 0.35 + (-fitted_ahead + alternating if prepared.fitted else 0 * alternating)
+            return 0.4 + 0.0 * alternating + (0.0 if setup.fitted else 0.1) + abs(rate - 3e-4)
+        return 0.35 + (-fitted_ahead + alternating if setup.fitted else 0 * alternating)
 
     class Stop(Exception):
         pass
@@ -191,7 +189,7 @@ def test_the_start_with_the_lower_loss_is_taken(
     def stop(loop: Loop[TaskBatch]) -> None:
         raise Stop
 
-    monkeypatch.setattr("litebert.finetuning.probe._Trials.train_shortly", train)
+    monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
     with pytest.raises(Stop):
         finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
     chosen_config = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
@@ -273,7 +271,7 @@ def test_fitted_heads_are_those_of_scikit_learn(classes: int) -> None:
     states = _states().astype(np.float32)
     targets = (states[:, 0] + states[:, 2] > 6).astype(int) + (states[:, 1] > 4) * (classes == 3)
     held = np.arange(80) % 5 == 0
-    half, whole = linear.fit_head(
+    half, whole = start.fit_head(
         OUTPUTS["classes"](tuple("abc"[:classes])), states, targets.tolist(), held
     )
     for fit, rows in ((half, ~held), (whole, held | True)):
@@ -290,7 +288,7 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     states = _states().astype(np.float32)
     held = np.arange(80) % 5 == 0
     labels = np.stack([states[:, 0] > 3, states[:, 2] > 3], 1).astype(int)
-    _, whole = linear.fit_head(
+    _, whole = start.fit_head(
         OUTPUTS["labels"](("a", "b", "never")), states, [(*row, 0) for row in labels.tolist()], held
     )
     plain = make_pipeline(
@@ -302,7 +300,7 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     assert likely[:, 2].max() < 0.01
 
     numbers = states[:, 1] * 0.5 - states[:, 2]
-    _, whole = linear.fit_head(OUTPUTS["number"](), states, numbers.tolist(), held)
+    _, whole = start.fit_head(OUTPUTS["number"](), states, numbers.tolist(), held)
     ridge = make_pipeline(StandardScaler(), Ridge(alpha=1 / whole.strength)).fit(states, numbers)
     assert np.allclose(
         (states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3
@@ -328,24 +326,24 @@ def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
     states = _states()[:20].astype(np.float32)
     targets = np.resize([0, 1], 20)
     held = np.arange(20) % 5 == 0
-    half, whole = linear.fit_head(OUTPUTS["classes"](("a", "b")), states, targets.tolist(), held)
+    half, whole = start.fit_head(OUTPUTS["classes"](("a", "b")), states, targets.tolist(), held)
     assert (half.judged, half.few, half.helps) == (20, True, True)
-    assert whole.strength > linear.STRENGTHS[0]
+    assert whole.strength > start.STRENGTHS[0]
     assert whole.loss >= whole.prior, "these labels are noise"
     rng = np.random.default_rng(1)
     plenty = rng.normal(size=(300, 6)).astype(np.float32)
     noise = rng.integers(0, 2, 300)
     held = np.arange(300) % 5 == 0
-    half, _ = linear.fit_head(OUTPUTS["classes"](("a", "b")), plenty, noise.tolist(), held)
+    half, _ = start.fit_head(OUTPUTS["classes"](("a", "b")), plenty, noise.tolist(), held)
     assert (half.judged, half.few) == (60, False)
     assert half.helps == (half.loss < half.prior)
     # So are many, of which none could be held out; equal rows are in one fold.
     groups = np.repeat(np.arange(150), 2)
     twice, labels = rng.normal(size=(150, 100)).astype(np.float32)[groups], noise[groups].tolist()
     apart, divided = (
-        linear.fit_head(
-            OUTPUTS["classes"](("a", "b")), twice, labels, np.zeros(300, bool), numbers
-        )[1]
+        start.fit_head(OUTPUTS["classes"](("a", "b")), twice, labels, np.zeros(300, bool), numbers)[
+            1
+        ]
         for numbers in (groups, None)
     )
     assert (apart.judged, apart.few) == (300, True)
@@ -353,28 +351,29 @@ def test_few_rows_judge_a_fitted_head_by_cross_validation() -> None:
 
 
 def test_numbers_of_a_linear_map_get_their_scale_back() -> None:
-    """Those of classes have none."""
-    targets = [10.0, 12.5, 20.0]
-    output, scaled = OUTPUTS["number"]().fit(targets)
-    column = np.array(scaled, np.float32)[:, None]
-    assert np.allclose(output.rescale(column)[:, 0], targets)
-    classes, _ = OUTPUTS["classes"](("a", "b")).fit([0, 1])
-    assert np.array_equal(classes.rescale(column), column)
+    """Also far from zero, where float32 would give all of them one value."""
+    for offset in (0.0, 1e9):
+        targets = [offset + number for number in (10.0, 12.5, 20.0)]
+        output, scaled = OUTPUTS["number"]().fit(targets)
+        column = np.array(scaled, np.float32)[:, None]
+        numbers = [output.of_item(row[None], Item(0, (), None)) for row in column]
+        for given in (output.rescale(column)[:, 0], np.concatenate(numbers)):
+            assert np.allclose(given - offset, np.array(targets) - offset, atol=1e-4)
 
 
 def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
     vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    monkeypatch.setattr(start, "STRENGTHS", (1e-6, 0.1))
     lengths: list[int] = []
 
     def train(
-        self: Any, prepared: PreparedTask, rate: float, steps: int, bar: object
+        self: Any, setup: Setup, rate: float, steps: int, bar: object
     ) -> np.ndarray[Any, Any]:
         lengths.append(steps)
         if steps == min(lengths):
-            return np.full(16, 0.5 if prepared.fitted else 0.8)
-        return np.full(16, 0.5 if prepared.fitted and rate < 1e-4 else 0.8)
+            return np.full(16, 0.5 if setup.fitted else 0.8)
+        return np.full(16, 0.5 if setup.fitted and rate < 1e-4 else 0.8)
 
     class Stop(Exception):
         pass
@@ -382,7 +381,7 @@ def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
     def stop(loop: Loop[TaskBatch]) -> None:
         raise Stop
 
-    monkeypatch.setattr("litebert.finetuning.probe._Trials.train_shortly", train)
+    monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
     with pytest.raises(Stop):
         finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
@@ -412,10 +411,11 @@ def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
     """However few of the others a head is fitted to."""
     monkeypatch.setattr("litebert.finetuning.start.MOST_ROWS", 40)
     counts: list[tuple[int, int]] = []
+    fit_head = start.fit_head
 
     def fit(output: Any, states: Any, targets: Any, held: Any, groups: Any) -> Any:
         counts.append((len(targets), int(held.sum())))
-        return linear.fit_head(output, states, targets, held, groups)
+        return fit_head(output, states, targets, held, groups)
 
     monkeypatch.setattr("litebert.finetuning.start.fit_head", fit)
     finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 import litebert
 from finetuning.test_pairs import COLUMNS, batch_of, write_pairs
+from litebert.config import EncoderConfig, FinetuneConfig
 from litebert.errors import ConfigError
+from litebert.finetuning.setup import settle_for_output
 from toys.finetuning import recipe_file
 from toys.refusals import names, refused
 from toys.tasks import Pairs
@@ -152,4 +154,4 @@ def test_mistakes_get_a_sentence(tiny_tokenizer: Path, tmp_path: Path, run: Run)
         Pairs(file, dev=file, matryoshka=(4.5,), **COLUMNS)
     task = Pairs(file, dev=file, matryoshka=(0,), **COLUMNS)
     with refused(ConfigError, "matryoshka", 0):
-        task.output._check_sizes(16)
+        settle_for_output(task.output, FinetuneConfig(), EncoderConfig(hidden_size=16, heads=2))

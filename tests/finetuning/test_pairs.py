@@ -21,17 +21,17 @@ import litebert
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
+from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.results import Finetuned
-from litebert.finetuning.run import finetune
-from litebert.finetuning.similarity import Compared, Similarity, scale_to_unit
+from litebert.finetuning.setup import settle_for_output
+from litebert.finetuning.similarity import Similarity, fit_whitening, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
-from litebert.finetuning.vector_maps import fit_whitening
+from litebert.finetuning.values import Compared, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.texts import Example
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
-from toys.finetuning import config, recipe_file
+from toys.finetuning import config, finetune, recipe_file
 from toys.refusals import names, refused
 from toys.tasks import Pairs, task_of
 
@@ -472,7 +472,7 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     assert batch.attention_mask.sum(1).min() >= 3
     small = finetune_preset("small", task.point)
     assert small.deletion > 0
-    assert task.output.recipe_for(small, EncoderConfig()).dropout == -1
+    assert settle_for_output(task.output, small, EncoderConfig()).dropout == -1
     assert all(finetune_preset(name, task.point).dropout == -1 for name in ("albert", "bert"))
     done = learn(
         task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4, dropout=0.0)
@@ -482,15 +482,15 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     assert finetune_preset("small", pairs.point).deletion == 0
     for output in (pairs.output, OneClass(("a", "b"))):
         with refused(ConfigError, "deletion", f"{small.deletion}"):
-            output.recipe_for(small, EncoderConfig())
+            settle_for_output(output, small, EncoderConfig())
 
 
 def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
     output, shape = Similarity(supervision="texts"), EncoderConfig(hidden_dropout=0.2)
-    assert output.recipe_for(FinetuneConfig(), shape).dropout == -1
+    assert settle_for_output(output, FinetuneConfig(), shape).dropout == -1
     alone = replace(config(), train=replace(config().train, batch="1 sequences"))
     with refused(ConfigError, "train.batch", "'1 sequences'"):
-        output.recipe_for(alone, shape)
+        settle_for_output(output, alone, shape)
 
 
 def test_sts_b_as_vectors(shared_data: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,19 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from litebert.commands.tasks import _with_length
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import has_one_answer
+from litebert.finetuning.setup import change_config, describe_balance
+from litebert.finetuning.values import EncodedPart, Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.registry import OUTPUTS
 from litebert.tasks import table as table_module
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
 from toys.killed import leave_unfinished
 from toys.refusals import names, refused
 from toys.tasks import Table
@@ -229,13 +228,13 @@ def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_pa
 def test_epochs_and_steps_give_way_to_one_another() -> None:
     paper = finetune_preset("albert", "cola")
     assert (paper.steps, paper.train.schedule.warmup) == (5336, 320)
-    for words in (["--epochs", "2"], ["--steps=50"]):
-        changed = _with_length(paper, words)
-        assert changed.steps == 0
+    for changes in ({"epochs": 2.0}, {"steps": 50}):
+        changed = change_config(paper, partial(replace, **changes))
+        assert changed.steps == changes.get("steps", 0)
         assert changed.train.schedule.warmup == pytest.approx(320 / 5336)
-    assert _with_length(paper, ["--length", "64"]) == paper
+    assert change_config(paper, lambda config: config) == paper
     with refused(ConfigError, "epochs", "steps"):
-        _with_length(paper, ["--epochs", "2", "--steps", "9"])
+        change_config(paper, partial(replace, epochs=2.0, steps=9))
 
 
 def test_a_warm_up_longer_than_the_run_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -295,14 +294,14 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
 
 
 def test_what_is_said_of_labels() -> None:
-    def describe_balance(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str:
-        return output(problem, *labels).balance(targets) or ""
+    def describe(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str:
+        return describe_balance(output(problem, *labels), targets) or ""
 
-    names(describe_balance("classes", ("no", "yes"), [0, 0, 1, 0]), 4, "no 75.0%", "yes 25.0%")
-    names(describe_balance("labels", ("a", "b"), [(1, 1), (0, 1)]), 2, "a 50.0%", "b 100.0%")
+    names(describe("classes", ("no", "yes"), [0, 0, 1, 0]), 4, "no 75.0%", "yes 25.0%")
+    names(describe("labels", ("a", "b"), [(1, 1), (0, 1)]), 2, "a 50.0%", "b 100.0%")
     tags = [np.array([0, -100, 1]), np.array([0, 0])]
-    names(describe_balance("tokens", ("O", "B-X"), tags), 4, "O 75.0%", "B-X 25.0%")
-    assert output("number").balance([1.0]) is None
-    many = describe_balance("classes", [str(i) for i in range(12)], [*range(12), 3])
+    names(describe("tokens", ("O", "B-X"), tags), 4, "O 75.0%", "B-X 25.0%")
+    assert describe_balance(output("number"), [1.0]) is None
+    many = describe("classes", [str(i) for i in range(12)], [*range(12), 3])
     names(many, 13, "3 15.4%, 0 7.7%, 1 7.7%")
     names(many.partition("9 7.7%")[2], 2, "7.69%")

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from litebert.finetuning.run import finetune_seeds
 from litebert.finetuning.seeds import compute_noise, describe_noise, judge, summarize
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune_seeds, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.finetuning.batches import TaskBatches, collate
-from litebert.finetuning.items import EncodedRow, Item
 from litebert.finetuning.rows import group_by_length
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.token_outputs import Tags
+from litebert.finetuning.values import EncodedRow, Item
 from litebert.registry import OUTPUTS
 
 

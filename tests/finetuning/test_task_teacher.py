@@ -21,11 +21,10 @@ from litebert.answer.runtime import Runtime
 from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError
-from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.teachers import KEPT
+from litebert.finetuning.values import TaskBatch
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.registry import ENGINES
@@ -33,7 +32,7 @@ from litebert.tokenizer import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
 

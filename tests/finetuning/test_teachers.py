@@ -15,14 +15,13 @@ import torch
 from torch.nn import functional as F
 
 import litebert
-from litebert.finetuning import probe
+from litebert.finetuning import start
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.batches import TaskBatches
-from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import softmax
-from litebert.finetuning.task_teacher import TaskTeacher
-from litebert.finetuning.teachers import KEPT
+from litebert.finetuning.teachers import KEPT, TaskTeacher, average_answers
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.finetuning.values import Item
 from litebert.interop.files import read_tensors
 from toys.finetuning import config, finetune_on_other_labels, recipe_file, write_table
 from toys.refusals import names
@@ -186,13 +185,13 @@ def test_tags_are_refused(
 def test_means_by_kind_of_output() -> None:
     draw = np.random.default_rng(0)
     logits: list[Any] = list(5 * draw.standard_normal((3, 4)))
-    classes = OneClass(tuple("abcd")).average(logits)
+    classes = average_answers(OneClass(tuple("abcd")), logits)
     assert softmax(classes) == pytest.approx(np.mean([softmax(row) for row in logits], axis=0))
-    odds = SeveralLabels(tuple("abcd")).average(logits)
+    odds = average_answers(SeveralLabels(tuple("abcd")), logits)
     expected = np.mean([1 / (1 + np.exp(-row)) for row in logits], axis=0)
     assert 1 / (1 + np.exp(-odds)) == pytest.approx(expected)
     numbers: list[Any] = [np.array([value], np.float32) for value in (1.0, 2.0, 6.0)]
-    assert Number().average(numbers).tolist() == [3.0]
+    assert average_answers(Number(), numbers).tolist() == [3.0]
 
 
 def test_rates_are_tried_on_the_answers_of_the_teacher(
@@ -221,7 +220,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
         return batches(items, *more, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(probe, "TaskBatches", watch)
+        patch.setattr(start, "TaskBatches", watch)
         assert run(*words)[0] == 130
     assert all(item.teacher_logits is not None for item in read[0])
     unlabeled = [item for item in read[0] if item.target is None]
@@ -229,7 +228,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
     assert len(read[0]) > len(unlabeled)
     assert (out / KEPT).exists()
     with monkeypatch.context() as patch:
-        patch.setattr(TaskTeacher, "compute_logits", None)  # the answers are in the folder
+        patch.setattr(TaskTeacher, "answer", None)  # the answers are in the folder
         status, _, err = run(*words)
     assert status == 0, err
     assert "learning rate" in err

@@ -16,19 +16,17 @@ from torch.nn import functional as F
 import litebert
 from litebert.change.conversion import convert
 from litebert.config import replace
-from litebert.finetuning import vector_teacher
-from litebert.finetuning.batches import TaskBatch, collate
-from litebert.finetuning.items import Item, build_single_rows
-from litebert.finetuning.run import finetune
-from litebert.finetuning.similarity import LIKENESS, Similarity, scale_to_unit
-from litebert.finetuning.taught_table import PENALTY, fit_token_vectors
-from litebert.finetuning.teachers import KEPT
-from litebert.finetuning.vector_maps import STRENGTHS, fit_map
+from litebert.finetuning import teachers
+from litebert.finetuning.batches import collate
+from litebert.finetuning.rows import build_single_rows
+from litebert.finetuning.similarity import LIKENESS, STRENGTHS, Similarity, fit_map, scale_to_unit
+from litebert.finetuning.teachers import KEPT, PENALTY, fit_token_vectors
+from litebert.finetuning.values import Item, TaskBatch
 from litebert.interop.files import read_tensors
 from litebert.tasks.pairs import PairFiles
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train.loop import Loop
-from toys.finetuning import RECIPE, config, recipe_file
+from toys.finetuning import RECIPE, config, finetune, recipe_file
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -118,7 +116,7 @@ def test_a_student_learns_the_vectors_of_texts(
     assert taught.dtype == torch.float16
     wanted = litebert.load(place / "teacher").encode(lines)
     np.testing.assert_allclose(taught.view(-1, 48).float().numpy(), wanted, atol=2e-3)
-    assert not (out / vector_teacher.FOLDER).exists()
+    assert not (out / teachers.FOLDER).exists()
 
     model = litebert.load(out)
     vectors = model.encode(lines)
@@ -142,29 +140,29 @@ def test_a_student_learns_the_vectors_of_texts(
 def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
     data: str, teach: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_teacher, "BLOCK", 32)
+    monkeypatch.setattr(teachers, "BLOCK", 32)
     words = ("--teacher", place / "teacher", "--unlabeled", place / "more.txt", "--no-baseline")
     status, _, err = teach(*words, "--out", tmp_path / "whole", data=data)
     assert status == 0, err
-    embed = vector_teacher.VectorTeacher._embed
+    embed = teachers.VectorTeacher._embed
     questions: list[str] = []
 
-    def stop(teacher: vector_teacher.VectorTeacher, runtime: object, texts: list[str]) -> object:
+    def stop(teacher: teachers.VectorTeacher, runtime: object, texts: list[str]) -> object:
         if len(questions) == 64:
             raise _KilledError
         questions.extend(texts)
         return embed(teacher, runtime, texts)
 
-    monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", stop)
+    monkeypatch.setattr(teachers.VectorTeacher, "_embed", stop)
     with pytest.raises(_KilledError):
         teach(*words, "--out", tmp_path / "cut", data=data)
     first = set(questions)
 
-    def resume(teacher: vector_teacher.VectorTeacher, runtime: object, texts: list[str]) -> object:
+    def resume(teacher: teachers.VectorTeacher, runtime: object, texts: list[str]) -> object:
         questions.extend(texts)
         return embed(teacher, runtime, texts)
 
-    monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", resume)
+    monkeypatch.setattr(teachers.VectorTeacher, "_embed", resume)
     status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
     assert status == 0, err
     assert len(first) == 64

@@ -21,11 +21,11 @@ from litebert.analysis.compare import compare, make_settings_table, make_table
 from litebert.analysis.compare_tasks import compare_tasks, make_differences_table, make_task_table
 from litebert.config import replace
 from litebert.errors import LitebertError
-from litebert.finetuning.run import finetune_seeds
 from litebert.interop.cards import make_card
 from litebert.interop.loaded import LoadedModel
 from litebert.model.task_model import TaskModel
 from toys import finetuning, pretraining
+from toys.finetuning import finetune_seeds
 from toys.folders import save_hf, small_tokenizer, tiny
 from toys.tasks import task_of
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError, MissingExtraError
-from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number
+from litebert.finetuning.values import Answer
 from litebert.tasks.glue import GLUE
 from litebert.tasks.texts import Example
 from toys.refusals import names, refused

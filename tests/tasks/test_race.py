@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item
+from litebert.finetuning.values import Item
 from litebert.tasks.choices import Choice
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused

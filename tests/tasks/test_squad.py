@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item
 from litebert.finetuning.token_outputs import OneSpan
+from litebert.finetuning.values import Item
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import split_windows
 from litebert.tokenizer import Tokenizer, train_tokenizer

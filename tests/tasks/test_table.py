@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.finetuning.values import Answer
 from litebert.tasks.predictions import write_records
 from litebert.tasks.registry import open_task
 from litebert.tasks.splits import join_groups

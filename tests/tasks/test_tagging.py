@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item
-from litebert.finetuning.outputs import Answer
+from litebert.finetuning.values import Answer, Item
 from litebert.tasks.registry import open_task
 from litebert.tasks.tagging.files import Sentence
 from litebert.tasks.tagging.scores import (

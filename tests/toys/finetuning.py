@@ -5,11 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes.finetuning import finetune_preset
+
+if TYPE_CHECKING:
+    from litebert.finetuning.results import Finetuned
 
 RECIPE = """
 [sequences]
@@ -33,20 +40,58 @@ def recipe_file(folder: Path, extra: str = "") -> Path:
 
 
 def config(
-    *, epochs: float = 4, rate: float = 3e-3, seed: int = 0, **changes: object
+    *,
+    epochs: float = 4,
+    rate: float = 3e-3,
+    seed: int = 0,
+    choose: tuple[str, ...] = (),
+    **changes: object,
 ) -> FinetuneConfig:
-    """A quick run in float32."""
+    """A quick run in float32; `choose` names what it leaves open."""
     base = finetune_preset("small", "table")
-    optimizer = replace(base.train.optimizer, learning_rate=rate)
+    optimizer = replace(base.train.optimizer, learning_rate=None if "rate" in choose else rate)
     train = replace(
         base.train,
-        batch="16 sequences",
+        batch=None if "batch" in choose else "16 sequences",
         precision="float32",
         optimizer=optimizer,
         save_every="3 steps",
         seed=seed,
     )
-    return replace(base, length=32, epochs=epochs, train=train, **changes)  # type: ignore[arg-type]
+    length = None if "length" in choose else 32
+    if "head" in choose:
+        changes = {"head_reads": None, "fit_head": None, **changes}
+    return replace(base, length=length, epochs=epochs, train=train, **changes)  # type: ignore[arg-type]
+
+
+def finetune_seeds(
+    model: Any,
+    data: Any,
+    out: Path,
+    config: Any = None,
+    *,
+    on_step: Callable[[Any], None] | None = None,
+    unlabeled: Any = None,
+    **options: Any,
+) -> list[Finetuned]:
+    """`litebert.finetuning.run.finetune_seeds` with fields of the config as keywords, and a
+    function that is called after every step of the run.
+    """
+    from litebert.finetuning import run
+    from litebert.train.loop import Loop
+
+    fields = {
+        name: options.pop(name) for name in ("seeds", "baseline", "mislabeled") if name in options
+    }
+    config = replace(config, **fields) if fields else config
+    data = data if unlabeled is None else data.with_unlabeled(unlabeled)
+    with patch.object(run, "Loop", partial(Loop, on_step=on_step)):
+        return run.finetune_seeds(model, data, out, config, **options)
+
+
+def finetune(*words: Any, **options: Any) -> Finetuned:
+    """The first run of `finetune_seeds`."""
+    return finetune_seeds(*words, **options)[0]
 
 
 def write_table(

@@ -59,9 +59,23 @@ class Opened(_FilesAndTask):  # type: ignore[misc]
     def open_labeled(self, source: Any, **options: Any) -> Opened:
         return Opened(self.task.files.open_labeled(self.task, source, **options))
 
+    @property
+    def remarks(self) -> Any:
+        assert self.opened is not None
+        return self.opened.remarks
+
+    @property
+    def unlabeled(self) -> Any:
+        assert self.opened is not None
+        return self.opened.unlabeled
+
     def with_teacher(self) -> Opened:
         assert self.opened is not None
         return Opened(self.opened.with_teacher())
+
+    def with_unlabeled(self, examples: Any) -> Opened:
+        assert self.opened is not None
+        return Opened(self.opened.with_unlabeled(examples))
 
     def __getattr__(self, name: str) -> Any:
         if "opened" not in vars(self):  # a copy that is being made

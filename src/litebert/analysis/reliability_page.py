@@ -10,9 +10,7 @@ from typing import Any
 from litebert.analysis.report import Chart, Section, Series, Table
 from litebert.errors import RunError
 from litebert.finetuning.calibration import compute_lower_bound
-from litebert.finetuning.mislabeled import MISLABELED
-from litebert.finetuning.mistakes import list_confusions
-from litebert.finetuning.reliability import RELIABILITY
+from litebert.finetuning.reliability import MISLABELED, RELIABILITY, list_confusions
 from litebert.json_reader import read_json
 
 _SHOWN_POINTS = 12

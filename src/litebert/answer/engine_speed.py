@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
 from litebert.errors import ModelError
-from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.values import EncodedRow, Item
 from litebert.registry import ENGINES
 
 ROWS = 64

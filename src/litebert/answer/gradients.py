@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from litebert.finetuning.items import EncodedRow
+from litebert.finetuning.values import EncodedRow
 from litebert.finetuning.words import (
     WordWeight,
     choose_decision,

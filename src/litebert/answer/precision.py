@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from litebert.answer.exits import EarlyExit
 from litebert.answer.runtime import Runtime
 from litebert.errors import LitebertError
-from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import Logits, compute_logits
+from litebert.finetuning.scoring import compute_logits
+from litebert.finetuning.values import Item, Logits
 from litebert.text.tally import format_count
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.exits import EarlyExit
 from litebert.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import Logits, are_finite, compute_logits
+from litebert.finetuning.scoring import are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
+from litebert.finetuning.values import Item, Logits
 from litebert.finetuning.words import WordWeight, explain_by_occlusion
 from litebert.parts import EVERY, Turns
 from litebert.text.records import Notes, format_value, list_values

@@ -15,7 +15,7 @@ from litebert.answer.exits import EarlyExit
 from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.mistakes import Mistake, count_confusions, find_mistakes
+from litebert.finetuning.reliability import Mistake, count_confusions, find_mistakes
 from litebert.finetuning.task import Task
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes, list_values

@@ -16,10 +16,16 @@ from litebert.answer.ahead import in_advance
 from litebert.answer.precision import Comparison
 from litebert.answer.predicting import FIRST, not_finite
 from litebert.answer.runtime import Runtime
-from litebert.finetuning.items import EncodedRow, build_single_rows
-from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
+from litebert.finetuning.rows import (
+    PaddedRows,
+    build_single_rows,
+    group_by_length,
+    pad_ids,
+    pad_rows,
+)
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
+from litebert.finetuning.values import EncodedRow
 from litebert.interop.sentence_modules import VectorSettings
 from litebert.parts import EVERY, Turns
 from litebert.text.records import check_texts

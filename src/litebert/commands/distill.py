@@ -87,6 +87,7 @@ def distill(words: list[str]) -> int:
     """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
+        from litebert.finetuning.setup import settle_for_output
         from litebert.recipes import STUDENT_WIDTHS, make_student
         from litebert.studies.distill_record import open_record
         from litebert.studies.distilling import (
@@ -103,10 +104,11 @@ def distill(words: list[str]) -> int:
     choose("auto", arguments.device)
     inputs = _read_inputs(arguments, request, options, words)
     lessons = console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
-    output = inputs.files.task.output  # what finetune would refuse in the last step but one
-    output.recipe_for(lessons, make_student(STUDENT_WIDTHS[0], inputs.vocab_size).encoder)
-    output.require_linear(lessons)
-    output.require_weights(lessons)
+    if lessons.seeds > 1:
+        raise ConfigError(f"seeds is {lessons.seeds}, and distill makes one student; leave it out")
+    # What finetune would refuse in the last step but one.
+    encoder = make_student(STUDENT_WIDTHS[0], inputs.vocab_size).encoder
+    settle_for_output(inputs.files.task.output, lessons, encoder)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:

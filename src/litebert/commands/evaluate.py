@@ -332,7 +332,7 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
 
 def _show_confusions(scored: Scored) -> None:
     """Print the confusion matrix, or of many classes the commonest confusions."""
-    from litebert.finetuning.mistakes import list_confusions
+    from litebert.finetuning.reliability import list_confusions
 
     labels = tuple(scored.classes)
     if scored.confusion is None or not labels:

@@ -193,7 +193,13 @@ def _default(field: Field[Any], whole: Any) -> Any:
 def _optional(kind: Any, default: Any) -> Any:
     """Show no `None`: the help of an option that is left out by default says what happens then."""
     if default not in (None, ()):
-        return kind
+        named = [choice for choice in get_args(bare(kind)) if choice is not type(None)]
+        if default is tyro.MISSING or len(named) != 1 or type(None) not in get_args(bare(kind)):
+            return kind
+        given: Any = named[0]  # nobody types None
+        for note in metadata_of(kind):
+            given = Annotated[given, note]
+        return given
     if is_flag(kind):  # a pair --x and --no-x, or neither
         described: Any = Annotated[
             bare(kind), tyro.conf.arg(help_behavior_hint="(optional)"), tyro.conf.DisallowNone

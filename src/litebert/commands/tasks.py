@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
@@ -24,16 +24,14 @@ from litebert.commands.task_options import (
     parse_with_task,
     read_unlabeled,
 )
-from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
-from litebert.hub import PREFIX, pin_to_record
+from litebert.hub import PREFIX
 from litebert.machine import keep_freed_memory
 from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.recipes.files import is_recipe_name
 
 if TYPE_CHECKING:
-    from litebert.finetuning.initial import InitialModel
     from litebert.finetuning.results import Finetuned
     from litebert.finetuning.task import Task
 
@@ -60,7 +58,7 @@ class FinetuneArguments:
     """The run folder."""
     preset: str | None = None
     """Hyper-parameters of a paper: albert, bert, roberta, electra, electra-large, spanbert; or
-    small, ours. By default litebert chooses them (--choose)."""
+    small, ours. By default litebert chooses them."""
     from_scratch: bool = False
     """Train the untrained network of a recipe, which MODEL then names; needs --tokenizer."""
     tokenizer: Path | None = None
@@ -73,18 +71,8 @@ class FinetuneArguments:
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
     """
-    baseline: bool = True
-    """Also fit and score the baseline, which counts words and characters of the same rows in
-    seconds."""
     baseline_only: bool = False
     """Print the scores of the baseline and end; this needs no MODEL and takes no --out."""
-    mislabeled: int = 0
-    """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
-    tracker: tuple[str, ...] = ()
-    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
-    trackio."""
-    seeds: int = 1
-    """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -107,8 +95,9 @@ def finetune(words: list[str]) -> int:
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
-        from litebert.finetuning.initial import load_initial
-        from litebert.finetuning.run import IDENTITY, finetune_seeds, run_folder
+        from litebert.finetuning.run import finetune_seeds, run_folder
+        from litebert.finetuning.setup import change_config
+        from litebert.recipes.finetuning import finetune_preset
         from litebert.tasks.registry import open_task
         from litebert.train import metrics
         from litebert.train.trackers import keep_artifacts
@@ -116,9 +105,19 @@ def finetune(words: list[str]) -> int:
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher or None)
     _check_arguments(arguments)
-    if rest:  # an unknown option is told before a fault of the files
+
+    def change(default: FinetuneConfig) -> FinetuneConfig:
+        if not rest:
+            return default
         verb = f"finetune {arguments.model}"
-        console.parse(FinetuneConfig, rest, verb, default=FinetuneConfig())
+        config = console.parse(FinetuneConfig, rest, verb, default=default)
+        require(
+            config.early_exits or config.early_exits_max_drop == default.early_exits_max_drop,
+            "--early-exits-max-drop is what early exits may cost; give --early-exits too",
+        )
+        return config
+
+    asked = change(FinetuneConfig())  # an unknown option is told before a fault of the files
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
@@ -126,34 +125,41 @@ def finetune(words: list[str]) -> int:
             if arguments.teacher:
                 files = files.with_teacher()
             task = files.task
-            if not arguments.overwrite or launch.restarts():
-                pin_to_record(arguments.out / IDENTITY)
-            start = ranks.do(lambda: load_initial(arguments.model, arguments.tokenizer, task))
-            texts = read_unlabeled(task, arguments.unlabeled, options)
-        config = _finetune_config(arguments, rest, start, task)
-        folders = list(map(run_folder, _list_folders(arguments)))
+            files = files.with_unlabeled(read_unlabeled(task, arguments.unlabeled, options))
+        files.remarks = remarks
+        config: FinetuneConfig | Callable[[FinetuneConfig], FinetuneConfig] = change
+        if arguments.preset is not None:
+            config = change_config(finetune_preset(arguments.preset, task.point), change)
+        seeds, out = asked.seeds, arguments.out
+        paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
         if arguments.overwrite:
-            ranks.decide(lambda: console.confirm_overwrite(*folders))
+            ranks.decide(lambda: console.confirm_overwrite(*map(run_folder, paths)))
         runs = finetune_seeds(
             arguments.model,
             files,
-            arguments.out,
+            out,
             config,
-            seeds=arguments.seeds,
-            start=start,
+            tokenizer=arguments.tokenizer,
             teacher=arguments.teacher,
-            unlabeled=texts,
             overwrite=arguments.overwrite,
             device=arguments.device,
-            remarks=remarks,
-            baseline=arguments.baseline,
-            mislabeled=arguments.mislabeled,
-            trackers=arguments.tracker,
         )
         for run in runs if ranks.main else ():
             write_run(run.folder)
-            keep_artifacts(run.folder, arguments.tracker, run.outcome.step)
-    return _end_finetuning(arguments, config, task, runs)
+            keep_artifacts(run.folder, asked.tracker, run.outcome.step)
+    last = runs[-1].outcome
+    if not last.finished or len(runs) < seeds:
+        console.say("saved; run the same command to continue")
+        return 128 + (last.signal or 0)
+    if not launch.main_process():  # the others may have no run folder
+        return 0
+    _show_finetuned(arguments, asked, task, runs)
+    folder, (inputs, answers) = runs[0].folder, task.predicted_files
+    console.ending(
+        f"{out}; its curves are in {folder / 'report.html'}",
+        ("predict", folder, "--input", inputs, "--out", answers),
+    )
+    return 0
 
 
 def _score_baseline(words: list[str]) -> int:
@@ -162,10 +168,11 @@ def _score_baseline(words: list[str]) -> int:
     words = _move_model(words)
     model = ["baseline"] if words[0].startswith("-") else []
     arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
-    _check_values(arguments)
+    _check_data(arguments)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
+        from litebert.finetuning.setup import require_weights
         from litebert.tasks.registry import open_task
 
     config = FinetuneConfig()
@@ -179,7 +186,7 @@ def _score_baseline(words: list[str]) -> int:
             f"--baseline-only trains nothing, so {option} has no effect; leave it out",
         )
     files = open_task(arguments.task, join_source(arguments.data), **options)
-    files.task.output.require_weights(config)
+    require_weights(files.task.output, config)
     baseline = score_baseline(files, config)
     if arguments.json:
         console.print_json({"metric": name_metric(files.task), "baseline": asdict(baseline)})
@@ -199,39 +206,13 @@ def _move_model(words: list[str]) -> list[str]:
     return [words[behind], *words[:behind], *words[behind + 1 :]]
 
 
-def _end_finetuning(
-    arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
-) -> int:
-    """Say what became of the runs, and return the exit status."""
-    last = runs[-1].outcome
-    if not last.finished or len(runs) < arguments.seeds:
-        console.say("saved; run the same command to continue")
-        return 128 + (last.signal or 0)
-    if not launch.main_process():  # the others may have no run folder
-        return 0
-    _show_finetuned(arguments, config, task, runs)
-    folder, (inputs, answers) = runs[0].folder, task.predicted_files
-    console.ending(
-        f"{arguments.out}; its curves are in {folder / 'report.html'}",
-        ("predict", folder, "--input", inputs, "--out", answers),
-    )
-    return 0
-
-
-def _list_folders(arguments: FinetuneArguments) -> list[Path]:
-    """List the folders of the seeds."""
-    if arguments.seeds == 1:
-        return [arguments.out]
-    return [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
-
-
 def _check_arguments(arguments: FinetuneArguments) -> None:
     """Refuse values that cannot be, and a recipe's name that may mean the published model.
 
     Raises:
         ConfigError: says what to type.
     """
-    _check_values(arguments)
+    _check_data(arguments)
     is_recipe = is_recipe_name(arguments.model)
     require(
         is_recipe or not arguments.from_scratch,
@@ -247,16 +228,9 @@ def _check_arguments(arguments: FinetuneArguments) -> None:
     )
 
 
-def _check_values(arguments: FinetuneArguments) -> None:
-    """Refuse data and numbers that cannot be.
-
-    Raises:
-        ConfigError: says what to type.
-    """
+def _check_data(arguments: FinetuneArguments) -> None:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
-    if arguments.seeds < 1:
-        raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
 
 
 def _parse_finetune(
@@ -293,33 +267,6 @@ def _parse_finetune(
     return arguments, collect_options(options, option_names), rest
 
 
-def _finetune_config(
-    arguments: FinetuneArguments, words: list[str], start: InitialModel, task: Task[Any]
-) -> FinetuneConfig:
-    """Make the config: the recipe, with the fields that the words set and no longer choose.
-
-    Raises:
-        ConfigError: a field is wrong, or one has no effect.
-    """
-    from litebert.recipes.finetuning import choose_default_preset, finetune_preset
-
-    if arguments.preset is None:
-        config = choose_default_preset(start.encoder, start.dense, task.point)
-    else:
-        config = finetune_preset(arguments.preset, task.point)
-    if not words:
-        return config
-    config = _keep_open_choices(_with_length(config, words), words)
-    config = console.parse(FinetuneConfig, words, f"finetune {arguments.model}", default=config)
-    _refuse_given_choices(config, words)
-    options = set(map(_name_option, words))
-    require(
-        config.early_exits or "--early-exits-max-drop" not in options,
-        "--early-exits-max-drop is what early exits may cost; give --early-exits too",
-    )
-    return config
-
-
 def _show_finetuned(
     arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
 ) -> None:
@@ -345,7 +292,7 @@ def _show_finetuned(
             }
         )
         return
-    if arguments.seeds == 1:
+    if config.seeds == 1:
         single = {name: (value,) for name, value in scores[0].items()}
         console.table(*_with_baseline(("dev", arguments.out.name), single, baseline_scores))
         for title, columns, cells in make_exit_tables(runs[0].folder):
@@ -373,61 +320,8 @@ def _with_baseline(
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
-def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
-    """Make room in the recipe for --epochs or --steps, of which only one may set the length.
-
-    A recipe with a number of steps gives that number up, and its warm-up becomes a share.
-
-    Raises:
-        ConfigError: both are given.
-    """
-    options = {word.split("=")[0] for word in words} & {"--epochs", "--steps"}
-    if not options:
-        return config
-    if len(options) == 2:
-        raise ConfigError("epochs and steps both set how long to train; give one of them")
-    schedule = config.train.schedule
-    if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
-        schedule = replace(schedule, warmup=schedule.warmup / config.steps)
-    return replace(config, steps=0, train=replace(config.train, schedule=schedule))
-
-
-_GIVES: dict[str, str] = {
-    "--length": "length",
-    "--train.batch": "batch",
-    "--epochs": "epochs",
-    "--head-reads": "head",
-    "--fit-head": "head",
-    "--no-fit-head": "head",
-    "--steps": "epochs",
-    "--train.optimizer.learning-rate": "rate",
-}
-"""The choice that each option makes, so that litebert no longer makes it."""
-
-
 def _name_option(word: str) -> str:
     return word.partition("=")[0].replace("_", "-")
-
-
-def _keep_open_choices(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
-    """Drop from the config the choices that the options have made."""
-    made = {_GIVES.get(_name_option(word)) for word in words}
-    return replace(config, choose=tuple(choice for choice in config.choose if choice not in made))
-
-
-def _refuse_given_choices(config: FinetuneConfig, words: list[str]) -> None:
-    """Refuse --choose of what another option gives.
-
-    Raises:
-        ConfigError: an option gives what is to be chosen.
-    """
-    for word in words:
-        option = _name_option(word)
-        choice = _GIVES.get(option)
-        require(
-            choice not in config.choose,
-            f"{option} gives what --choose {choice} chooses; leave one of them out",
-        )
 
 
 @dataclass(kw_only=True)

@@ -19,8 +19,6 @@ HeadName = Literal[
 ]
 """The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last
 four are what fine-tuned models have."""
-Choice = Literal["length", "batch", "epochs", "head", "rate"]
-"""The settings that may be chosen from the model and the training rows when a run starts."""
 
 
 def _train() -> LoopConfig:
@@ -35,19 +33,19 @@ def _train() -> LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """How a pretrained encoder learns a task."""
+    """How a pretrained encoder learns a task.
 
-    choose: tuple[Choice, ...] = ()
-    """The settings that are chosen from the model and the training rows when a run starts, in place
-    of the field here: length, batch, epochs, head (head_reads and fit_head), and rate
-    (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues.
-    The command line chooses whatever is not given, unless --preset is.
+    What is None (length, epochs, head_reads, fit_head, train.batch and
+    train.optimizer.learning_rate may be) is chosen from the model and the training rows when a run
+    starts. A run records its choices, and keeps them when it continues. The command line chooses
+    whatever is not given, unless --preset is.
     """
-    length: int = 128
+
+    length: int | None = 128
     """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones
     cost less.
     """
-    epochs: float = 4.0
+    epochs: float | None = 4.0
     """Passes over the training examples."""
     steps: int = 0
     """Optimizer steps, instead of epochs; 0 to use epochs."""
@@ -63,13 +61,13 @@ class FinetuneConfig:
     """
     head_dropout: float = 0.1
     """Dropout before the classifier."""
-    head_reads: Literal["paper", "mean"] = "paper"
+    head_reads: Literal["paper", "mean"] | None = "paper"
     """The states that the classifier of a whole text reads. paper: what the encoder's paper reads,
     [CLS] through a pooler or a dense map. mean: the mean of the last states, as models of sentence
     vectors are trained for, by one linear map (in an encoder with prediction=hidden, by the dense
     map of its heads).
     """
-    fit_head: bool = False
+    fit_head: bool | None = False
     """Fit the classifier on the frozen states before training, score it before the first step, and
     keep it where no later weights score higher."""
     class_weights: Literal["equal", "balanced"] | dict[str, float] = "equal"
@@ -103,6 +101,17 @@ class FinetuneConfig:
     """
     restart: bool = True
     """If a run collapses to one answer, restart once at a third of the learning rate."""
+    seeds: int = 1
+    """Number of seeds to run, counted on from train.seed; with several, the median, mean and spread
+    are reported."""
+    baseline: bool = True
+    """Also fit and score the baseline, which counts words and characters of the same rows in
+    seconds."""
+    mislabeled: int = 0
+    """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
+    tracker: tuple[str, ...] = ()
+    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
+    trackio."""
     examples: bool = True
     """Keep at most four short development texts with the model, for the playground, and the texts
     of the surest mistakes in the report (page "Trust")."""
@@ -119,8 +128,15 @@ class FinetuneConfig:
                 for label, weight in named.items()
             ),
             ("class_weights", "empty", self.class_weights != {}, "balanced, or weights by name"),
-            ("length", self.length, self.length >= 8, "at least 8"),
-            ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
+            ("length", self.length, self.length is None or self.length >= 8, "at least 8"),
+            (
+                "epochs",
+                self.epochs,
+                self.epochs is None or 0 < self.epochs < math.inf,
+                "a number above 0",
+            ),
+            ("seeds", self.seeds, self.seeds >= 1, "at least 1"),
+            ("mislabeled", self.mislabeled, self.mislabeled >= 0, "0 or more rows"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),
             ("patience", self.patience, self.patience >= 0, "0 or more evaluations"),
             (

@@ -19,7 +19,7 @@ class OptimizerConfig:
 
     name: Literal["adamw", "lamb", "muon"] = "adamw"
     """The optimizer: adamw, lamb or muon."""
-    learning_rate: float = 1e-4
+    learning_rate: float | None = 1e-4
     """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
     beta1: float = 0.9
     """Decay of the mean of the gradients, in AdamW and LAMB."""
@@ -38,9 +38,10 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "eps"):
+            value = getattr(self, name)
             require(
-                getattr(self, name) > 0,
-                f"train.optimizer.{name} is {getattr(self, name)}; it must be positive",
+                value is None or value > 0,
+                f"train.optimizer.{name} is {value}; it must be positive",
             )
         for name in ("beta1", "beta2", "muon_momentum"):
             value = getattr(self, name)
@@ -49,6 +50,12 @@ class OptimizerConfig:
             self.weight_decay >= 0,
             f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative",
         )
+
+    @property
+    def peak(self) -> float:
+        """The learning rate as a number, once it is chosen."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +85,7 @@ class LoopConfig:
     sequences`, `64k tokens`.
     """
 
-    batch: str = "32 sequences"
+    batch: str | None = "32 sequences"
     """Sequences or tokens per optimizer step."""
     micro_batch: int | Literal["auto"] = 0
     """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole
@@ -118,7 +125,8 @@ class LoopConfig:
         require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
 
     def _check_batch(self) -> None:
-        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
+        if self.batch is not None:
+            parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
 
     @property
     def at_once(self) -> int:
@@ -158,6 +166,10 @@ class TrainConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.optimizer.learning_rate is not None,
+            "train.optimizer.learning_rate is None; only fine-tuning chooses it, so give a number",
+        )
         parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
         require(
             self.evaluate_sequences >= 1,

@@ -7,14 +7,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from litebert.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-RETIRED = {"train.parallel": ("auto", "ddp", "fsdp"), "distill.top_k": (0,)}
+RETIRED: dict[str, tuple[Any, ...]] = {
+    "train.parallel": ("auto", "ddp", "fsdp"),
+    "distill.top_k": (0,),
+    "choose": ([], ()),
+}
 """Fields of files that earlier versions wrote, and the values that say nothing now."""
 
 
@@ -72,15 +76,20 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{path} must be a table, not {value!r}")
         return {key: _coerce(args[1], item, f"{path}.{key}", None) for key, item in value.items()}
-    if origin in (Union, UnionType):  # a number or a word
+    if origin in (Union, UnionType):  # a number, a word, or nothing
+        if value is None and NoneType in args:
+            return None
         words = [word for arg in args if get_origin(arg) is Literal for word in get_args(arg)]
-        number = next(arg for arg in args if get_origin(arg) is not Literal)
-        if isinstance(value, str) and value not in words:
+        number = next((a for a in args if get_origin(a) is not Literal and a is not NoneType), None)
+        if number not in (str, None) and isinstance(value, str) and value not in words:
             raise ConfigError(
                 f"{path} is {value!r}; it must be {_KINDS.get(number, 'a table')} or "
                 f"{' or '.join(words)}"
             )
-        return value if isinstance(value, str) else _coerce(number, value, path, base)
+        if number is None and value not in words:
+            raise ConfigError(f"{path} is {value!r}; {nearest(str(value), words)}")
+        is_word = isinstance(value, str) and number is not str
+        return value if is_word else _coerce(number, value, path, base)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

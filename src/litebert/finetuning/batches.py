@@ -11,86 +11,21 @@ With deletion, every row is read without a part of its tokens, drawn for each st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from litebert.data.batches import move_to_device
 from litebert.data.random_keys import Keys, derive, draw_uniforms, permute
-from litebert.finetuning.items import EncodedRow, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import pad_rows
+from litebert.finetuning.values import EncodedRow, Item, TaskBatch
 
 _ORDER, _POOL, _DELETED = 41, 42, 43  # what a key is for
 _POOL_BATCHES = 50
-
-
-@dataclass(frozen=True, eq=False)
-class TaskBatch:
-    """R rows of S tokens, int64 (R, S): one for each of B items, or one for each choice of an
-    item."""
-
-    input_ids: Tensor
-    token_type_ids: Tensor
-    attention_mask: Tensor
-    """bool (R, S)"""
-    choices: tuple[int, ...]
-    """Rows of each item; their sum is R."""
-    targets: Tensor
-    """The targets, in the form of the task's output."""
-    predictions: int
-    """How many the loss of these targets sums."""
-    labeled: Tensor | None = None
-    """bool (B,): which items have a target, where some have none; `targets` holds those of the
-    others.
-    """
-    weights: Tensor | None = None
-    """float32: the weight of each target's item; None where all are 1."""
-    teacher_logits: Tensor | None = None
-    """The logits of a teacher for every item, as `Output.collate_teacher` lays them out."""
-
-    @property
-    def lessons(self) -> int:
-        """How many predictions are compared with the teacher's."""
-        return self.predictions if self.labeled is None else len(self.choices)
-
-    @property
-    def labeled_rows(self) -> Tensor | None:
-        """bool (R,): which rows are of an item with a target; None where all are."""
-        if self.labeled is None:
-            return None
-        choices = torch.tensor(self.choices, device=self.labeled.device)
-        return self.labeled.repeat_interleave(choices)
-
-    def select_rows(self, rows: Tensor) -> TaskBatch:
-        """Return the batch with some of its rows, bool (R,), for what reads their mask."""
-        names = ("input_ids", "token_type_ids", "attention_mask")
-        changed: Any = {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **changed)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens, padding aside."""
-        return int(self.attention_mask.sum())
-
-    def to(self, device: torch.device) -> TaskBatch:
-        """Return the same batch on a device."""
-        return self._change_tensors(lambda tensor: move_to_device(tensor, device))
-
-    def pin(self) -> TaskBatch:
-        """Return the same batch in page-locked memory."""
-        return self._change_tensors(Tensor.pin_memory)
-
-    def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
-        changed: Any = {
-            name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)
-        }
-        return replace(self, **changed)
 
 
 def collate(

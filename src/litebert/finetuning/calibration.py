@@ -14,18 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, ModelError
-
-if TYPE_CHECKING:
-    from litebert.finetuning.outputs import Output
-    from litebert.finetuning.scoring import Logits
-    from litebert.model.heads import ClassifierHead
+from litebert.finetuning.outputs import Output, log_softmax, softmax
+from litebert.finetuning.text_outputs import SeveralLabels
+from litebert.finetuning.values import Logits
 
 BINS = 10
 """Bins of equal width of the calibration error and of the reliability diagram."""
@@ -71,6 +69,30 @@ class Calibration:
     """The same with temperatures that were fitted on the other rows."""
     bins_before: tuple[Bin, ...]
     bins_after: tuple[Bin, ...]
+
+
+def compute_item_losses(
+    output: Output, logits: NDArray[np.float64], targets: Sequence[Any]
+) -> NDArray[np.float64]:
+    """Compute the plain cross-entropy of each item, (N,), from logits (N, C): of labels its sum
+    over them. Classes have no weights here.
+    """
+    if isinstance(output, SeveralLabels):
+        present = np.array(targets, bool)
+        losses: NDArray[np.float64] = np.logaddexp(0, np.where(present, -logits, logits)).sum(1)
+        return losses
+    return -log_softmax(logits)[np.arange(len(logits)), np.array(targets, np.int64)]
+
+
+def judge_decisions(
+    output: Output, logits: NDArray[np.float64], targets: Sequence[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the probability of each decision, and whether it came true, (D,) each: of the
+    likeliest class of each item, or of each label.
+    """
+    if isinstance(output, SeveralLabels):
+        return (0.5 * (1 + np.tanh(logits / 2))).ravel(), np.array(targets, bool).ravel()
+    return softmax(logits, axis=1).max(1), logits.argmax(1) == np.array(targets, np.int64)
 
 
 def compute_calibration_error(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
@@ -126,7 +148,9 @@ def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Ca
         return None
     values_NC = np.stack([logits[place] for place in labeled]).astype(np.float64)
     right = [targets[place] for place in labeled]
-    temperature = fit_temperature(lambda number: output.item_losses(values_NC / number, right))
+    temperature = fit_temperature(
+        lambda number: compute_item_losses(output, values_NC / number, right)
+    )
     scaled = values_NC.copy()
     if temperature != 1 and len(right) >= 2 * _FOLDS:
         order = permute(np.arange(len(right)), len(right), derive(0, _ORDER, 0))
@@ -138,10 +162,10 @@ def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Ca
             def compute(
                 number: float, values: NDArray[np.float64] = learned, answers: list[Any] = rest
             ) -> NDArray[np.float64]:
-                return output.item_losses(values / number, answers)
+                return compute_item_losses(output, values / number, answers)
 
             scaled[held] /= fit_temperature(compute)
-    before, after = output.judge(values_NC, right), output.judge(scaled, right)
+    before, after = (judge_decisions(output, values, right) for values in (values_NC, scaled))
     return Calibration(
         len(right),
         temperature,
@@ -157,13 +181,6 @@ def scale_logits(logits: Logits, temperature: float) -> Logits:
     if temperature == 1:
         return logits
     return [values / np.float32(temperature) for values in logits]
-
-
-def fold_temperature(head: ClassifierHead, temperature: float) -> None:
-    """Divide the last map of a head by a temperature."""
-    if temperature != 1:
-        head.classifier.weight.data.div_(temperature)
-        head.classifier.bias.data.div_(temperature)
 
 
 # ---------------------------------------------------------------------------------------- precision
@@ -240,23 +257,15 @@ def trace_part(
     if not output.calibrates or not labeled:
         return ()
     values = np.stack([logits[place] for place in labeled]).astype(np.float64)
-    likely, right = output.judge(values, [targets[place] for place in labeled])
-    claimed = likely > output.least_claim
+    likely, right = judge_decisions(output, values, [targets[place] for place in labeled])
+    # A label below one half is not among the answers.
+    claimed = likely > (0.5 if isinstance(output, SeveralLabels) else 0.0)
     return trace_precision(likely[claimed], right[claimed])
 
 
 def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
     """Build the field `precision` of task.json."""
     return [asdict(point) for point in points]
-
-
-def _read_point(record: Mapping[str, Any]) -> PrecisionPoint:
-    return PrecisionPoint(
-        threshold=float(record["threshold"]),
-        precision=float(record["precision"]),
-        coverage=float(record["coverage"]),
-        answers=int(record.get("answers", 0)),
-    )
 
 
 def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> PrecisionPoint:
@@ -266,10 +275,6 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
         record: the content of task.json.
         wanted: in (0, 1].
         name: the model in messages.
-
-    Raises:
-        ConfigError: `wanted` is no share, the model knows no precision, or none is as high.
-        ModelError: the record is damaged.
     """
     if not isinstance(wanted, (int, float)) or not 0 < wanted <= 1:
         raise ConfigError(
@@ -282,7 +287,15 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
             "model for classes or labels with this version, or leave min_precision out"
         )
     try:
-        points = [_read_point(point) for point in saved]
+        points = [
+            PrecisionPoint(
+                threshold=float(point["threshold"]),
+                precision=float(point["precision"]),
+                coverage=float(point["coverage"]),
+                answers=int(point.get("answers", 0)),
+            )
+            for point in saved
+        ]
     except (TypeError, ValueError, AttributeError, KeyError):
         raise ModelError(f"{name} has a damaged field 'precision' in task.json") from None
     for point in points:

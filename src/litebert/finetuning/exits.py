@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError
-from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import EncodedPart
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor
 
     from litebert.model.objectives import Loss
@@ -36,11 +36,7 @@ _LEVELS = 16
 
 
 def require_exits(output: Output, layers: int) -> None:
-    """Refuse what cannot leave early.
-
-    Raises:
-        ConfigError: the answer needs all rows or tokens of an item, or there is only one layer.
-    """
+    """Refuse what cannot leave early."""
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
         raise ConfigError(
             "exits is True, and only tasks that answer with a class, labels or a number can exit "

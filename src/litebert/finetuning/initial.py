@@ -15,6 +15,7 @@ from litebert import hub
 from litebert.config import EncoderConfig, HeadActivation, Pooling, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.similarity import learns_map
 from litebert.finetuning.task import Task
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
@@ -58,11 +59,6 @@ def load_initial(
 
     Args:
         task: what it is fine-tuned for; then the notes say which of its weights the encoder lacks.
-
-    Raises:
-        ModelError: the folder is no model.
-        ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than
-            the folder's.
     """
     if is_recipe_name(str(model)):
         if tokenizer is None:
@@ -80,9 +76,8 @@ def load_initial(
     if loaded.tokenizer is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     words, shape = loaded.tokenizer, loaded.config.encoder
-    unread = note_untrained(
-        loaded.untrained, loaded.config, loaded.path
-    )  # of heads that fine-tuning has no use for
+    # Fine-tuning has no use for other heads.
+    unread = note_untrained(loaded.untrained, loaded.config, loaded.path)
     notes = [note for note in loaded.notes if note not in unread]
     head, hidden = _select_head_weights(loaded), shape.prediction == "hidden"
     if task is not None and hidden and not head:
@@ -111,8 +106,6 @@ def load_initial(
 
 
 def _suggest_published(model: str | Path) -> str:
-    """A clause that says how to write the published model of a recipe; empty where there is
-    none."""
     name = HUB_NAMES.get(str(model))
     return f"; for the weights of its paper write {hub.PREFIX}{name}" if name else ""
 
@@ -159,16 +152,15 @@ def build_task_model(
     model = TaskModel(shape, reads_cls, task.output.width, dense, pooling)
     model.head.dropout.p = config.head_dropout
     model.encoder.recompute = config.train.recompute
-    if (
-        start.state is not None
-    ):  # a pooler that it lacks stays fresh, and one without use is left out
+    if start.state is not None:
+        # A pooler that it lacks stays fresh, and one without use is left out.
         fresh = model.encoder.state_dict()
         model.encoder.load_state_dict(
             {name: start.state.get(name, tensor) for name, tensor in fresh.items()}
         )
     if task.output.width:
         model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
-    if config.distill.width and (config.distill.states or task.output.learns_map):
+    if config.distill.width and (config.distill.states or learns_map(task.output)):
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
         model.state_map.apply(make_initializer(shape))
     return model

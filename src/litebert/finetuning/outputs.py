@@ -1,5 +1,6 @@
-"""The base of all outputs, which say what logits mean. text_outputs.py has classes, labels, numbers
-and choices, token_outputs.py tags and spans, and similarity.py compares two texts.
+"""The base of all outputs, which say what the logits of a head mean: the loss that they learn by,
+and the answers that they become. text_outputs.py has classes, labels, numbers and choices,
+token_outputs.py tags and spans, and similarity.py compares two texts.
 
 Only learning needs torch: answers may come from another engine.
 
@@ -10,27 +11,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import EncoderConfig, FinetuneConfig
+from litebert.config import FinetuneConfig
 from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
-from litebert.errors import ConfigError, ModelError, nearest
-from litebert.finetuning.items import Item
-from litebert.interop.vector_map import VectorMap
+from litebert.errors import ModelError, nearest
+from litebert.finetuning.values import Answer, Item, TaskBatch
 from litebert.registry import OUTPUTS
-from litebert.text.tally import format_count
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor, nn
 
-    from litebert.finetuning.baselines.models import Baseline
-    from litebert.finetuning.batches import TaskBatch
-    from litebert.model.heads import ClassifierHead
     from litebert.model.objectives import Loss
 
 
@@ -53,15 +49,6 @@ def average_log(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     highest = logs.max(axis=0)
     mean: NDArray[np.float64] = highest + np.log(np.exp(logs - highest).mean(axis=0))
     return mean
-
-
-class Answer(NamedTuple):
-    """The model's answer for one item."""
-
-    value: Any
-    """A label, a tuple of labels or tags, a number, or the place of a choice."""
-    probabilities: NDArray[np.float64]
-    """The probability of each label, of each predicted tag, or of each choice; (0,) for numbers."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +77,8 @@ class Output(ABC):
     """The task that answers where a model does not name its own."""
     separator: ClassVar[str] = ";"
     """Separator of the members of an answer in one cell of a CSV file."""
-    unit: ClassVar[str] = "example"
-    """The thing that `balance` counts, for people."""
     linear: ClassVar[bool] = False
-    """True if it implements `fit_linear`."""
+    """True if a linear map from the states of [CLS] answers, as `start.fit_linear` fits it."""
     weighs: ClassVar[bool] = False
     """True if its loss can weigh classes and rows, by `weigh`."""
 
@@ -104,8 +89,6 @@ class Output(ABC):
 
     ranks: ClassVar[bool] = False
     """True if its answer to a pair is a number that ranks second texts."""
-    least_claim: ClassVar[float] = 0.0
-    """The probability above which a decision is an answer."""
     exclusive: ClassVar[bool] = False
     """True if exactly one of the classes of an item is right."""
     exits: ClassVar[bool] = False
@@ -133,75 +116,15 @@ class Output(ABC):
             )
         return made
 
-    # ------------------------------------------------------------------------------------- learning
-
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
         """Fit the output as it learns from training targets, and these as it learns them; only
         numbers have a scale.
         """
         return self, targets
 
-    def rescale(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Undo the scale of `fit` for numbers that a linear map gives, (N, C)."""
-        return numbers
-
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
-        """Return the output with the weights that a config asks for, computed from the training
-        targets.
-        """
+        """Return the output with the weights that a config asks for, of the training targets."""
         return self
-
-    def require_weights(self, config: FinetuneConfig) -> None:
-        """Refuse weights of classes and the focal loss where the output has neither.
-
-        Raises:
-            ConfigError: the config asks for one of them.
-        """
-        if not self.weighs and (config.class_weights != "equal" or config.focal_gamma):
-            raise ConfigError(
-                "class_weights and focal_gamma are for classes and labels of whole texts, and this "
-                f"task answers with {self.name}; leave them out"
-            )
-        for name in () if isinstance(config.class_weights, str) else config.class_weights:
-            if name not in self.labels:
-                raise ConfigError(f"class_weights names '{name}'; {nearest(name, self.labels)}")
-
-    def require_linear(self, config: FinetuneConfig) -> None:
-        """Refuse what only an output of whole texts with a linear fit has.
-
-        Raises:
-            ConfigError: the config asks for it.
-        """
-        if not self.linear and (config.fit_head or config.head_reads == "mean"):
-            raise ConfigError(
-                "fit_head and head_reads=mean are for classes, labels and numbers of whole texts, "
-                f"and this task answers with {self.name}; leave them out"
-            )
-
-    def fit_linear(
-        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Fit a linear map from standardized states (N, H) to logits with scikit-learn; return its
-        weights (C, H) and biases (C,). Only outputs of whole texts have one.
-
-        Args:
-            strength: the inverse of the L2 penalty, scikit-learn's `C`.
-        """
-        raise NotImplementedError
-
-    def settle(self, head: ClassifierHead) -> None:  # noqa: B027 - only numbers need it
-        """Change a trained head so that the output as it was before `fit` reads it."""
-
-    def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """Return the recipe with what the output needs of it, or a ConfigError where that cannot
-        be; as it is by default.
-        """
-        if config.deletion:
-            raise ConfigError(
-                f"deletion is {config.deletion}, and only texts without pairs are read with tokens "
-                "left out; set it to 0"
-            )
-        return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
         """Lay out the targets of a batch of rows of `size` tokens, (B, ...)."""
@@ -246,17 +169,6 @@ class Output(ABC):
             flat.argmax(-1) == labels
         ).sum()
 
-    # ---------------------------------------------------------------------- learning from a teacher
-
-    @property
-    def learns_map(self) -> bool:
-        """True if a map to the width of a teacher's vectors is learned beside the network."""
-        return False
-
-    def with_map(self, map_: VectorMap) -> Output:
-        """Return the output with the map as it is learned so far, where `learns_map`."""
-        return self
-
     def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
@@ -272,12 +184,6 @@ class Output(ABC):
             ]
         )
 
-    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
-        """Return logits of the mean of the probabilities that several teachers give an item, each
-        as `of_item` gives them: (C,).
-        """
-        return average_log(log_softmax(np.stack(logits).astype(np.float64)))
-
     def distill_loss(
         self, logits: Tensor, batch: TaskBatch, temperature: float, map_: nn.Module | None = None
     ) -> Loss:
@@ -285,7 +191,7 @@ class Output(ABC):
         answer.
 
         Args:
-            map_: maps to the width of the teacher, where `learns_map`.
+            map_: maps to the width of the teacher, where one is learned.
         """
         import torch
 
@@ -308,8 +214,6 @@ class Output(ABC):
         same = logits.argmax(-1) == teacher_logits.argmax(-1)
         return divergence(logits, teacher_logits, temperature).sum(), same.sum()
 
-    # ------------------------------------------------------------------------------------ answering
-
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Return the logits of an item out of those of its rows, (rows, C) or (rows, S, C), without
         those of padding.
@@ -331,26 +235,6 @@ class Output(ABC):
         """
         raise NotImplementedError
 
-    def item_losses(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> NDArray[np.float64]:
-        """Compute the plain cross-entropy of each item, (N,), from logits (N, C), without weights
-        of classes.
-        """
-        raise NotImplementedError
-
-    def judge(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the probability of each decision, and whether it came true, (D,) each, from logits
-        (N, C).
-        """
-        raise NotImplementedError
-
-    def mistake(self, target: Any, answer: Answer) -> float | None:
-        """Return the probability of the wrong decision in an answer; None if it is right."""
-        raise NotImplementedError
-
     def as_target(self, value: Any) -> Any:
         """Return the value of an answer in the form of a target."""
         return value
@@ -362,14 +246,6 @@ class Output(ABC):
             "prediction": value,
             "probabilities": [round(p, 6) for p in answer.probabilities.tolist()],
         }
-
-    def baseline(self) -> Baseline | None:
-        """Return a model that answers by counting, not fitted yet; None where no cheap one is worth
-        showing.
-        """
-        return None
-
-    # ------------------------------------------------------------------------------------- watching
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if everything is answered alike, where the right answers differ."""
@@ -385,27 +261,11 @@ class Output(ABC):
             else np.zeros(0, np.int64)
         )
 
-    def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
-        """Describe the share of the training targets that has each label; of more than ten labels,
-        the commonest ten and the rarest. None without labels.
-        """
-        if not self.labels:
-            return None
-        shares = self.counts(targets) / max(1, len(targets))
-        order = np.argsort(-shares, kind="stable") if len(shares) > 10 else np.arange(len(shares))
-        listed = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
-        if len(shares) > 10:
-            listed.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
-        return f"{format_count(len(targets), f'training {self.unit}')}: {', '.join(listed)}"
-
 
 def restore_output(settings: Mapping[str, Any]) -> Output:
     """Restore the output of a saved model from the `kind` of its head, its `classes`, and its
     `problem` and `labels` where these are known. Without a problem it is the first output that has
     the head, but a number where a text's head gives one.
-
-    Raises:
-        ModelError: no output is like that.
     """
     classes = settings["classes"]
     outputs = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}
@@ -413,5 +273,8 @@ def restore_output(settings: Mapping[str, Any]) -> Output:
     name = settings.get("problem") or usual
     if name not in outputs:
         raise ModelError(f"no known output is called '{name}'; {nearest(name, outputs)}")
-    output: Output = outputs[name].from_saved(classes, settings.get("labels") or ())
-    return output
+    output: Any = outputs[name].from_saved(classes, settings.get("labels") or ())
+    if offset := settings.get("offset"):  # of numbers far from zero
+        output = replace(output, mean=float(offset), is_far=True)
+    restored: Output = output
+    return restored

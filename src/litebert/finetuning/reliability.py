@@ -1,27 +1,170 @@
-"""Facts about the answers of a finished run to its first development part: reliability.json, which
-the report draws.
+"""What the answers of a task can be relied on: the classes that a model confuses, its surest
+mistakes, and training rows whose label is likely wrong.
+
+Such a row is answered otherwise, and surely, by the baseline that is fitted on the other rows. Its
+margin is the probability of its label less that of the likeliest other label, both from a model
+that did not learn from the row (Northcutt et al. 2021, "Confident Learning"). Sorted by it, wrong
+labels come first, and after them rows that are hard.
+
+Shapes: C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import csv
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import RunError
-from litebert.finetuning.calibration import Calibration, PrecisionPoint, record_points
-from litebert.finetuning.items import EncodedPart
-from litebert.finetuning.mistakes import count_confusions, find_mistakes
-from litebert.finetuning.task import Task
-from litebert.json_reader import read_json
-from litebert.storage import write_json
+import numpy as np
 
-RELIABILITY = "reliability.json"
-"""The file of a run folder."""
+from litebert import progress
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, RunError
+from litebert.finetuning.baselines.models import LinearClasses, make_baseline
+from litebert.finetuning.baselines.scores import fitting
+from litebert.finetuning.calibration import Calibration, PrecisionPoint, record_points
+from litebert.finetuning.outputs import Output, softmax
+from litebert.finetuning.task import Task
+from litebert.finetuning.text_outputs import SeveralLabels
+from litebert.finetuning.values import Answer, EncodedPart
+from litebert.json_reader import read_json
+from litebert.storage import atomic_text, write_json
+
+log = logging.getLogger("litebert")
+
+RELIABILITY, MISLABELED = "reliability.json", "mislabeled.csv"
+"""The files of a run folder."""
 MOST_MISTAKES = 10
 """Mistakes that the report lists."""
+MOST_LETTERS = 300
+"""Characters of a text that are shown."""
+MOST_EXPLAINED = 3
+"""Mistakes whose words are looked for: each takes a pass for every word."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An answer that is not the label."""
+
+    location: str
+    """The line of its row, with the file where there are several."""
+    label: str
+    prediction: str
+    probability: float
+    """The probability of the wrong decision."""
+    inputs: Mapping[str, str]
+    """The texts, cut; empty where texts are not to be kept."""
+    words: str = ""
+    """The words that speak most for the prediction or against it, where they are known."""
+
+
+def count_confusions(
+    labels: Sequence[str], targets: Sequence[int], answers: Sequence[Any]
+) -> list[list[int]]:
+    """Count the rows of each label that were answered with each class, (C, C): rows are labels,
+    columns are answers.
+
+    Args:
+        targets: the classes that are right. Rows of an unknown class, below 0, are left out.
+        answers: of `OneClass`; rows without an answer are left out.
+    """
+    from sklearn.metrics import confusion_matrix
+
+    rows = [
+        (target, labels.index(answer.value))
+        for target, answer in zip(targets, answers, strict=True)
+        if target >= 0 and answer.value is not None
+    ]
+    if not rows:
+        return [[0] * len(labels) for _ in labels]
+    right, predicted = zip(*rows, strict=True)
+    matrix: list[list[int]] = confusion_matrix(
+        right, predicted, labels=np.arange(len(labels))
+    ).tolist()
+    return matrix
+
+
+def list_confusions(
+    labels: Sequence[str], matrix: Sequence[Sequence[int]], most: int
+) -> list[tuple[str, str, int]]:
+    """List the commonest confusions: the label, the answer, and how many rows."""
+    pairs = [
+        (labels[right], labels[predicted], count)
+        for right, row in enumerate(matrix)
+        for predicted, count in enumerate(row)
+        if right != predicted and count
+    ]
+    return sorted(pairs, key=lambda pair: -pair[2])[:most]
+
+
+def find_mistakes(
+    task: Task[Any],
+    examples: Sequence[Any],
+    targets: Sequence[Any],
+    answers: Sequence[Any],
+    most: int,
+    shows_texts: bool = True,
+    explain: Callable[[Any], str] | None = None,
+) -> list[Mistake]:
+    """Find the wrong answers of the highest probability, the surest first; none of an output
+    without probabilities of classes.
+
+    Args:
+        targets: the label of each example, in the form of the task's output; None where it is not
+            known.
+        explain: names the words that decided the answer to an example; of few mistakes only.
+    """
+    if not task.output.calibrates:
+        return []
+    wrong = [
+        (likely, place)
+        for place, (target, answer) in enumerate(zip(targets, answers, strict=True))
+        if target is not None
+        and (likely := _weigh_mistake(task.output, target, answer)) is not None
+    ]
+    wrong.sort(key=lambda pair: -pair[0])
+    mistakes = []
+    for rank, (likely, place) in enumerate(wrong[:most]):
+        example, value = examples[place], answers[place].value
+        shown = task.show_example(example)
+        if isinstance(value, tuple):
+            value = ", ".join(value) or "none"
+        mistake = Mistake(
+            getattr(example, "name", ""),
+            "" if shown is None or shown.label is None else shown.label,
+            "no answer" if value is None else str(value),
+            round(likely, 6),
+            _shorten(shown.inputs) if shown is not None and shows_texts else {},
+        )
+        if explain is not None and shows_texts and rank < MOST_EXPLAINED:
+            mistake = replace(mistake, words=explain(example))
+        mistakes.append(mistake)
+    return mistakes
+
+
+def _weigh_mistake(output: Output, target: Any, answer: Answer) -> float | None:
+    """Return the probability of the wrong decision in an answer; None if it is right. Of several
+    labels it is the highest with which one is there or absent, and should not be.
+    """
+    if not isinstance(output, SeveralLabels):
+        best = int(answer.probabilities.argmax())
+        return None if best == target else float(answer.probabilities[best])
+    known = target[: len(output.labels)]  # scored files may have others
+    wrong = (answer.probabilities > 0.5) != np.array(known, bool)
+    if not wrong.any():
+        return None
+    return float(np.abs(answer.probabilities[wrong] - 0.5).max() + 0.5)
+
+
+def _shorten(inputs: Mapping[str, Any]) -> dict[str, str]:
+    texts = {name: str(text) for name, text in inputs.items()}
+    return {
+        name: text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."
+        for name, text in texts.items()
+    }
 
 
 def write_reliability(
@@ -75,3 +218,101 @@ def forget_texts(folder: Path) -> None:
     if any(mistake["inputs"] for mistake in record["mistakes"]):
         mistakes = [{**mistake, "inputs": {}, "words": ""} for mistake in record["mistakes"]]
         write_json(file, {**record, "mistakes": mistakes})
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A row whose label is likely wrong."""
+
+    place: int
+    """Its index among the examples."""
+    location: str
+    """The line of its row, with the file where there are several; else its number among the
+    training rows, from 1.
+    """
+    label: str
+    likely_label: str
+    margin: float
+    """From -1, where the likely label is sure, to 0."""
+    inputs: Mapping[str, str]
+    """The texts, cut."""
+
+
+def require_mislabeled(task: Task[Any]) -> None:
+    """Refuse a task without a baseline of classes or labels."""
+    if not isinstance(make_baseline(task.output), LinearClasses):
+        raise ConfigError(
+            "mislabeled ranks rows by classes or labels of whole texts, and this task answers with "
+            f"{task.output.name}; leave it out"
+        )
+
+
+def rank_mislabeled(task: Task[Any], examples: Sequence[Any]) -> list[Suspect]:
+    """Rank the examples that the baseline, fitted on others, answers otherwise, the surest first.
+
+    Of more text than the baseline affords, a random part of the rows is ranked.
+
+    Args:
+        examples: those of the training part; without a label they are passed over.
+    """
+    require_mislabeled(task)
+    model = make_baseline(task.output)
+    assert isinstance(model, LinearClasses)
+    items = [item for item in task.plain_items(examples) if item.target is not None]
+    with fitting():
+        places, logits = model.compute_held_out_logits(items, task.output.width)
+    names, suspects = task.output.labels, []
+    for place, row_logits in zip(places, logits, strict=True):
+        item = items[place]
+        if isinstance(item.target, tuple):
+            present = np.array(item.target, bool)
+            margins = np.tanh(row_logits / 2) * np.where(present, 1, -1)
+            worst = int(margins.argmin())
+            flipped = [name for i, name in enumerate(names) if present[i] != (i == worst)]
+            margin, likely_label = float(margins[worst]), ", ".join(flipped) or "none"
+        else:
+            likely = softmax(row_logits)
+            others = np.delete(likely, item.target)
+            margin = float(likely[item.target] - others.max())
+            likely_label = names[int(likely.argmax())]
+        if margin >= 0:
+            continue
+        example = examples[item.example]
+        shown = task.show_example(example)
+        assert shown is not None
+        location = getattr(example, "name", "") or f"row {item.example + 1}"
+        inputs = _shorten(shown.inputs)
+        suspects.append(
+            Suspect(item.example, location, shown.label or "", likely_label, margin, inputs)
+        )
+    return sorted(suspects, key=lambda suspect: suspect.margin)
+
+
+@progress.task("looking for wrong labels")
+def keep_mislabeled(
+    folder: Path, task: Task[Any], examples: Sequence[Any], most: int, shows_texts: bool
+) -> None:
+    """Write the first of the ranked training rows into mislabeled.csv of a run folder, and log how
+    many there are, unless the folder has as many rows.
+
+    Args:
+        most: how many rows to write, at most.
+        shows_texts: whether the texts are written too.
+    """
+    file_name = folder / MISLABELED
+    if file_name.exists():
+        with file_name.open(encoding="utf-8", newline="") as written:
+            if sum(1 for _ in csv.reader(written)) == 1 + most:
+                return
+    suspects = rank_mislabeled(task, examples)
+    log.info(
+        f"the baseline, fitted on other rows, disagrees with {len(suspects):,} of "
+        f"{len(examples):,} training labels; the surest are in {file_name}"
+    )
+    texts = tuple(suspects[0].inputs) if suspects and shows_texts else ()
+    with atomic_text(file_name) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("location", "label", "likely_label", "margin", *texts))
+        for suspect in suspects[:most]:
+            cells = (suspect.location, suspect.label, suspect.likely_label)
+            table.writerow((*cells, f"{suspect.margin:.4f}", *(suspect.inputs[n] for n in texts)))

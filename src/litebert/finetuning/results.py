@@ -1,42 +1,84 @@
-"""The results of a fine-tuning run: the scores, the predictions and the model that it leaves."""
+"""What a fine-tuning run writes beside its checkpoints: at the start its identity, finetune.json,
+and at the end the scores, the predictions and the model.
+
+The identity says which model learns which task from which data, and how. The same request finds its
+run again by it, and another one is refused.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from litebert import hub
 from litebert.config import Config, SequenceConfig
+from litebert.config.serialization import to_dict
 from litebert.errors import RunError
 from litebert.finetuning.baselines import BaselineScores, read_baseline
 from litebert.finetuning.baselines.scores import FIELD, build_scores_fields
 from litebert.finetuning.calibration import (
     calibrate_part,
-    fold_temperature,
     record_points,
     scale_logits,
     trace_part,
 )
-from litebert.finetuning.examples import choose_examples, write_examples
-from litebert.finetuning.exits import Exits, calibrate
-from litebert.finetuning.prepared import PreparedTask
+from litebert.finetuning.exits import calibrate
+from litebert.finetuning.initial import InitialModel
 from litebert.finetuning.reliability import write_reliability
-from litebert.finetuning.scoring import Logits, name_metric, score_parts
+from litebert.finetuning.scoring import name_metric, score_parts
 from litebert.finetuning.seeds import describe_standing
+from litebert.finetuning.setup import Setup
+from litebert.finetuning.task import choose_examples, write_examples
+from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.finetuning.values import Item, Logits
 from litebert.finetuning.words import explain_by_occlusion, format_weights
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import make_finetuned_card
 from litebert.json_reader import read_json
-from litebert.model.task_model import TaskModel
 from litebert.storage import write_json
 from litebert.train.loop import Outcome
 from litebert.train.run_folder import RunFolder
+from litebert.train.teacher import build_record, refuse_other_teacher
 
 log = logging.getLogger("litebert")
+
+IDENTITY = "finetune.json"
+_PLANNED = ("seeds", "baseline", "mislabeled", "tracker")
+"""Fields of the config that say nothing of the run of one seed."""
+_FREE = (
+    "format",
+    "model",
+    "model_revision",
+    "teacher",
+    "teacher_revision",
+    "teacher_fingerprint",
+    "steps",
+    "chosen",
+    "tokenizer_fingerprint",
+    "test_fingerprint",
+    "dev_rows",
+    "config.choose",  # of earlier versions
+    "config.early_exits_max_drop",
+    "config.examples",
+    "config.train.save_every",
+    "config.train.keep_checkpoints",
+    "config.train.parallel",  # of earlier versions
+    "config.train.recompute",
+)
+"""Fields of finetune.json that may change between calls: they change no weight, follow from the
+rest, or are compared apart."""
+_HELD_OUT = ("data_fingerprint", "dev_fingerprint")
+"""Fields that depend on which training rows are held out for dev."""
+_EARLIER = "or an earlier litebert made it, which held out other rows"
 
 
 @dataclass(frozen=True)
@@ -73,9 +115,89 @@ class Finetuned:
         return read_json(file, RunError) if file.is_file() else {}
 
 
+def claim_folder(folder: RunFolder, setup: Setup, items: Sequence[Item]) -> None:
+    """Start a run in a folder, or check that the folder holds this very run.
+
+    Args:
+        items: all rows that are trained on, with the targets that are learned.
+    """
+    run = _build_identity(setup, items)
+    for before in folder.read_identities():
+        refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
+        cause = () if "dev" in setup.file_names else _HELD_OUT
+        folder.refuse_other({**before, "files": run["files"]}, run, _FREE, (cause, _EARLIER))
+        if before.get("test_fingerprint") != run["test_fingerprint"]:
+            raise RunError(
+                f"{folder.path} holds a run with another test part; give its own, or answer this "
+                "one with litebert predict"
+            )
+    if not folder.identity_file.exists():
+        folder.claim(run)
+
+
+def _build_identity(setup: Setup, items: Sequence[Item]) -> dict[str, Any]:
+    task, start = setup.task, setup.start
+    dev = [item for part in setup.dev for item in part.items]
+    tests = [item for part in setup.tests for item in part.items]
+    teachers = setup.teachers
+    return {
+        "format": 1,
+        "task": task.full_name,
+        "metric": name_metric(task),
+        "model": setup.source,
+        **hub.record_revision(setup.source, "model"),
+        "files": setup.file_names,  # by part, their names; for people and tables, never compared
+        "steps": setup.steps,
+        "chosen": list(setup.chosen),  # for people, never compared
+        "dev_rows": len(setup.dev[0].examples),
+        "config": {k: v for k, v in to_dict(setup.config).items() if k not in _PLANNED},
+        **task.identity(),
+        **(build_record(None, None) if teachers is None else teachers.build_record()),
+        "model_fingerprint": _compute_digest(_read_weights(start)),
+        "tokenizer_fingerprint": start.tokenizer.fingerprint,
+        "data_fingerprint": _compute_digest(_read_tokens([*items, *dev], task.output.labels)),
+        "test_fingerprint": _compute_digest(_read_tokens(tests, ())),
+        # Of examples as their files have them: the same for every tokenizer.
+        "dev_fingerprint": _compute_digest(
+            repr(example).encode("utf-8", "backslashreplace")
+            for part in setup.dev
+            for example in part.examples
+        ),
+    }
+
+
+def _compute_digest(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _read_weights(start: InitialModel) -> Iterator[bytes]:
+    yield json.dumps(to_dict(start.encoder)).encode()
+    if start.pooling != "cls":
+        yield start.pooling.encode()
+    for name, tensor in (*(start.state or {}).items(), *start.head.items()):
+        yield name.encode() + tensor.contiguous().numpy().tobytes()
+
+
+def _read_tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes]:
+    yield json.dumps(labels).encode()
+    for item in items:
+        for row in item.rows:
+            yield row.ids.tobytes() + row.types.tobytes()
+        yield (
+            item.target.tobytes()
+            if isinstance(item.target, np.ndarray)
+            else repr(item.target).encode()
+        )
+        if item.weight != 1:
+            yield repr(item.weight).encode()
+
+
 def write_results(
     run: RunFolder,
-    prepared: PreparedTask,
+    setup: Setup,
     trainable: TrainableTaskModel,
     logits: Mapping[str, Logits],
     exit_logits: Logits | None,
@@ -84,63 +206,105 @@ def write_results(
     """Write predictions, exits, the model and last the scores, in the main process.
 
     Args:
-        prepared: its task answers as the trained model does (`Task.closing`).
+        setup: its task answers as the trained model does (`Task.closing`).
         logits: those of the best weights, by part.
         exit_logits: those after each layer for the first development part, if exits are calibrated.
     """
-    task, parts, folder = prepared.task, (*prepared.dev, *prepared.tests), run.path
+    task, config, parts, folder = setup.task, setup.config, (*setup.dev, *setup.tests), run.path
+    first, targets = parts[0], [item.target for item in parts[0].items]
     scores = score_parts(task, parts, logits)
-    targets = [item.target for item in parts[0].items]
-    calibration = calibrate_part(task.output, logits[parts[0].name], targets)
-    temperature = 1.0
-    if calibration is not None and prepared.config.calibrate:
-        temperature = calibration.temperature
+    # Logits are divided by a temperature, so that probabilities mean what they say.
+    calibration = calibrate_part(task.output, logits[first.name], targets)
+    temperature = calibration.temperature if calibration and config.calibrate else 1.0
     logits = {name: scale_logits(values, temperature) for name, values in logits.items()}
     (folder / "predictions").mkdir(exist_ok=True)
     answers = [task.answers(part.examples, part.items, logits[part.name]) for part in parts]
-    tuned = task.tune(parts[0].examples, answers[0])
+    tuned = task.tune(first.examples, answers[0])
     for part, part_answers in zip(parts, answers, strict=True):
         file = folder / "predictions" / tuned.file_name(part.name)
         tuned.write(part.examples, part_answers, file)
     exits = None
     if exit_logits is not None:
-        drop = prepared.config.early_exits_max_drop
+        drop = config.early_exits_max_drop
         exit_logits = scale_logits(exit_logits, temperature)
-        exits = calibrate(task, trainable.output, parts[0], exit_logits, drop)
+        exits = calibrate(task, trainable.output, first, exit_logits, drop)
         write_json(folder / "exits.json", asdict(exits))
-    model = trainable.module
-    trainable.output.settle(model.head)
-    fold_temperature(model.head, temperature)
+    # What is outside the network so far goes into its last map: every engine and every program that
+    # reads the model computes the same answers.
+    model, output = trainable.module, trainable.output
+    if isinstance(output, Number):
+        output = output.settle(model.head)
+    if temperature != 1:
+        model.head.classifier.weight.data.div_(temperature)
+        model.head.classifier.bias.data.div_(temperature)
     model.state_map = None
-    baseline = None if prepared.baseline is None else prepared.baseline.keep(folder)
+    baseline = None if setup.baseline is None else setup.baseline.keep(folder)
     fields = build_scores_fields(scores, baseline)
-    card = _build_card(prepared, run.read_identities()[-1], fields, is_restarted)
-    precision = trace_part(task.output, logits[parts[0].name], targets)
+    precision = trace_part(task.output, logits[first.name], targets)
+    about = {
+        "task": tuned.name,
+        "kind": tuned.output.head,
+        "problem": tuned.output.name,
+        "length": setup.length,
+        **tuned.settings(),
+    }
+    if isinstance(output, Number) and output.is_far:
+        about["offset"] = output.mean
     # An empty list says that too few development rows have answers, and no field that none count.
-    calibrated = {"precision": record_points(precision)} if task.output.calibrates else {}
-    _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits, calibrated)
+    if task.output.calibrates:
+        about["precision"] = record_points(precision)
+    if exits is not None:
+        about["exits"] = exits.record()
+    # A config names an objective, though a fine-tuned model has none.
+    sequences = SequenceConfig(length=setup.length)
+    whole = Config(
+        name=tuned.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",)
+    )
+    card = _build_card(setup, run.read_identities()[-1], fields, is_restarted)
+
+    def write_beside(partial: Path) -> None:
+        tuned.write_beside(partial)
+        if config.examples:
+            write_examples(partial, choose_examples(tuned, first))
+
+    words, path = setup.start.tokenizer, folder / "model"
+    loaded = LoadedModel(model, whole, words, path, tuned.output.labels, task=about, card=card)
+    shutil.rmtree(path, ignore_errors=True)
+    save_litebert(loaded, path, beside=write_beside)
+
+    def explain(example: Any) -> str:
+        weights = explain_by_occlusion(
+            task, words, setup.length, example, trainable.logits_of_items
+        )
+        return format_weights(weights)
+
     if calibration is not None:
-        first, config = parts[0], prepared.config
         # In a group of processes, only the main one is here, and logits are computed by all.
-        explain = _make_explainer(prepared, trainable) if trainable.ranks.size == 1 else None
-        write_reliability(folder, task, first, answers[0], calibration, precision, config, explain)
+        explains = explain if trainable.ranks.size == 1 else None
+        write_reliability(
+            *(folder, task, first, answers[0], calibration, precision, config, explains)
+        )
     write_json(folder / "scores.json", fields)
 
 
-def _make_explainer(prepared: PreparedTask, trainable: TrainableTaskModel) -> Callable[[Any], str]:
-    """Make the function that names the words that decided the answer to an example."""
-
-    def explain(example: Any) -> str:
-        words = explain_by_occlusion(
-            prepared.task,
-            prepared.start.tokenizer,
-            prepared.config.length,
-            example,
-            trainable.logits_of_items,
+def _build_card(
+    setup: Setup, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
+) -> str:
+    parts, dev = (setup.train, *setup.dev, *setup.tests), [part.name for part in setup.dev]
+    sizes = {
+        part.name: (
+            len(part.examples),
+            sum(len(row.ids) for item in part.items for row in item.rows),
         )
-        return format_weights(words)
-
-    return explain
+        for part in parts
+    }
+    scores = {name: value for name, value in scored.items() if name != FIELD}
+    metric = name_metric(setup.task)
+    score, beside = scores[metric], scored.get(FIELD, {}).get("scores", {}).get(metric)
+    return make_finetuned_card(
+        *(setup.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)),
+        describe_standing(score, beside, sizes[dev[0]][0], 100.0 if setup.task.percent else 1.0),
+    )
 
 
 def require_calibrated(folder: Path, drop: float) -> None:
@@ -162,61 +326,3 @@ def require_calibrated(folder: Path, drop: float) -> None:
             f"{folder} has no checkpoints any more, so its exits stay as calibrated with "
             f"early_exits_max_drop {was}"
         )
-
-
-def _build_card(
-    prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
-) -> str:
-    """Build the card of a finished run; `scored` is what scores.json holds."""
-    parts = (prepared.train, *prepared.dev, *prepared.tests)
-    sizes = {
-        part.name: (
-            len(part.examples),
-            sum(len(row.ids) for item in part.items for row in item.rows),
-        )
-        for part in parts
-    }
-    dev = [part.name for part in prepared.dev]
-    scores = {name: value for name, value in scored.items() if name != FIELD}
-    metric = name_metric(prepared.task)
-    score, beside = scores[metric], scored.get(FIELD, {}).get("scores", {}).get(metric)
-    return make_finetuned_card(
-        *(prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)),
-        describe_standing(score, beside, sizes[dev[0]][0], 100.0 if prepared.task.percent else 1.0),
-    )
-
-
-def _write_model(
-    folder: Path,
-    model: TaskModel,
-    prepared: PreparedTask,
-    card: str,
-    exits: Exits | None,
-    calibrated: Mapping[str, Any],
-) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    task, output, length = prepared.task, prepared.task.output, prepared.config.length
-    sequences = SequenceConfig(length=length)
-    # A config names an objective, though a fine-tuned model has none.
-    whole = Config(
-        name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",)
-    )
-    about = {
-        "task": task.name,
-        "kind": output.head,
-        "problem": output.name,
-        "length": length,
-        **task.settings(),
-        **calibrated,
-    }
-    if exits is not None:
-        about["exits"] = exits.record()
-    words = prepared.start.tokenizer
-    loaded = LoadedModel(model, whole, words, folder, output.labels, task=about, card=card)
-
-    def write_beside(partial: Path) -> None:
-        task.write_beside(partial)
-        if prepared.config.examples:
-            write_examples(partial, choose_examples(task, prepared.dev[0]))
-
-    save_litebert(loaded, folder, beside=write_beside)

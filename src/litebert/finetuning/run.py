@@ -1,5 +1,5 @@
-"""Fine-tuning: a pretrained encoder, a task and a run folder, in the loop of pretraining; with one
-seed or several.
+"""Fine-tuning from data to saved model: `finetune_seeds` opens a task and decides, once for all
+seeds, and `_train_seed` trains and scores one of them in the loop of pretraining.
 
 A run folder holds
 
@@ -28,41 +28,73 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from litebert import hub, launch
-from litebert.config import replace
-from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, RunError
-from litebert.finetuning.baselines import RunBaseline, advise
+from litebert import hub, launch, progress
+from litebert.config import FinetuneConfig
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.baselines import RunBaseline, advise, read_scores
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
-from litebert.finetuning.defaults import take_recorded_choices
-from litebert.finetuning.initial import InitialModel, load_initial
-from litebert.finetuning.mislabeled import MISLABELED, require_mislabeled
-from litebert.finetuning.phases import FinetuningRun
-from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, prepare_task
-from litebert.finetuning.reliability import RELIABILITY
-from litebert.finetuning.results import Finetuned
-from litebert.finetuning.scoring import name_metric
+from litebert.finetuning.batches import TaskBatches
+from litebert.finetuning.initial import build_task_model, load_initial
+from litebert.finetuning.reliability import (
+    MISLABELED,
+    RELIABILITY,
+    forget_texts,
+    keep_mislabeled,
+    require_mislabeled,
+)
+from litebert.finetuning.results import (
+    IDENTITY,
+    Finetuned,
+    claim_folder,
+    require_calibrated,
+    write_results,
+)
+from litebert.finetuning.rows import count_shared
+from litebert.finetuning.scoring import name_metric, score_parts
 from litebert.finetuning.seeds import summarize
+from litebert.finetuning.setup import (
+    Change,
+    Setup,
+    describe_balance,
+    resolve,
+    resolve_amount,
+)
+from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.start import FITTED, choose_start
-from litebert.finetuning.task import TaskFiles
-from litebert.finetuning.teachers import KEPT, list_sources
-from litebert.finetuning.vector_teacher import FOLDER
-from litebert.recipes.finetuning import choose_default_preset
-from litebert.storage import write_json
+from litebert.finetuning.task import EXAMPLES, Task, TaskFiles
+from litebert.finetuning.teachers import (
+    FOLDER,
+    KEPT,
+    compute_teacher_logits,
+    list_sources,
+    open_teachers,
+    start_table,
+)
+from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
+from litebert.interop.files import read_weights, write_tensors
+from litebert.storage import write_json, write_whole
+from litebert.text.records import Notes
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.coverage import Coverage
+from litebert.train import checkpoint, metrics
 from litebert.train import device as devices
-from litebert.train import metrics
-from litebert.train.ranks import Ranks, join_group
-from litebert.train.run_folder import RunFolder
+from litebert.train.loop import Loop, Outcome
+from litebert.train.memory import explain_out_of_memory, fit_micro_batch, require_memory
+from litebert.train.parallel import load_state, parallelize
+from litebert.train.ranks import join_group
+from litebert.train.run_folder import ASIDE, RunFolder
+from litebert.train.teacher import match_layers
 from litebert.train.trackers import TRACKED, require_trackers
 
 log = logging.getLogger("litebert")
 
-IDENTITY = "finetune.json"
 CONTENTS = (
     IDENTITY,
     "metrics.jsonl",
@@ -83,115 +115,189 @@ CONTENTS = (
     FITTED,
 )
 """All that a run writes."""
+SHARED = 0.2
+"""Share of the rows of a part that may be training rows too; more are no accident."""
+FEW_STEPS = 100
+"""A run of fewer steps seldom learns a task."""
 
 
 def finetune(
     model: str | Path,
-    files: TaskFiles[Any],
+    data: TaskFiles[Any],
     out: str | Path,
-    config: FinetuneConfig | None = None,
+    config: FinetuneConfig | Change | None = None,
     *,
     tokenizer: str | Path | None = None,
     teacher: str | Path | Sequence[str | Path] | None = None,
-    unlabeled: Sequence[Any] | None = None,
     overwrite: bool = False,
     device: str = "auto",
-    on_step: OnStep | None = None,
-    baseline: bool = True,
-    mislabeled: int = 0,
-    trackers: Sequence[str] = (),
 ) -> Finetuned:
     """Fine-tune a model on a task. Called again, it continues, or returns the finished run.
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
             `tokenizer`.
-        files: the files of the task, as `open_task` opens them.
+        data: the files of the task, as `open_task` opens them. `data.with_unlabeled(examples)` adds
+            further examples for the teacher to answer.
         out: the run folder.
-        config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
-            the encoder and the task.
+        config: by default the hyper-parameters that `recipes.finetuning.choose_default_preset`
+            finds for the encoder and the task. What is None in a config is chosen. A function gets
+            the default and returns what is wanted: `lambda config: replace(config, epochs=3)`.
         teacher: a model of the same task, or several, whose (mean) answers are learned as
             `config.distill` says; for pairs a model of sentence vectors. Also `baseline`.
-        unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
-        on_step: called after every step.
-        baseline: also fit the baseline on the same rows; see `Finetuned.baseline`.
-        mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
-        trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
+
+    Returns:
+        The run, or with several seeds the run of the first.
 
     Raises:
-        ConfigError: unlabeled examples that the task cannot use.
+        ConfigError: a setting, or unlabeled examples, that the task or the model cannot use.
         DataError: a file of the task cannot be used.
         ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     return finetune_seeds(
-        *(model, files, out, config),
+        *(model, data, out, config),
         tokenizer=tokenizer,
         teacher=teacher,
-        unlabeled=unlabeled,
         overwrite=overwrite,
         device=device,
-        on_step=on_step,
-        baseline=baseline,
-        mislabeled=mislabeled,
-        trackers=trackers,
     )[0]
 
 
 def finetune_seeds(
     model: str | Path,
-    files: TaskFiles[Any],
+    data: TaskFiles[Any],
     out: str | Path,
-    config: FinetuneConfig | None = None,
+    config: FinetuneConfig | Change | None = None,
     *,
-    seeds: int = 1,
     tokenizer: str | Path | None = None,
     teacher: str | Path | Sequence[str | Path] | None = None,
-    unlabeled: Sequence[Any] | None = None,
-    start: InitialModel | None = None,
     overwrite: bool = False,
     device: str = "auto",
-    on_step: OnStep | None = None,
-    remarks: Sequence[str] = (),
-    baseline: bool = True,
-    mislabeled: int = 0,
-    trackers: Sequence[str] = (),
 ) -> list[Finetuned]:
-    """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
-    config's seed.
+    """Fine-tune in `out`, or with several `config.seeds` in out/seed-0, out/seed-1, ..., counted on
+    from the seed of the config, with a summary in out/seeds.json.
 
-    A summary goes to out/seeds.json. After a signal there are fewer runs than seeds, or the last is
-    not finished.
-
-    Arguments and errors are those of `finetune`, and:
-
-    Args:
-        start: the model as `load_initial` returned it, if the caller has opened it already.
-        remarks: warnings so far, which become events in the metrics of each run.
+    After a signal there are fewer runs than seeds, or the last is not finished. Arguments and
+    errors are those of `finetune`.
     """
-    request = FinetuneRequest(
-        model=model,
-        files=files,
-        out=Path(out),
-        config=config,
-        seeds=seeds,
-        tokenizer=tokenizer,
-        teachers=list_sources(teacher),
-        unlabeled=unlabeled,
-        start=start,
-        # Processes that are started again after a failure continue what they began.
-        overwrite=overwrite and not launch.restarts(),
-        device=device,
-        on_step=on_step,
-        baseline=RunBaseline(config) if baseline else None,
-        mislabeled=mislabeled,
-        trackers=tuple(trackers),
-    )
+    out, sources = Path(out), list_sources(teacher)
+    # Processes that are started again after a failure continue what they began.
+    overwrite = overwrite and not launch.restarts()
+    files = data.with_teacher() if sources else data
+    task, remarks = files.task, list(files.remarks)
+    # How many seeds there are does not depend on the model, which gives the default.
+    asked = config(FinetuneConfig()) if callable(config) else config or FinetuneConfig()
+    seeds = asked.seeds
+    paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
     with join_group() as ranks:
-        return _run_seeds(_with_teacher(request), ranks, remarks)
+        folders = [replace(run_folder(path), ranks=ranks) for path in paths]
+        ranks.decide(lambda: _check_folders(out, folders, (model, *sources), overwrite))
+        require_trackers(asked.tracker)
+        if asked.mislabeled:
+            require_mislabeled(task)
+        if files.unlabeled is not None and not sources:
+            raise ConfigError(
+                "--unlabeled adds texts that only a teacher answers; name one with --teacher, "
+                "or leave it out"
+            )
+        if not task.dev:
+            raise DataError(
+                f"the {task.name} task has no dev part, which chooses the best weights; give a dev "
+                "file"
+            )
+        with metrics.collect_remarks(remarks):
+            # The model is opened in the version that a run in the folder began with, and the run
+            # keeps what it chose then.
+            if not overwrite:
+                hub.pin_to_record(out / IDENTITY)
+            start = ranks.do(lambda: load_initial(model, tokenizer, task))
+            identities = ranks.decide(
+                lambda: (
+                    [] if overwrite else [i for folder in folders for i in folder.read_identities()]
+                )
+            )
+            with progress.task("reading the task"):
+                resolved = resolve(config, start, files, identities[0] if identities else None)
+                config, words = resolved.config, start.tokenizer
+                length = config.length
+                assert length is not None
+
+                teachers = None
+                if sources:
+                    teachers = open_teachers(sources, task, words, length)
+                    distill = config.distill
+                    if width := teachers.vector_width:
+                        distill = replace(distill, width=width)
+                    if distill.compared:
+                        layered = teachers.require_network()
+                        layered.require_layers(words, length)
+                        shape = layered.loaded.config.encoder
+                        distill = match_layers(distill, start.encoder, shape, layered.source)
+                    config = replace(config, distill=distill)
+
+                notes: list[str] = []
+                unlabeled = None
+                if files.unlabeled is not None:
+                    unlabeled = _encode_unlabeled(task, list(files.unlabeled), words, length)
+                train, *others = (
+                    _encode_part(files, name, words, length, notes)
+                    for name in ("train", *task.dev, *task.tests)
+                )
+                _warn_about_parts(train, others, words)
+                balance = describe_balance(task.output, [item.target for item in train.items])
+                for note in (*start.notes, *filter(None, [balance])):
+                    notes.append(note)
+                    log.info(note)
+                rows = len(train.items) + (0 if unlabeled is None else len(unlabeled.items))
+                config, amounts = resolve_amount(config, start, task, rows)
+                for choice in (*resolved.choices, *amounts):
+                    log.info(choice)
+        setup = Setup(
+            source=str(model),
+            task=task,
+            file_names=files.file_names,
+            start=start,
+            config=config,
+            train=train,
+            dev=tuple(others[: len(task.dev)]),
+            tests=tuple(others[len(task.dev) :]),
+            unlabeled=unlabeled,
+            teachers=None if teachers is None else teachers.with_examples(train.examples),
+            baseline=RunBaseline(config, task, train, others) if config.baseline else None,
+            chosen=(*resolved.recorded, *resolved.choices, *amounts),
+            tries=resolved.tries,
+        )
+        # Before hours of short runs and training, which a person may spare if the baseline will do.
+        if (baseline := setup.baseline) is not None:
+            ranks.decide(lambda: baseline.announce(() if overwrite else paths))
+        setup = choose_start(setup, folders, device, overwrite)
+        remarks += [*notes, *setup.chosen]
+        _warn_of_few_steps(setup)
+
+        runs: list[Finetuned] = []
+        for number, folder in enumerate(folders):
+            if seeds > 1:
+                log.info(f"seed {number + 1} of {seeds}")
+            seed = setup.config.train.seed + number
+            seeded = replace(setup.config, train=replace(setup.config.train, seed=seed))
+            run = _run_seed(replace(setup, config=seeded), folder, overwrite, device, list(remarks))
+            runs.append(run)
+            outcome = run.outcome
+            if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
+                return runs
+        scores = [run.scores for run in runs]
+        if seeds > 1 and ranks.main:
+            summary = {"scores": scores, "summary": summarize(scores)}
+            write_json(out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
+        metric, full = name_metric(task), 100.0 if task.percent else 1.0
+        values = [score.get(metric, math.nan) for score in scores]
+        if advice := advise(metric, values, runs[0].baseline, runs[0].dev_rows, full, model):
+            log.warning(advice)
+        return runs
 
 
 def run_folder(out: str | Path) -> RunFolder:
@@ -199,147 +305,313 @@ def run_folder(out: str | Path) -> RunFolder:
     return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
 
 
-def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
-    """Return the request with the task as it is learned from its teachers, if it has some."""
-    return replace(request, files=request.files.with_teacher()) if request.teachers else request
-
-
-def _run_seeds(
-    request: FinetuneRequest, ranks: Ranks, remarks: Sequence[str] = ()
-) -> list[Finetuned]:
-    """Check the folders and open the task, once for all seeds, and run each seed."""
-    folders = _check_folders(request, ranks)
-    require_trackers(request.trackers)
-    if request.mislabeled:
-        require_mislabeled(request.files.task, request.mislabeled)
-    warnings = list(remarks)
-    prepared = _open_task(request, folders, warnings)
-    prepared.remark_on_steps()
-    runs: list[Finetuned] = []
-    for seed, folder in enumerate(folders, prepared.config.train.seed):
-        if request.seeds > 1:
-            log.info(f"seed {len(runs) + 1} of {request.seeds}")
-        runs.append(_run_seed(request, prepared.with_seed(seed), folder, list(warnings)))
-        outcome = runs[-1].outcome
-        if not outcome.finished or (outcome.signal is not None and len(runs) < request.seeds):
-            return runs
-    if request.seeds > 1 and ranks.main:
-        scores = [run.scores for run in runs]
-        summary = {"scores": scores, "summary": summarize(scores)}
-        write_json(request.out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
-    _advise(request, runs)
-    return runs
-
-
-def _check_folders(request: FinetuneRequest, ranks: Ranks) -> list[RunFolder]:
-    """Return the folder of each seed, if these runs can begin or continue there.
-
-    Raises:
-        ConfigError: there is no seed.
-        RunError: a folder holds something else, or a model that the runs need and would delete.
-    """
-    if request.seeds < 1:
-        raise ConfigError(f"seeds is {request.seeds}; it must be at least 1")
-    folders = [replace(run_folder(path), ranks=ranks) for path in request.folders]
-
-    def check() -> None:
-        out = request.out
-        if len(folders) > 1 and (out / IDENTITY).exists():
-            raise RunError(
-                f"{out} holds a run of one seed; give another --out for {len(folders)} seeds"
-            )
-        if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
-            raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
-        for folder in folders:
-            folder.check()
-            if request.overwrite:
-                folder.list_removable()
-                folder.protect(request.model)
-                for teacher in request.teachers:
-                    folder.protect(teacher)
-
-    ranks.decide(check)
-    return folders
-
-
-def _open_task(
-    request: FinetuneRequest, folders: Sequence[RunFolder], remarks: list[str]
-) -> PreparedTask:
-    """Open the model, the task and the teacher, and make the choices that the config leaves open,
-    or take them from a run in the folders.
-
-    Args:
-        remarks: gets the warnings, and the sentences about these choices.
-    """
-    ranks, task = folders[0].ranks, request.files.task
-    if not request.overwrite:
-        hub.pin_to_record(request.out / IDENTITY)
-    with metrics.collect_remarks(remarks):
-        start = request.start or load_initial(request.model, request.tokenizer, task)
-        config = request.config or choose_default_preset(start.encoder, start.dense, task.point)
-        identities = ranks.decide(
-            lambda: (
-                []
-                if request.overwrite
-                else [identity for folder in folders for identity in folder.read_identities()]
-            )
+def _check_folders(
+    out: Path, folders: Sequence[RunFolder], sources: Sequence[str | Path], overwrite: bool
+) -> None:
+    if len(folders) > 1 and (out / IDENTITY).exists():
+        raise RunError(
+            f"{out} holds a run of one seed; give another --out for {len(folders)} seeds"
         )
-        chosen: list[str] = []
-        if identities and config.choose:
-            config = take_recorded_choices(config, identities[0].get("config", {}))
-            chosen = identities[0].get("chosen", [])
-        prepared = prepare_task(request, start, config, chosen)
-    # Before hours of short runs and training, which a user may spare if the baseline will do.
-    ranks.decide(lambda: prepared.announce_baseline(() if request.overwrite else request.folders))
-    prepared = choose_start(prepared, folders, request.device, request.overwrite)
-    remarks += [*prepared.notes, *prepared.chosen]
-    return prepared
+    if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
+        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
+    for folder in folders:
+        folder.check()
+        if overwrite:
+            folder.list_removable()
+            for source in sources:
+                folder.protect(source)
+
+
+# --------------------------------------------------------------------------------------- the parts
+
+
+def _encode_part(
+    files: TaskFiles[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]
+) -> EncodedPart:
+    task, names, part_notes = files.task, files.file_names.get(name, []), Notes()
+    label = name
+    if names:
+        label = f"{name} ({', '.join(names) if len(names) < 4 else f'{len(names)} files'})"
+    with progress.task(f"reading and tokenizing {label}"):
+        examples = files.read(name, part_notes)
+        items = task.encode(examples, tokenizer, length, part_notes)
+    for note in part_notes.notes():
+        notes.append(f"{label}: {note}")
+        log.info(notes[-1])
+    if name == "train" and not learns_map(task.output):  # else texts without a target teach too
+        items = [item for item in items if item.target is not None]
+    if not items:
+        raise DataError(
+            f"the {name} part of the {task.name} task has no examples; give a file that has some"
+        )
+    return EncodedPart(name, examples, items)
+
+
+def _encode_unlabeled(
+    task: Task[Any], examples: list[Any], words: Tokenizer, length: int
+) -> EncodedPart:
+    if task.output.head != "sequence" and not isinstance(task.output, Similarity):
+        raise ConfigError(
+            "--unlabeled adds texts to tasks that answer with a class, labels, a number or a "
+            f"vector; this one answers with '{task.output.name}', so leave it out"
+        )
+    if not examples:
+        raise ConfigError(
+            "--unlabeled names files without a single text; name others, or leave it out"
+        )
+    with progress.task("tokenizing the unlabeled texts"):
+        items = task.encode(examples, words, length)
+    return EncodedPart(
+        "unlabeled", examples, [Item(item.example, item.rows, None) for item in items]
+    )
+
+
+def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: Tokenizer) -> None:
+    """Warn of texts that the tokenizer does not cover, and of parts that repeat training rows."""
+    coverage = Coverage(words)
+    coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
+    coverage.warn()
+    for part in others:
+        if (shared := count_shared(part, train)) > SHARED * len(part.items):
+            log.warning(
+                f"{shared:,} of {len(part.items):,} rows of {part.name} are training rows too, so "
+                "its scores say little about new rows; give other files, or take these rows out of "
+                "one part"
+            )
+
+
+def _warn_of_few_steps(setup: Setup) -> None:
+    config, batch, rows = setup.config, setup.batch, len(setup.rows)
+    if setup.steps >= FEW_STEPS or config.steps:
+        return
+    assert config.epochs is not None
+    remedies = f"--batch-size {max(1, min(8, batch // 2))} or --epochs {3 * config.epochs:g}"
+    if not setup.fitted:  # else a larger rate would spoil the head
+        rate = 3 * config.train.optimizer.peak
+        remedies = f"{remedies.replace(' or', ',')} or --lr {rate:.1g}"
+    log.warning(
+        f"{config.epochs:g} passes over {rows:,} rows in batches of {batch} are only "
+        f"{setup.steps} steps, which may be too few to learn; try {remedies}"
+    )
+
+
+# ---------------------------------------------------------------------------------------- one seed
 
 
 def _run_seed(
-    request: FinetuneRequest, prepared: PreparedTask, folder: RunFolder, remarks: list[str]
+    setup: Setup, folder: RunFolder, overwrite: bool, device: str, remarks: list[str]
 ) -> Finetuned:
-    """Run one seed to its end, and once more if it collapsed."""
     with metrics.collect_remarks(remarks), folder.lock():
-        precision, device = prepared.config.train.precision, folder.ranks.device(request.device)
-        machine = devices.choose(precision, device)
-        run = FinetuningRun(request, prepared, folder, machine, remarks)
-        result = run.execute(run.settle_sizes())
-        if result.collapsed and prepared.config.restart and not result.restarted:
+        machine = devices.choose(setup.config.train.precision, folder.ranks.device(device))
+        result = _train_seed(setup, folder, overwrite, machine, remarks)
+        if result.collapsed and setup.config.restart and not result.restarted:
             # The same command will find the collapsed run and restart it.
             if result.outcome.signal is not None:
                 outcome = replace(result.outcome, finished=False)
                 return replace(result, outcome=outcome, scores={})
             folder.set_aside()
             # Overwriting would delete what was set aside.
-            request = replace(request, overwrite=False)
-            run = FinetuningRun(request, prepared, folder, machine, remarks)
-            result = run.execute(run.settle_sizes())
-        if result.collapsed:
-            _warn_of_collapse(result, prepared, folder, remarks)
+            result = _train_seed(setup, folder, False, machine, remarks)
+        if not result.collapsed:
+            return result
+        # It names no path: it goes to metrics.jsonl, which is equal to the byte for equal runs in
+        # two folders.
+        remedy = (
+            "start from a pretrained model" if setup.start.state is None else "try a lower --lr"
+        )
+        log.warning(
+            f"the model gives one and the same answer for all examples of {setup.dev[0].name}: it "
+            f"scores no better than chance; train for more --epochs, or {remedy}"
+        )
+        if folder.ranks.main:
+            with closing(metrics.MetricsLog(folder.path, result.outcome.step)) as rows:
+                rows.note(result.outcome.step, remarks)
     return result
 
 
-def _warn_of_collapse(
-    result: Finetuned, prepared: PreparedTask, folder: RunFolder, remarks: list[str]
-) -> None:
-    """Warn of a model that gives one answer to everything, in the log and in the run's metrics."""
-    # It names no path: it goes to metrics.jsonl, which is equal to the byte for equal runs in two
-    # folders.
-    remedy = "start from a pretrained model" if prepared.start.state is None else "try a lower --lr"
-    log.warning(
-        f"the model gives one and the same answer for all examples of {prepared.dev[0].name}: it "
-        f"scores no better than chance; train for more --epochs, or {remedy}"
+def _train_seed(
+    setup: Setup, folder: RunFolder, overwrite: bool, machine: devices.Device, remarks: list[str]
+) -> Finetuned:
+    """Train and score one seed in a folder whose lock the caller holds, or find it finished there.
+
+    Args:
+        remarks: the warnings so far, and those that are collected meanwhile.
+    """
+    ranks, path, config = folder.ranks, folder.path, setup.config
+    scores_file = path / "scores.json"  # the last to be written
+    is_restarted = ranks.decide(lambda: folder.has_predecessor) and not overwrite
+
+    # Sizes: they must be numbers, and fit in memory.
+    if 1 <= (warmup := config.train.schedule.warmup) >= setup.steps:
+        raise ConfigError(
+            f"train.schedule.warmup is {warmup:g} steps of a run of {setup.steps}; give a "
+            "share of the run, such as 0.1"
+        )
+    output, items = setup.fit_targets(setup.train.items)
+    items += setup.rows[len(items) :]
+    most_rows = max(len(item.rows) for item in items)  # a choice among four texts has four
+    if (compared := setup.compared_teacher) is not None:  # before the free memory is measured
+        compared.layers.to(machine.device)
+    if config.train.micro_batch == "auto":
+        micro_batch = _choose_micro_batch(setup, folder, overwrite, machine, most_rows)
+        config = replace(config, train=replace(config.train, micro_batch=micro_batch))
+        setup = replace(setup, config=config)
+    require_memory(setup.as_pretraining(), machine, most_rows, ranks, setup.computing_teacher)
+
+    # The network is built before the folder is claimed, so that a request which cannot be served
+    # leaves no run.
+    model = build_task_model(setup.start, setup.task, config, setup.fitted).to(machine.device)
+    if overwrite:
+        folder.clear()
+    # For a new run only: one that is in the folder already keeps its fitted head, or has none.
+    if ranks.main and not folder.identity_file.exists():
+        (path / FITTED).unlink(
+            missing_ok=True
+        )  # of a run that was killed before it had an identity
+        if setup.fitted:
+            with write_whole(path / FITTED) as aside:
+                write_tensors(aside, setup.fitted)
+    ranks.decide(lambda: claim_folder(folder, setup, items))
+
+    # The folder may hold a finished run, with texts, and with exits that were calibrated for
+    # another drop.
+    if not config.examples and ranks.main:
+        (path / "model" / EXAMPLES).unlink(missing_ok=True)
+        forget_texts(path)
+        (path / MISLABELED).unlink(missing_ok=True)  # written anew below, without texts
+    if most := config.mislabeled:
+        examples = setup.train.examples
+        ranks.decide(lambda: keep_mislabeled(path, setup.task, examples, most, config.examples))
+    if config.early_exits:
+        ranks.decide(lambda: require_calibrated(path, config.early_exits_max_drop))
+    is_scored = ranks.decide(scores_file.exists)
+    if is_scored and not ranks.decide((path / "checkpoints").exists):
+        # Cleaned of its checkpoints, it can be neither trained nor scored again.
+        outcome = Outcome(setup.steps, True, None, {}, 0, 0.0)
+        scores = ranks.decide(lambda: read_scores(scores_file))
+        return Finetuned(path, setup.steps, outcome, scores, restarted=is_restarted)
+    if (baseline := setup.baseline) is not None and not is_scored:
+        ranks.decide(lambda: baseline.keep(path))
+
+    # Batches, with the answers of the teachers to their rows.
+    positions = model.encoder.config.max_positions
+    if (teachers := setup.teachers) is not None:
+        parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
+        answers = ranks.decide(
+            lambda: compute_teacher_logits(
+                *(teachers, setup.student, parts, setup.dev[0], path, str(machine.device))
+            )
+        )
+        items = [
+            replace(item, teacher_logits=row_logits)
+            for item, row_logits in zip(items, answers, strict=True)
+        ]
+        if (shape := setup.computing_teacher) is not None:
+            positions = min(positions, shape.max_positions)
+        is_new = ranks.decide(lambda: checkpoint.find_newest(path / "checkpoints") is None)
+        if is_new and learns_map(output) and setup.start.state is None:
+            start_table(model, items)
+    batches = TaskBatches(
+        items,
+        output,
+        setup.start.tokenizer.pad_id,
+        setup.batch,
+        setup.steps,
+        config.train.seed,
+        positions=positions,
+        deletion=config.deletion,
     )
-    if folder.ranks.main:
-        with closing(metrics.MetricsLog(folder.path, result.outcome.step)) as rows:
-            rows.note(result.outcome.step, remarks)
+
+    # Training: the loop continues from the newest checkpoint, and keeps the best weights.
+    settings = config.train
+    if is_restarted:
+        rates = settings.optimizer
+        rate, muon_rate = rates.peak / 3, rates.muon_learning_rate / 3
+        rates = replace(rates, learning_rate=rate, muon_learning_rate=muon_rate)
+        settings = replace(settings, optimizer=rates)
+        # Logged here and not where the run is set aside, so that a command that was killed in
+        # between reports it too.
+        log.warning(
+            f"the model gave one and the same answer for all examples of {setup.dev[0].name}; "
+            f"this run restarts with a learning rate of {rate:.1e} (the first try is in {ASIDE}/)"
+        )
+    trainable = TrainableTaskModel(
+        model,
+        output,
+        batches,
+        setup,
+        machine,
+        path / "best.safetensors",
+        network=parallelize(model, ranks),
+        ranks=ranks,
+    )
+    loop: Loop[TaskBatch] = Loop(
+        trainable=trainable,
+        config=settings,
+        steps=setup.steps,
+        batch_sequences=setup.batch,
+        device=machine,
+        folder=path,
+        trackers=config.tracker,
+        ranks=ranks,
+        remarks=remarks,
+        scores_start=bool(setup.fitted),
+    )
+    with explain_out_of_memory(machine, settings.at_once or setup.batch, settings.recompute):
+        outcome = loop.run()
+    if not outcome.finished:
+        return Finetuned(path, setup.steps, outcome, {})
+
+    # Results: the best weights answer every part, in float32, as `predict` and other programs
+    # compute. Logits of the development parts may be there already, if training was in float32 too.
+    if not ranks.decide(scores_file.exists):
+        weights = read_weights(trainable.best) if ranks.main else None
+        load_state(trainable.module, weights, ranks)
+        logits = trainable.best_logits if machine.autocast is None else {}
+        trainable.device = replace(machine, autocast=None)
+        for part in (*setup.dev, *setup.tests):
+            if part.name not in logits:
+                logits = logits | {part.name: trainable.logits(part)}
+        closed = replace(setup, task=_close_task(setup, trainable, logits))
+        exit_logits = trainable.logits(setup.dev[0], every=True) if config.early_exits else None
+        if ranks.main:
+            write_results(folder, closed, trainable, logits, exit_logits, is_restarted)
+    collapsed = trainable.diagnostic_state["one_answer"]
+    scores = ranks.decide(lambda: read_scores(scores_file))
+    return Finetuned(path, setup.steps, outcome, scores, collapsed, is_restarted)
 
 
-def _advise(request: FinetuneRequest, runs: Sequence[Finetuned]) -> None:
-    """Warn if the runs do not score better than the baseline."""
-    metric, full = name_metric(request.files.task), 100.0 if request.files.task.percent else 1.0
-    scores = [run.scores.get(metric, math.nan) for run in runs]
-    baseline, rows = runs[0].baseline, runs[0].dev_rows
-    if sentence := advise(metric, scores, baseline, rows, full, request.model):
-        log.warning(sentence)
+def _choose_micro_batch(
+    setup: Setup, folder: RunFolder, overwrite: bool, machine: devices.Device, rows: int
+) -> Any:
+    """Return the micro-batch of the run in the folder; for a new run, one that fits.
+
+    Args:
+        rows: the most rows of an item.
+    """
+    identities = folder.ranks.decide(lambda: [] if overwrite else folder.read_identities())
+    if identities:  # first that of a run that was set aside, which the restarted run follows
+        return identities[0].get("config", {}).get("train", {}).get("micro_batch", 1)
+    planned, teacher = setup.as_pretraining(), setup.computing_teacher
+    return folder.ranks.agree(fit_micro_batch(planned, machine, rows, teacher))
+
+
+def _close_task(
+    setup: Setup, trainable: TrainableTaskModel, logits: Mapping[str, Logits]
+) -> Task[Any]:
+    """Return the task with what is computed when training has ended, such as a map of vectors: of
+    several, that with the highest score on the first development part.
+    """
+    items, dev = trainable.batch.items, setup.dev[0]
+    endings = trainable.task.closing(items, trainable.logits_of_items, setup.config.train.seed)
+    if len(endings) == 1:
+        return next(iter(endings.values()))
+    metric = name_metric(setup.task)
+    scores = {
+        name: score_parts(task, (dev,), {dev.name: logits[dev.name]})[metric]
+        for name, task in endings.items()
+    }
+    best = max(scores, key=lambda name: scores[name])
+    shown = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
+    log.info(f"the vectors use the map {best} ({metric} on {dev.name}: {shown})")
+    return endings[best]

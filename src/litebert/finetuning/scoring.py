@@ -10,22 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import NonFiniteError
-from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import EncodedPart, Item, Logits
 from litebert.progress import track
 from litebert.train.ranks import Ranks
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no network
     from litebert.model.task_model import TaskModel
     from litebert.train import device as devices
 
 _ALONE = Ranks()
 EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
-Logits = list[NDArray[np.float32]]
-"""The logits of each item, in the form of `Output.of_item`."""
 
 
 def name_metric(task: Task[Any]) -> str:
@@ -40,9 +38,6 @@ def score_parts(
     by part.
 
     Names begin with the part's, as in test_f1, but those of the only development part.
-
-    Raises:
-        NonFiniteError: a logit is not a finite number, so that no score would mean anything.
     """
 
     def answer(part: EncodedPart) -> list[Any]:

@@ -20,28 +20,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import EncoderConfig, FinetuneConfig, replace
-from litebert.config.amounts import parse_amount
+from litebert.config import Pooling
 from litebert.errors import ConfigError
-from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.vector_maps import fit_map, fit_whitening
+from litebert.finetuning.values import Compared, Item, Logits, TaskBatch
 from litebert.interop.vector_map import VectorMap
 from litebert.text.records import format_value
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor, nn
 
-    from litebert.config import Pooling
-    from litebert.finetuning.baselines.models import Baseline
-    from litebert.finetuning.batches import TaskBatch
-    from litebert.finetuning.scoring import Logits
     from litebert.model.objectives import Loss
 
 log = logging.getLogger("litebert")
@@ -54,27 +48,18 @@ CLOSING = 8192
 """Texts from whose vectors the map at the end of training is computed, at most."""
 LIKENESS = 1.0
 """Weight of the cosines of the texts of a batch beside each text's distance from its teacher."""
+STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""The strengths among which `fit_map` chooses, as shares of the mean variance of the states."""
+HELD_OUT = 5
+"""One text of so many is held out to choose the strength."""
 DROPOUT = 0.1
 """Dropout of a network that has none, where two dropout masks are all that tells a text from
 itself.
 """
 
 
-class Compared(NamedTuple):
-    """The answer for one pair."""
-
-    value: float
-    """The cosine."""
-    vectors: Any
-    """(2, H) float32, of unit length: an array, or a sparse matrix where a baseline counts."""
-
-
 def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
-    """Sort the sizes that vectors may be cut to.
-
-    Raises:
-        ConfigError: none is given, or one is no number.
-    """
+    """Sort the sizes that vectors may be cut to."""
     if matryoshka is None:
         return ()
     is_list = isinstance(matryoshka, (list, tuple))
@@ -135,61 +120,6 @@ class Similarity(Output):
     classes, task = 0, "pairs"
     scores = ("spearman", "pearson")
 
-    # ------------------------------------------------------------------------------------- learning
-
-    def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """Turn dropout on where it is all that the task learns from.
-
-        Raises:
-            ConfigError: dropout is off, a batch of one pair has nothing to tell it from, or a size
-                is not below that of the vectors.
-        """
-        self._check_sizes(encoder.hidden_size)
-        if parse_amount(config.train.batch, "train.batch", ("sequences",)).value < 2:
-            raise ConfigError(
-                f"train.batch is '{config.train.batch}', but a pair is compared with the others of "
-                "its batch; give 2 sequences or more"
-            )
-        if self.supervision != "texts":
-            return super().recipe_for(config, encoder)
-        if config.deletion or self.taught:
-            return config
-        if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
-            log.info(
-                f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are "
-                "learned from two dropout masks"
-            )
-            return replace(config, dropout=DROPOUT)
-        if config.dropout == 0:
-            raise ConfigError(
-                "dropout is 0, but texts without pairs are learned from two dropout masks; leave "
-                f"--dropout out, or give {DROPOUT}"
-            )
-        return config
-
-    def _check_sizes(self, width: int) -> None:
-        """Refuse sizes that vectors of this width cannot be cut to.
-
-        Raises:
-            ConfigError: names the size.
-        """
-        for size in self.sizes:
-            if not 1 <= size < width:
-                raise ConfigError(
-                    f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
-                    f"sizes from 1 to {width - 1}"
-                )
-        if self.sizes and self.taught:
-            raise ConfigError(
-                "matryoshka orders the numbers of a vector, and a student takes over the order of "
-                "its teacher; leave out --matryoshka or --teacher"
-            )
-        if self.sizes and self.whiten:
-            raise ConfigError(
-                "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
-                "--whiten or --matryoshka"
-            )
-
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
         """Lay out the targets, (B, 2), or (B,) of scores."""
         return np.array(targets, np.float32 if self.supervision == "scores" else np.int64)
@@ -204,7 +134,6 @@ class Similarity(Output):
         return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
 
     def _pool(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """Pool the last states of rows (R, S, H) to vectors (R, H)."""
         from litebert.model.heads import mean_over
 
         states = logits.float()
@@ -271,15 +200,6 @@ class Similarity(Output):
                 )
         return endings or {"": self}
 
-    # ---------------------------------------------------------------------- learning from a teacher
-
-    @property
-    def learns_map(self) -> bool:
-        return self.taught
-
-    def with_map(self, map_: VectorMap) -> Similarity:
-        return replace(self, map=map_)
-
     def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
@@ -309,8 +229,6 @@ class Similarity(Output):
         count = torch.full((), batch.lessons, device=logits.device)
         return Loss(distance * batch.lessons, count, None)
 
-    # ------------------------------------------------------------------------------------ answering
-
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Pool the last states of both rows, (2, S, H), to the vectors of both texts, (2, H)."""
         if self.pooling == "cls":
@@ -330,11 +248,6 @@ class Similarity(Output):
         ]
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
 
-    def baseline(self) -> Baseline | None:
-        from litebert.finetuning.baselines.models import WeightedCharacters
-
-        return WeightedCharacters()
-
     def record(self, answer: Any) -> dict[str, Any]:
         """Return the cosine, which has no probabilities."""
         return {"prediction": answer.value}
@@ -346,6 +259,11 @@ class Similarity(Output):
         vectors = np.concatenate([answer.vectors for answer in self.answers(logits)])
         mean = vectors.mean(0, dtype=np.float64)
         return len(logits) > 1 and 1 - float(mean @ mean) < 1e-5
+
+
+def learns_map(output: Output) -> bool:
+    """Return whether a map to the width of a teacher's vectors is learned beside the network."""
+    return isinstance(output, Similarity) and output.taught
 
 
 def _compute_contrastive_loss(
@@ -386,3 +304,55 @@ def _compute_cosent_loss(
         wrong = wrong + weights.log()[:, None] + weights.log()
     total = torch.cat((wrong.new_zeros(1), wrong.flatten())).logsumexp(0)
     return len(scores) * total, torch.zeros((), dtype=torch.int64, device=scores.device)
+
+
+def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
+    """Fit the map after which vectors like these (N, H) have mean 0, and no direction varies more
+    than others (Su et al. 2021, "Whitening Sentence Representations").
+
+    Directions that hardly vary, as that which a final layer norm takes away, are not blown up. To
+    each variance a hundredth of their mean is added.
+    """
+    exact = vectors.astype(np.float64)
+    mean = exact.mean(0)
+    centered = exact - mean
+    variances, directions = np.linalg.eigh(centered.T @ centered / len(exact))
+    variances = np.maximum(variances, 0)
+    floor = max(
+        0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
+    )  # the second where all are nearly alike
+    # Turned back, so that it does not depend on the signs and the order of the directions.
+    weight = directions / np.sqrt(variances + floor) @ directions.T
+    return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))
+
+
+def fit_map(states: NDArray[np.float32], taught: NDArray[np.floating]) -> VectorMap:
+    """Fit the map from pooled states (N, H) to the teacher's vectors (N, D) by least squares with
+    an L2 penalty (ridge regression).
+
+    Of `STRENGTHS` that is taken whose map has the highest mean cosine on a held-out fifth of the
+    texts. The map is then fitted on all texts.
+    """
+    exact, goals = states.astype(np.float64), taught.astype(np.float64)
+    held_out = np.arange(len(exact)) % HELD_OUT == 0
+    if held_out.all() or not held_out.any():
+        return _fit(exact, goals, STRENGTHS[-1])
+    cosines, wanted = [], goals[held_out]
+    for strength in STRENGTHS:
+        vectors = _fit(exact[~held_out], goals[~held_out], strength).of(states[held_out])
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(wanted, axis=1)
+        cosines.append(float(((vectors * wanted).sum(1) / np.maximum(lengths, 1e-30)).mean()))
+    return _fit(exact, goals, STRENGTHS[int(np.argmax(cosines))])
+
+
+def _fit(states: NDArray[np.float64], goals: NDArray[np.float64], strength: float) -> VectorMap:
+    mean, goal_mean = states.mean(0), goals.mean(0)
+    centered = states - mean
+    covariance = centered.T @ centered / len(states)
+    penalty = strength * max(float(np.trace(covariance)) / len(covariance), 1e-30)
+    weight = np.linalg.solve(
+        covariance + penalty * np.eye(len(covariance)),
+        centered.T @ (goals - goal_mean) / len(states),
+    ).T
+    bias = goal_mean - weight @ mean
+    return VectorMap(weight.astype(np.float32), bias.astype(np.float32))

@@ -9,7 +9,7 @@ registered name: TASKS.add("mine", Mine)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,18 +19,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item, PlainItem
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.outputs import Output, restore_output
+from litebert.finetuning.values import EncodedPart, Item, Logits, ModelExample, PlainItem
+from litebert.json_reader import read_json
+from litebert.storage import write_json
 from litebert.text.records import Notes, RowSource
 from litebert.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from litebert.finetuning.examples import ModelExample
-    from litebert.finetuning.scoring import Logits
+if TYPE_CHECKING:  # who answers without PyTorch loads no model
     from litebert.interop.loaded import LoadedModel
 
 E = TypeVar("E")
+EXAMPLES = "examples.json"
+"""The file of a model's examples: short development texts that stay with it, so that people see
+what it can be asked. The playground of `litebert serve` offers them; `--no-examples` keeps none."""
+MOST_EXAMPLES = 4
+_PREFERRED = 140
+"""The characters of an example that a reader takes in at a glance."""
+_INPUTS = ("text", "pair", "words", "question", "context", "choices")
+"""Fields of an input of the service."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +278,6 @@ class Task(ABC, Generic[E]):
     def _select_labeled(
         self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
     ) -> tuple[Sequence[E], Sequence[Any]]:
-        """Select the examples that have a label, and their answers, for `score`."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
         if not pairs:
             raise DataError(
@@ -294,6 +301,10 @@ class TaskFiles(ABC, Generic[E]):
 
     task: Task[E]
     """The task that the files decide, such as the labels of a training file."""
+    unlabeled: Sequence[E] | None = None
+    """Further examples without an answer, for a teacher to answer."""
+    remarks: Sequence[str] = ()
+    """Warnings of their opening, which become events in the metrics of a run."""
 
     @classmethod
     @abstractmethod
@@ -330,6 +341,12 @@ class TaskFiles(ABC, Generic[E]):
         """Return the files of the task as it is learned from a teacher."""
         files = copy(self)
         files.task = self.task.with_teacher()
+        return files
+
+    def with_unlabeled(self, examples: Sequence[E] | None) -> TaskFiles[E]:
+        """Return the files with further examples for a teacher to answer."""
+        files = copy(self)
+        files.unlabeled = examples
         return files
 
     @property
@@ -384,3 +401,59 @@ class TaskFiles(ABC, Generic[E]):
             DataError: as for `open`.
         """
         return None
+
+
+def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
+    """Choose at most `MOST_EXAMPLES` short examples of a part, of as many labels as there are; none
+    if all are long. Whether the model answers them right does not count.
+    """
+    shown = (task.show_example(example) for example in part.examples)
+    short = [example for example in shown if example is not None and example.is_readable]
+    short.sort(
+        key=lambda example: abs(example.characters - _PREFERRED)
+    )  # stable, so the same run keeps the same ones
+    by_label: dict[str | None, list[ModelExample]] = {}
+    for example in short:
+        by_label.setdefault(example.label, []).append(example)
+    chosen: list[ModelExample] = []
+    while by_label and len(chosen) < MOST_EXAMPLES:
+        for label in sorted(by_label, key=str):
+            chosen += [by_label[label].pop(0)]
+            if not by_label[label]:
+                del by_label[label]
+    return chosen[:MOST_EXAMPLES]
+
+
+def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:
+    """Write them into the folder of a model; without examples, no file."""
+    listed = [{**example.inputs, "label": example.label} for example in examples]
+    if listed:
+        write_json(folder / EXAMPLES, {"examples": listed})
+
+
+def read_examples(folder: Path) -> list[ModelExample]:
+    """Read the examples in the folder of a model or of its run; none if it keeps none.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    files = (folder / EXAMPLES, folder / "model" / EXAMPLES)
+    file = next((path for path in files if path.is_file()), None)
+    if file is None:
+        return []
+    listed = read_json(file, ModelError, "delete it").get("examples")
+    if not isinstance(listed, list) or not all(isinstance(example, dict) for example in listed):
+        raise ModelError(f"{file} has no list of examples; delete it")
+    examples = []
+    for fields_ in listed[:MOST_EXAMPLES]:
+        inputs = {name: fields_[name] for name in _INPUTS if name in fields_}
+        texts = (
+            part
+            for value in inputs.values()
+            for part in (value if isinstance(value, list) else [value])
+        )
+        label = fields_.get("label")
+        if not all(isinstance(text, str) for text in (*texts, label or "")):
+            raise ModelError(f"{file} has an example that is not text; delete it")
+        examples.append(ModelExample(inputs, label))
+    return examples

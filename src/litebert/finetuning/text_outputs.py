@@ -1,11 +1,11 @@
-"""The outputs of whole texts: a class, several labels, a number, or a choice.
+"""The outputs of whole texts: a class, several labels, a number, a choice, or the relevance of a
+document to a query.
 
 Only learning needs torch, as in outputs.py. Shapes: B items, R rows, C classes.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.items import Item
-from litebert.finetuning.outputs import Answer, Output, average_log, log_softmax, softmax
+from litebert.config import FinetuneConfig
+from litebert.finetuning.outputs import Output, softmax
+from litebert.finetuning.values import Answer, Item, TaskBatch
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor
 
-    from litebert.config import FinetuneConfig
-    from litebert.finetuning.baselines.models import Baseline
-    from litebert.finetuning.batches import TaskBatch
     from litebert.model.heads import ClassifierHead
 
 
@@ -60,7 +58,6 @@ class OneClass(Output):
         return replace(self, weights=weights, focal_gamma=config.focal_gamma)
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
-        """Compute the weight of each class from its count among some rows, (C,)."""
         present = np.maximum(counts, 1)
         return np.where(counts > 0, rows / (len(counts) * present), 1.0)
 
@@ -95,54 +92,12 @@ class OneClass(Output):
             for best, row in zip(values.argmax(1).tolist(), likely, strict=True)
         ]
 
-    def baseline(self) -> Baseline | None:
-        from litebert.finetuning.baselines.models import LinearClasses
-
-        return LinearClasses(self.weights)
-
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Compare the likeliest labels; its probability is the certainty."""
         same = now.argmax(1) == (now if before is None else before).argmax(1)
         return same, softmax(now.astype(np.float64), axis=1).max(1)
-
-    def fit_linear(
-        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Fit a multinomial logistic regression; a class without an example is given the odds of
-        one among twice as many.
-        """
-        classes = np.array(targets, np.int64)
-        present = np.unique(classes)
-        weight, bias = (
-            np.zeros((len(self.labels), states.shape[1])),
-            np.full(len(self.labels), -np.log(2 * len(states))),
-        )
-        if len(present) == 1:
-            bias[present] = 0.0
-            return weight, bias
-        coefficients, intercepts = _fit_logistic(states, classes, strength)
-        if len(present) == 2:  # scikit-learn gives the difference of the two
-            coefficients = np.concatenate((-coefficients, coefficients)) / 2
-            intercepts = np.concatenate((-intercepts, intercepts)) / 2
-        weight[present], bias[present] = coefficients, intercepts
-        return weight, bias
-
-    def item_losses(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> NDArray[np.float64]:
-        return -log_softmax(logits)[np.arange(len(logits)), np.array(targets, np.int64)]
-
-    def judge(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Judge the likeliest class of each item; D = N."""
-        return softmax(logits, axis=1).max(1), logits.argmax(1) == np.array(targets, np.int64)
-
-    def mistake(self, target: Any, answer: Answer) -> float | None:
-        best = int(answer.probabilities.argmax())
-        return None if best == target else float(answer.probabilities[best])
 
     def as_target(self, value: Any) -> Any:
         return self.labels.index(value)
@@ -163,13 +118,9 @@ class SeveralLabels(OneClass):
     problem_type = "multi_label_classification"
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
-    least_claim = 0.5
     exclusive = False
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
-        """Compute the weight of the rows that have each label: how many lack it for one that has
-        it.
-        """
         has_both = (counts > 0) & (counts < rows)
         return np.where(has_both, (rows - counts) / np.maximum(counts, 1), 1.0)
 
@@ -207,12 +158,6 @@ class SeveralLabels(OneClass):
             (logits > 0) == (teacher_logits > 0)
         ).all(-1).sum()
 
-    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
-        """Return the log-odds of the mean probability of each label."""
-        odds = np.stack(logits).astype(np.float64)
-        likely, unlikely = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
-        return average_log(likely) - average_log(unlikely)
-
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """Return the labels of a probability above a half, and not below the threshold, and the
         probability of each.
@@ -226,58 +171,12 @@ class SeveralLabels(OneClass):
             for row in likely
         ]
 
-    def baseline(self) -> Baseline | None:
-        from litebert.finetuning.baselines.models import LinearLabels
-
-        return LinearLabels(self.weights)
-
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Compare the sets of labels; the least certain label decides the certainty."""
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
         return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
-
-    def fit_linear(
-        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Fit a logistic regression for each label; one that all rows or none have is given
-        smoothed odds.
-        """
-        present = np.array(targets, np.int64)
-        weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
-        for label, column in enumerate(present.T):
-            if 0 < column.sum() < len(column):
-                coefficients, intercepts = _fit_logistic(states, column, strength)
-                weight[label], bias[label] = coefficients[0], intercepts[0]
-            else:
-                bias[label] = (1 if column.any() else -1) * np.log(2 * len(column))
-        return weight, bias
-
-    def item_losses(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> NDArray[np.float64]:
-        """Compute the sum over the labels of binary cross-entropy."""
-        present = np.array(targets, bool)
-        losses: NDArray[np.float64] = np.logaddexp(0, np.where(present, -logits, logits)).sum(1)
-        return losses
-
-    def judge(
-        self, logits: NDArray[np.float64], targets: Sequence[Any]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Judge each label of each item; D = N C."""
-        likely = 0.5 * (1 + np.tanh(logits / 2))
-        return likely.ravel(), np.array(targets, bool).ravel()
-
-    def mistake(self, target: Any, answer: Answer) -> float | None:
-        """Return the highest probability with which a label is there or absent, and should not
-        be.
-        """
-        known = target[: len(self.labels)]  # scored files may have others
-        wrong = (answer.probabilities > 0.5) != np.array(known, bool)
-        if not wrong.any():
-            return None
-        return float(np.abs(answer.probabilities[wrong] - 0.5).max() + 0.5)
 
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)
@@ -287,16 +186,24 @@ class SeveralLabels(OneClass):
         return counts
 
 
+def are_far(mean: float, std: float) -> bool:
+    """Return whether numbers lie so far from zero that float32 would lose what tells them apart."""
+    return abs(mean) > 1e3 * std
+
+
 @dataclass(frozen=True)
 class Number(Output):
     """A number. A target is a float.
 
     It is learned with mean 0 and standard deviation 1, so that one learning rate serves prices and
-    shares alike. A saved model gives the numbers themselves.
+    shares alike. A saved model gives the numbers themselves; of numbers far from zero it gives what
+    they are more than their mean, which is added in float64.
     """
 
     mean: float = 0.0
     std: float = 1.0
+    is_far: bool = False
+    """True if float32 would lose what tells the numbers apart, so far are they from zero."""
 
     name, head = "number", "sequence"
     problem_type = "regression"
@@ -308,25 +215,24 @@ class Number(Output):
 
     def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:
         values = np.array(targets, np.float64)
-        fitted = replace(self, mean=float(values.mean()), std=float(values.std()) or 1.0)
+        mean, std = float(values.mean()), float(values.std()) or 1.0
+        fitted = replace(self, mean=mean, std=std, is_far=are_far(mean, std))
         return fitted, [(target - fitted.mean) / fitted.std for target in targets]
 
-    def fit_linear(
-        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Fit a ridge regression."""
-        from sklearn.linear_model import Ridge
-
-        ridge = Ridge(alpha=1 / strength).fit(states, np.array(targets, np.float64))
-        return ridge.coef_[None], np.array([ridge.intercept_])
-
-    def rescale(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    def rescale(self, numbers: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+        """Undo the scale of `fit` for numbers that a linear map gives, (N, C)."""
+        if self.is_far:
+            return numbers.astype(np.float64) * self.std + self.mean
         return (numbers * self.std + self.mean).astype(np.float32)
 
-    def settle(self, head: ClassifierHead) -> None:
-        """Let the last map give the numbers as they are."""
+    def settle(self, head: ClassifierHead) -> Number:
+        """Let the last map of a trained head give the numbers as they are, and return the output
+        that reads them.
+        """
+        offset = self.mean if self.is_far else 0.0
         head.classifier.weight.data.mul_(self.std)
-        head.classifier.bias.data.mul_(self.std).add_(self.mean)
+        head.classifier.bias.data.mul_(self.std).add_(self.mean - offset)
+        return replace(self, mean=offset, std=1.0)
 
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
@@ -344,13 +250,10 @@ class Number(Output):
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
         """Lay out a teacher's numbers on the scale that is learned."""
-        numbers = super().collate_teacher(logits, size)
+        numbers = np.stack(logits)
+        if numbers.dtype != np.float64:  # as a teacher of numbers far from zero gives
+            numbers = numbers.astype(np.float32)
         return ((numbers - self.mean) / self.std).astype(np.float32)
-
-    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
-        """Return the mean of the numbers."""
-        mean: NDArray[np.float64] = np.stack(logits).astype(np.float64).mean(axis=0)
-        return mean
 
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
@@ -360,16 +263,10 @@ class Number(Output):
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Return the number in the unit of the targets, (1,)."""
-        number: NDArray[np.float32] = logits[0] * self.std + self.mean
-        return number
+        return self.rescale(logits[0])
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         return [Answer(float(row_logits[0]), np.empty(0)) for row_logits in logits]
-
-    def baseline(self) -> Baseline | None:
-        from litebert.finetuning.baselines.models import LinearNumber
-
-        return LinearNumber()
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
@@ -439,6 +336,44 @@ class OneChoice(Output):
         ]
 
 
+class Relevance(Number):
+    """The log-odds that a document is relevant to a query. A target is 0, or 1 or more for a
+    relevant document.
+
+    Its folders are those of a number, which sentence-transformers opens as a CrossEncoder.
+    """
+
+    name = "relevance"
+    task = "rerank"
+    scores = ("ndcg_at_10", "mrr_at_10")
+    linear = False
+    exits = False
+
+    def fit(self, targets: Sequence[float]) -> tuple[Relevance, list[float]]:
+        """Learn 1 for each relevant document, whatever its grade."""
+        return self, [float(target > 0) for target in targets]
+
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the summed binary cross-entropy, and how many are on the right side."""
+        from torch.nn import functional as F
+
+        odds, relevant = logits.squeeze(-1), (targets > 0).float()
+        total = F.binary_cross_entropy_with_logits(odds, relevant, reduction="sum")
+        return total, ((odds > 0) == (relevant > 0)).sum()
+
+    def distill_total(
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the squared error against the teacher's log-odds."""
+        return super().total(logits, teacher_logits.squeeze(-1))
+
+    def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Return True if the numbers of relevant and other documents hardly differ."""
+        return bool(np.std(targets) > 0 and np.std(np.concatenate(logits)) < 1e-3)
+
+
 def _focus(log_likely: Tensor, gamma: float) -> Tensor:
     """Compute the factor of the focal loss, (1 - p) ** gamma, from log p; 1 where gamma is 0."""
     import torch
@@ -447,20 +382,3 @@ def _focus(log_likely: Tensor, gamma: float) -> Tensor:
         return torch.ones_like(log_likely)
     # Below the least number, a power under 1 would have no finite slope.
     return (-torch.expm1(log_likely)).clamp(min=1e-6) ** gamma
-
-
-def _fit_logistic(
-    states: NDArray[np.float64], classes: NDArray[np.int64], strength: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coefficients and intercepts of scikit-learn's logistic regression, one row each for more than
-    two classes.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # the best of what was tried is judged on other rows
-        fit = LogisticRegression(C=strength, max_iter=200).fit(states, classes)
-    return fit.coef_, fit.intercept_

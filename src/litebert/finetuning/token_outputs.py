@@ -14,13 +14,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
-from litebert.finetuning.outputs import Answer, Output, softmax
+from litebert.finetuning.outputs import Output, softmax
+from litebert.finetuning.values import Answer, TaskBatch
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor
-
-    from litebert.finetuning.baselines.models import Baseline
-    from litebert.finetuning.batches import TaskBatch
 
 
 class Tags(Output):
@@ -29,7 +27,7 @@ class Tags(Output):
     """
 
     name, head, reads_cls = "tokens", "tokens", False
-    task, separator, unit = "tagging", " ", "word"
+    task, separator = "tagging", " "
     scores = ("f1", "precision", "recall")
 
     def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
@@ -56,20 +54,15 @@ class Tags(Output):
             Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
         ]
 
-    def baseline(self) -> Baseline | None:
-        from litebert.finetuning.baselines.models import FrequentTags
-
-        return FrequentTags()
-
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if every token that has a tag gets the same one."""
         truth = np.concatenate(targets)
         guess = np.concatenate([row_logits.argmax(-1) for row_logits in logits])[truth != IGNORED]
         return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
 
-    def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
+    def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
         tags = np.concatenate(targets)
-        return super().balance(tags[tags != IGNORED])
+        return super().counts(tags[tags != IGNORED])
 
 
 BEST = 20

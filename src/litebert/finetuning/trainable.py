@@ -12,27 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from litebert import progress
 from litebert.errors import RunError
-from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.exits import average_layer_losses
-from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import (
-    Logits,
     compute_logits,
     compute_network_logits,
     has_one_answer,
     name_metric,
     score_parts,
 )
+from litebert.finetuning.setup import Setup
+from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import write_tensors
 from litebert.interop.vector_map import VectorMap
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
@@ -71,22 +72,19 @@ class TrainableTaskModel:
         model: TaskModel,
         output: Output,
         batch: TaskBatches,
-        prepared: PreparedTask,
+        setup: Setup,
         device: devices.Device,
         best: Path,
         *,
         network: nn.Module,
         ranks: Ranks,
     ) -> None:
-        """Join a model to its batches.
-
-        Args:
-            best: the file that keeps the best weights so far.
-            network: computes the logits: the model, or its replica in a group of processes.
+        """Join a model to its batches; `best` is the file that keeps the best weights so far, and
+        `network` computes the logits: the model, or its replica in a group of processes.
         """
-        self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
+        self.module, self.output, self.batch, self.setup = model, output, batch, setup
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
-        self.layers, self.metric = model.encoder.config.layers, name_metric(prepared.task)
+        self.layers, self.metric = model.encoder.config.layers, name_metric(setup.task)
         model.encoder.unpadded = is_faster_unpadded(
             model.encoder.config, device.device, device.autocast
         )
@@ -103,13 +101,12 @@ class TrainableTaskModel:
 
     @property
     def _compared(self) -> dict[str, float]:
-        """The weight of what is learned from the layers of a teacher."""
-        return {} if self.prepared.teachers is None else self.prepared.config.distill.compared
+        return {} if self.setup.teachers is None else self.setup.config.distill.compared
 
     def compute_losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         assert layers == self.layers  # a task is learned at full depth
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        config = self.prepared.config
+        config = self.setup.config
         compares = bool(self._compared)
         outputs = self.network(*inputs, every=config.early_exits, states=compares)
         logits, states = outputs if compares else (outputs, [])
@@ -130,11 +127,8 @@ class TrainableTaskModel:
         """Compute how far the layers are from the teacher's, at every real token; the pairs of
         layers count alike.
         """
-        teacher, distill, encoder = (
-            self.prepared.compared_teacher,
-            self.prepared.config.distill,
-            self.module.encoder,
-        )
+        teacher, distill = self.setup.compared_teacher, self.setup.config.distill
+        encoder = self.module.encoder
         if teacher is None or not self._compared:
             return {}
         mask, map_ = batch.attention_mask, self.module.state_map
@@ -160,22 +154,23 @@ class TrainableTaskModel:
         }
 
     def _compute_task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        """Compute the task's loss over the rows that have a label."""
-        if (rows := batch.labeled_rows) is None:
+        if batch.labeled is None:
             return self.output.loss(logits, batch)
         if batch.predictions:
+            choices = torch.tensor(batch.choices, device=batch.labeled.device)
+            rows = batch.labeled.repeat_interleave(choices)
             return self.output.loss(logits[rows], batch.select_rows(rows))
         zero = logits.sum() * 0
         return Loss(zero, zero.detach(), zero.detach())
 
     def get_weights(self) -> Mapping[str, float]:
-        if self.prepared.teachers is None:
+        if self.setup.teachers is None:
             return {_HEAD: 1.0}
-        weight = self.prepared.config.distill.weight
+        weight = self.setup.config.distill.weight
         return {_HEAD: 1.0 - weight, _TEACHER: weight, **self._compared}
 
     def get_rate_scales(self) -> Mapping[str, float]:
-        return compute_layer_rates(self.module, self.prepared.config.layer_decay)
+        return compute_layer_rates(self.module, self.setup.config.layer_decay)
 
     def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
         return []
@@ -199,10 +194,8 @@ class TrainableTaskModel:
                 bar.advance(len(logits_now))
                 return logits_now
 
-            pad, positions = (
-                self.prepared.start.tokenizer.pad_id,
-                self.module.encoder.config.max_positions,
-            )
+            pad = self.setup.start.tokenizer.pad_id
+            positions = self.module.encoder.config.max_positions
             logits = compute_logits(compute, items, self.output, pad, positions, self.ranks)
         self.module.train()
         return logits
@@ -210,32 +203,33 @@ class TrainableTaskModel:
     @property
     def task(self) -> Task[Any]:
         """The task, with the map to a teacher's vectors as it is learned so far."""
-        task, map_ = self.prepared.task, self.module.state_map
-        if map_ is None or not task.output.learns_map:
+        task, map_ = self.setup.task, self.module.state_map
+        output = task.output
+        if map_ is None or not isinstance(output, Similarity) or not output.taught:
             return task
         weight, bias = (
             tensor.detach().float().cpu().numpy().copy() for tensor in (map_.weight, map_.bias)
         )
-        return replace(task, output=task.output.with_map(VectorMap(weight, bias)))
+        return replace(task, output=replace(output, map=VectorMap(weight, bias)))
 
     def evaluate(self) -> dict[str, float]:
         """Compute the scores on the development parts; the best weights by the first part's metric
         go to a file.
         """
-        task, dev = self.task, self.prepared.dev
+        task, dev = self.task, self.setup.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
         decisive = scores[self.metric]
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
-        state, patience = self.diagnostic_state, self.prepared.config.patience
+        state, patience = self.diagnostic_state, self.setup.config.patience
         is_best = "best" not in state or decisive > state["best"]
         state["stale"] = 0 if is_best else state.get("stale", 0) + 1
         state["stopped"] = 0 < patience <= state["stale"]
         if is_best:
             self.diagnostic_state["best"], self.best_logits = decisive, logits
             self.diagnostic_state["one_answer"] = has_one_answer(
-                task.output if self.output.learns_map else self.output,
+                task.output if learns_map(self.output) else self.output,
                 dev[0],
                 logits[dev[0].name],
             )

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError
-from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
+from litebert.finetuning.values import Item
 from litebert.tokenizer import Tokenizer
 
 MOST_WORDS = 100
@@ -52,11 +52,7 @@ class WordWeight:
 
 
 def require_words(task: Task[Any]) -> None:
-    """Refuse a task whose answers no words explain.
-
-    Raises:
-        ConfigError: it does not answer whole texts with a class, labels or a number.
-    """
+    """Refuse a task whose answers no words explain."""
     if not task.output.linear:
         raise ConfigError(
             "explain is for classes, labels and numbers of whole texts, and this model answers "
@@ -87,7 +83,6 @@ def list_words(tokenizer: Tokenizer, example: Any, length: int) -> list[Span]:
 
 
 def _join_neighbors(spans: list[Span]) -> list[Span]:
-    """Join neighboring words of a field, so that no more than `MOST_WORDS` parts are left."""
     run = -(-len(spans) // MOST_WORDS)
     parts: list[Span] = []
     for field in dict.fromkeys(span.field for span in spans):
@@ -126,9 +121,6 @@ def explain_by_occlusion(
     Args:
         length: the most tokens of a row.
         compute: computes logits with the model.
-
-    Raises:
-        ConfigError: the task answers otherwise than with a class, labels or a number.
     """
     require_words(task)
     spans = list_words(tokenizer, example, length)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from litebert.config import EncoderConfig, FinetuneConfig, ScheduleConfig, replace
-from litebert.config.finetuning import Choice
 from litebert.errors import ConfigError, nearest
 
 
@@ -143,16 +140,30 @@ def choose_preset_name(encoder: EncoderConfig, dense: str | None = None) -> str:
 def choose_default_preset(encoder: EncoderConfig, dense: str | None, task: str) -> FinetuneConfig:
     """Return the hyper-parameters where no preset is named.
 
-    They are those of `choose_preset_name`, with the fields that a run chooses by itself. Sentence
+    They are those of `choose_preset_name`, with None for what a run chooses by itself. Sentence
     vectors (`pairs`, `texts`, `taught`) choose nothing, for their loss says little about the rate.
 
     Args:
         task: the key of its preset, as in `Task.point`.
     """
-    recipe = finetune_preset(choose_preset_name(encoder, dense), task)
-    return (
-        recipe if task in ("pairs", "texts", "taught") else replace(recipe, choose=get_args(Choice))
+    preset = finetune_preset(choose_preset_name(encoder, dense), task)
+    if task in ("pairs", "texts", "taught"):
+        return preset
+    preset = share_warmup(preset)
+    optimizer = replace(preset.train.optimizer, learning_rate=None)
+    train = replace(preset.train, batch=None, optimizer=optimizer)
+    return replace(
+        preset, length=None, epochs=None, steps=0, head_reads=None, fit_head=None, train=train
     )
+
+
+def share_warmup(preset: FinetuneConfig) -> FinetuneConfig:
+    """Turn the warm-up of a number of steps, as in a paper, into a share of the steps."""
+    schedule = preset.train.schedule
+    if not preset.steps or schedule.warmup < 1:
+        return preset
+    schedule = replace(schedule, warmup=schedule.warmup / preset.steps)
+    return replace(preset, train=replace(preset.train, schedule=schedule))
 
 
 def finetune_preset(name: str, task: str) -> FinetuneConfig:

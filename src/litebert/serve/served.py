@@ -21,11 +21,11 @@ from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder
 from litebert.errors import DataError, ModelError
-from litebert.finetuning.examples import read_examples
-from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.rows import build_row
 from litebert.finetuning.similarity import scale_to_unit
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, read_examples
+from litebert.finetuning.values import Item
 from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.limits import choices_of

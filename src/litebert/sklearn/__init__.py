@@ -38,15 +38,7 @@ from litebert.text.records import format_value, list_values
 if TYPE_CHECKING:
     from litebert.answer.model import Model
     from litebert.config.finetuning import FinetuneConfig
-    from litebert.finetuning.task import TaskFiles
 
-_CHOICE_OF = {
-    "epochs": "epochs",
-    "batch_size": "batch",
-    "max_length": "length",
-    "learning_rate": "rate",
-}
-"""The choice of a run that each parameter makes."""
 _KINDS: dict[str, tuple[Any, str]] = {
     "model": ((str, Path), "a folder or a name"),
     "out": ((str, Path, type(None)), "a folder"),
@@ -153,7 +145,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 self.model,
                 files,
                 folder / "run",
-                self._complete_config(self._make_config(files), facts),
+                lambda default: self._change_config(default, facts),
                 tokenizer=self.tokenizer,
                 device=self.device,
             )
@@ -232,38 +224,23 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 raise ConfigError(f"{name} is {format_value(parameters[name])}; give {words}")
         return parameters
 
-    def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
-        """Make the config: a run's own choices, but for the parameters that are set."""
-        from litebert.finetuning.initial import load_initial
-        from litebert.recipes.finetuning import choose_default_preset
-
-        start = load_initial(self.model, self.tokenizer, files.task)
-        config = choose_default_preset(start.encoder, start.dense, files.task.point)
-        parameters = self._list_parameters()
-        rate, batch_size = parameters["learning_rate"], parameters["batch_size"]
-        made = {choice for name, choice in _CHOICE_OF.items() if parameters[name] is not None}
-        train = replace(config.train, seed=parameters["random_state"])
-        if batch_size is not None:
-            train = replace(train, batch=f"{batch_size} sequences")
-        if rate is not None:
-            train = replace(train, optimizer=replace(train.optimizer, learning_rate=rate))
-        config = replace(
-            config,
-            choose=tuple(choice for choice in config.choose if choice not in made),
-            train=train,
-        )
-        if parameters["epochs"] is not None:
-            config = replace(config, epochs=parameters["epochs"])
-        if parameters["max_length"] is not None:
-            config = replace(config, length=parameters["max_length"])
-        return config
-
-    def _complete_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
-        """Return the config with what depends on the targets.
+    def _change_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
+        """Return the default config with the parameters that are set; a run chooses the others.
 
         Args:
             facts: the attributes that a fit sets.
         """
+        parameters = self._list_parameters()
+        train = replace(config.train, seed=parameters["random_state"])
+        if (batch_size := parameters["batch_size"]) is not None:
+            train = replace(train, batch=f"{batch_size} sequences")
+        if (rate := parameters["learning_rate"]) is not None:
+            train = replace(train, optimizer=replace(train.optimizer, learning_rate=rate))
+        config = replace(config, train=train)
+        if parameters["epochs"] is not None:
+            config = replace(config, epochs=parameters["epochs"])
+        if parameters["max_length"] is not None:
+            config = replace(config, length=parameters["max_length"])
         return config
 
     def __getstate__(self) -> dict[str, Any]:
@@ -353,8 +330,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
             )
         return parameters
 
-    def _complete_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
-        """Return the config with the weights of the classes."""
+    def _change_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
+        config = super()._change_config(config, facts)
         if self.class_weight is None:
             return config
         if not isinstance(self.class_weight, Mapping):

@@ -18,6 +18,7 @@ from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
 from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.baselines.models import make_baseline
 from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_files
@@ -135,7 +136,7 @@ def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> 
     """Open the models of the table; the 8-bit weights only where they were written."""
     task, files = inputs.files.task, inputs.files
     systems = []
-    if task.output.baseline() is not None:
+    if make_baseline(task.output) is not None:
         fitted = fit_baseline(task, files.read("train"))
         size = len(pickle.dumps(fitted.model))
         systems.append(System(BASELINE, size, fitted.answers))

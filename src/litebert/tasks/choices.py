@@ -17,11 +17,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.examples import ModelExample
-from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import Answer
+from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import OneChoice
+from litebert.finetuning.values import Answer, Item, ModelExample
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (

@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.finetuning.text_outputs import Number, OneClass
+from litebert.finetuning.values import Answer
 from litebert.storage import atomic_text
 from litebert.tasks.splits import Source, require_one
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts

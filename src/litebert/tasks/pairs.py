@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.outputs import restore_output
+from litebert.finetuning.rows import build_single_rows
 from litebert.finetuning.similarity import (
     TEMPERATURE,
-    Compared,
     Similarity,
     Supervision,
     scale_to_unit,
     sort_sizes,
 )
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
+from litebert.finetuning.values import Compared, EncodedRow, Item
 from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.scores import compute_scores
@@ -49,7 +49,7 @@ from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
-    from litebert.finetuning.scoring import Logits
+    from litebert.finetuning.values import Logits
     from litebert.interop.loaded import LoadedModel
 
 log = logging.getLogger("litebert")

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.examples import ModelExample
-from litebert.finetuning.items import Item, PlainItem, build_row, build_single_rows
-from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.outputs import restore_output
+from litebert.finetuning.rows import build_row, build_single_rows
 from litebert.finetuning.task import Row, Task
+from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
 from litebert.storage import atomic_text
 from litebert.tasks.label_cells import is_amount
 from litebert.tasks.predictions import list_texts, write_records

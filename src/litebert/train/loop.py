@@ -469,7 +469,7 @@ class Loop(Generic[B]):
             self._require_finite()
             self.row = row = self.window.compute_row(self.trainable.get_weights(), self.ranks)
             row["layers"], factor = self._look_up_schedule(self.step - 1)
-            row["learning_rate"] = self.config.optimizer.learning_rate * factor
+            row["learning_rate"] = self.config.optimizer.peak * factor
             row["tokens"] = self.tokens
             self.window = Window()
             warnings = self.trainable.diagnose(self.step, row)

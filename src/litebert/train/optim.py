@@ -131,7 +131,7 @@ def build_optimizers(
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
-    lr, eps, betas = config.learning_rate, config.eps, (config.beta1, config.beta2)
+    lr, eps, betas = config.peak, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
         matrices = {
             param

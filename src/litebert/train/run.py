@@ -14,7 +14,7 @@ A `Run` begins after them. Each of its phases takes what the phase before it ret
 can come too early. A network is built before its folder is claimed, so that a request which cannot
 be served leaves no run.
 
-Pretraining (`train.pretrain`) and fine-tuning (`finetuning.phases`) each say what their phases do.
+Pretraining (`train.pretrain`) says what its phases do.
 """
 
 from __future__ import annotations

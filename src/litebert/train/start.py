@@ -452,7 +452,7 @@ def _extend(
     )
     log.info(
         f"extended by {amount}, from {end:,} to {plan.steps:,} steps; by step {end + rising:,} the "
-        f"learning rate goes to {share * config.train.optimizer.learning_rate:.2g}, and from there "
+        f"learning rate goes to {share * config.train.optimizer.peak:.2g}, and from there "
         f"it follows the schedule of a run of {plan.steps:,} steps"
     )
     return RunRecord.from_fields(fields, folder.identity_file, config)

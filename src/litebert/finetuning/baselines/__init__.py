@@ -11,15 +11,15 @@ same rows.
     score_baseline(files).scores                      # of all development and test parts
 
 models.py has a model for each kind of output, and features.py the features that they read.
-fitted.py joins them to a task, and scores.py has the scores in a run folder.
+scores.py joins them to a task, and has the scores in a run folder.
 """
 
-from litebert.finetuning.baselines.fitted import FittedBaseline as FittedBaseline
-from litebert.finetuning.baselines.fitted import fit_baseline as fit_baseline
 from litebert.finetuning.baselines.models import Baseline as Baseline
 from litebert.finetuning.baselines.scores import BaselineScores as BaselineScores
+from litebert.finetuning.baselines.scores import FittedBaseline as FittedBaseline
 from litebert.finetuning.baselines.scores import RunBaseline as RunBaseline
 from litebert.finetuning.baselines.scores import advise as advise
+from litebert.finetuning.baselines.scores import fit_baseline as fit_baseline
 from litebert.finetuning.baselines.scores import read_baseline as read_baseline
 from litebert.finetuning.baselines.scores import read_scores as read_scores
 from litebert.finetuning.baselines.scores import score_baseline as score_baseline

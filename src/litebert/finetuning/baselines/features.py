@@ -112,7 +112,6 @@ class TextFeatures:
 
 
 def _flatten(rows: Sequence[Texts]) -> list[str]:
-    """List all first texts, then all second ones."""
     return [text for side in zip(*rows, strict=True) for text in side]
 
 

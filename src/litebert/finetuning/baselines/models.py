@@ -12,19 +12,21 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
 from litebert.errors import DataError
-from litebert.finetuning.baselines.features import Sparse, TextFeatures
-from litebert.finetuning.items import PlainItem, number_groups
-
-if TYPE_CHECKING:
-    from litebert.finetuning.scoring import Logits
-    from litebert.finetuning.task import Task
+from litebert.finetuning.baselines.features import UNSPACED, Sparse, TextFeatures
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import number_groups
+from litebert.finetuning.similarity import Similarity
+from litebert.finetuning.task import Task
+from litebert.finetuning.text_outputs import Number, OneClass, Relevance, SeveralLabels, are_far
+from litebert.finetuning.token_outputs import Tags
+from litebert.finetuning.values import Compared, Logits, PlainItem
 
 CHARACTERS = 6_000_000
 """Characters of training text that are read, at most: more would take minutes and gigabytes."""
@@ -49,6 +51,8 @@ has.
 """
 MOST_PAIRS = 20_000
 """Pairs that are compared with one another, at most."""
+K1, B = 0.9, 0.4
+"""The parameters of BM25 of Anserini, with which BEIR reports it."""
 
 
 class Baseline(ABC):
@@ -66,11 +70,7 @@ class Baseline(ABC):
         """How many training rows it learned from."""
 
     def fit(self, items: Sequence[PlainItem], classes: int) -> None:
-        """Learn from training rows.
-
-        Raises:
-            DataError: nothing can be learned from them.
-        """
+        """Learn from training rows."""
         chosen = [
             items[place]
             for place in _choose_affordable(
@@ -143,11 +143,7 @@ class LinearClasses(Baseline):
     name = "TF-IDF of words and characters, logistic regression"
 
     def __init__(self, class_weights: Sequence[float] = ()) -> None:
-        """Make a baseline.
-
-        Args:
-            class_weights: the weight of the rows of each class, (C,); () where all count alike.
-        """
+        """Take the weight of the rows of each class, (C,); () where all count alike."""
         super().__init__()
         self._class_weights = np.array(class_weights)
         if class_weights:
@@ -166,7 +162,6 @@ class LinearClasses(Baseline):
         self._models = _fit_columns(matrix, truth, weights, strength)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """Compute the logits of each row, (C,)."""
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
@@ -197,7 +192,6 @@ class LinearClasses(Baseline):
         weights: NDArray[np.float64],
         groups: NDArray[np.int64],
     ) -> float:
-        """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or groups.max() + 1 < 2 * _FOLDS:
             return _STRENGTHS[1]
         losses = np.zeros(len(_STRENGTHS))
@@ -234,7 +228,6 @@ class LinearClasses(Baseline):
         right: NDArray[np.bool_],
         weights: NDArray[np.float64],
     ) -> float:
-        """Compute the weighted mean of the cross-entropy."""
         if odds.shape[1] == 1:
             return _compute_binary_loss(odds, right, weights)
         shifted = odds - odds.max(1, keepdims=True)
@@ -274,7 +267,6 @@ def _compute_binary_loss(
 def _fit_columns(
     matrix: Sparse, truth: NDArray[np.bool_], weights: NDArray[np.float64], strength: float
 ) -> list[Any]:
-    """Fit the model of each class to its column of right answers, with the weights of its rows."""
     return [
         _fit_logistic(matrix, column, column_weights, strength)
         for column, column_weights in zip(truth.T, weights.T, strict=True)
@@ -304,7 +296,6 @@ def _fit_logistic(
 
 
 def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
-    """Compute the log-odds of each class, (N, C)."""
     columns = [
         np.full(matrix.shape[0], model)
         if isinstance(model, float)
@@ -327,6 +318,11 @@ class LinearNumber(Baseline):
         matrix = self._features.fit([item.texts for item in items])
         numbers = np.array([item.target for item in items], np.float64)
         self._range = (numbers.min(), numbers.max())
+        # scikit-learn computes in the float32 of the features, which cannot tell numbers apart that
+        # are far from zero.
+        mean = float(numbers.mean())
+        self._offset = mean if are_far(mean, float(numbers.std()) or 1.0) else 0.0
+        numbers -= self._offset
         weights = np.array([item.weight for item in items])
         errors = np.zeros(len(_PENALTIES))
         for learn, tried in split_folds(number_groups(items)):
@@ -337,8 +333,9 @@ class LinearNumber(Baseline):
         self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())], weights)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """Compute the number of each row, (1,)."""
         predicted = self._model.predict(self._features.transform([item.texts for item in items]))
+        if self._offset:
+            return list(np.clip(predicted.astype(np.float64) + self._offset, *self._range)[:, None])
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
 
@@ -380,7 +377,6 @@ class WeightedCharacters(Baseline):
         ).fit(texts)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """Compute the vectors of each pair, (2, F), sparse."""
         if len(items) > MOST_PAIRS:
             raise DataError(f"{len(items):,} pairs are too many to compare within seconds")
         first, second = (
@@ -393,9 +389,6 @@ class WeightedCharacters(Baseline):
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
     ) -> list[Any]:
-        """Return a `Compared` of each pair, with sparse vectors."""
-        from litebert.finetuning.similarity import Compared
-
         return [
             Compared(float(pair[0].multiply(pair[1]).sum()), pair) for pair in self.logits(items)
         ]
@@ -428,9 +421,7 @@ class FrequentTags(Baseline):
         self._tags = {word: _compute_log_shares(tags, classes) for word, tags in counts.items()}
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """Compute the logits of each sentence, (n, C): logarithms of how often the word had each
-        tag.
-        """
+        # (n, C): logarithms of how often the word had each tag.
         tags, unknown = self._tags, self._unknown
         return [
             np.stack([tags.get(word, tags.get(word.lower(), unknown)) for word in item.texts])
@@ -449,3 +440,88 @@ def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float3
         smoothed[tag] += count
     shares: NDArray[np.float32] = np.log(smoothed / smoothed.sum()).astype(np.float32)
     return shares
+
+
+# ---------------------------------------------------------------------------------------- relevance
+
+
+class Bm25:
+    """The scores of documents for queries by BM25 (Robertson and Zaragoza 2009), as Lucene computes
+    it, over counts of scikit-learn.
+
+        score(q, d) = sum over the words of q of  idf(w) tf / (tf + k1 (1 - b + b |d| / mean |d|))
+        idf(w) = log(1 + (N - n + 0.5) / (n + 0.5)),  n of the N documents have w
+
+    Words are runs of letters and digits, lowercase. Text without spaces between words is counted by
+    characters, one and two in a row. Shapes: N documents, Q queries, V words.
+    """
+
+    def __init__(self, documents: Sequence[str], k1: float = K1, b: float = B) -> None:
+        """Count the words of N documents, at least one."""
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        counter = CountVectorizer(token_pattern=r"\w+")
+        # A word at least, where all texts are empty.
+        counts = counter.fit_transform([*documents, "a"])[:-1]
+        if sum(map(len, documents)) > UNSPACED * counts.sum():
+            counter = CountVectorizer(analyzer="char", ngram_range=(1, 2))
+            counts = counter.fit_transform([*documents, "a"])[:-1]
+        self._counter = counter
+        documents_of = np.bincount(counts.indices, minlength=counts.shape[1])
+        self._idf = np.log(1 + (len(documents) - documents_of + 0.5) / (documents_of + 0.5))
+        self._mean, self._k1, self._b = max(float(counts.sum(1).mean()), 1e-12), k1, b
+        self._weights = self._weigh(counts)
+
+    def _weigh(self, counts: Sparse) -> Sparse:
+        """Compute the weight of each word in documents from their counts, (N, V)."""
+        lengths = np.asarray(counts.sum(1), np.float64).ravel()
+        norms = self._k1 * (1 - self._b + self._b * lengths / self._mean)
+        weights = counts.tocsr().astype(np.float64)
+        rows = np.repeat(np.arange(len(lengths)), np.diff(weights.indptr))
+        weights.data = self._idf[weights.indices] * weights.data / (weights.data + norms[rows])
+        return weights.astype(np.float32)
+
+    def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> NDArray[np.float32]:
+        """Compute the score of each query for its document, which may be new, (N,)."""
+        weights = self._weigh(self._counter.transform(documents))
+        return np.asarray(self.count(queries).multiply(weights).sum(1), np.float32).ravel()
+
+    def count(self, queries: Sequence[str]) -> Sparse:
+        """Count the words of queries, (Q, V)."""
+        return self._counter.transform(queries).astype(np.float32)
+
+    def compute_scores(self, counts: Sparse, documents: slice) -> NDArray[np.float32]:
+        """Compute the scores (Q, n) of n of the documents for the counts of queries."""
+        scores: NDArray[np.float32] = (counts @ self._weights[documents].T).toarray()
+        return scores
+
+
+class Bm25Order(Baseline):
+    """The BM25 of a query and a document, from the words of the documents that it learned from."""
+
+    name = "BM25"
+    supervised = False
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        self._scorer = Bm25(list(dict.fromkeys(item.texts[1] for item in items)))
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        queries, documents = ([item.texts[side] for item in items] for side in (0, 1))
+        return list(self._scorer.score_pairs(queries, documents)[:, None])
+
+
+def make_baseline(output: Output) -> Baseline | None:
+    """Make the model that gives the answers of an output by counting, not fitted yet; None where no
+    cheap one is worth showing.
+    """
+    if isinstance(output, Relevance):
+        return Bm25Order()
+    if isinstance(output, SeveralLabels):
+        return LinearLabels(output.weights)
+    if isinstance(output, OneClass):
+        return LinearClasses(output.weights)
+    if isinstance(output, Number):
+        return LinearNumber()
+    if isinstance(output, Tags):
+        return FrequentTags()
+    return WeightedCharacters() if isinstance(output, Similarity) else None

@@ -1,4 +1,4 @@
-"""The scores of a baseline in a run folder, and advice from them."""
+"""A baseline that has learned a task, its scores in a run folder, and advice from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Any
 
 from litebert import progress
 from litebert.config import FinetuneConfig
-from litebert.errors import RunError
-from litebert.finetuning.baselines.fitted import fit_baseline
-from litebert.finetuning.items import EncodedPart
-from litebert.finetuning.scoring import name_metric
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.baselines.models import Baseline, make_baseline
+from litebert.finetuning.scoring import name_metric, score_answers
 from litebert.finetuning.seeds import compute_noise, judge
 from litebert.finetuning.task import Task, TaskFiles
+from litebert.finetuning.values import EncodedPart, Logits
 from litebert.hub import PREFIX
 from litebert.json_reader import numbers, read_json
 from litebert.storage import write_json
@@ -31,6 +32,93 @@ BASELINE = "baseline.json"
 """The file of a run folder that holds the scores of its baseline from before training on."""
 FIELD = "baseline"
 """The field of scores.json that holds them when training has ended."""
+
+
+@dataclass(frozen=True)
+class FittedBaseline:
+    """A baseline and the task that it learned."""
+
+    task: Task[Any]
+    model: Baseline
+    training_rows: int
+    """Rows of the training part; `model.read` says how many of them it learned from."""
+
+    def logits(self, examples: Sequence[Any]) -> Logits:
+        """Compute the logits of each example, in the form of `Output.of_item`: (C,) of classes,
+        labels or a number, (words, C) of tags.
+        """
+        with _limit_threads():
+            return self.model.logits(self.task.plain_items(examples))
+
+    def answers(self, examples: Sequence[Any]) -> list[Any]:
+        """Return one answer per example, as `Task.score` and `Task.record` take it."""
+        with _limit_threads():
+            return self.model.answers(self.task, examples, self.task.plain_items(examples))
+
+    def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return a record for each input, as `load(...).predict` gives of a fine-tuned model."""
+        examples = [self.task.example(value, str(place)) for place, value in enumerate(values)]
+        return [
+            self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)
+        ]
+
+    def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
+        """Compute the scores of parts by name; of a test part only where it has labels."""
+        plain = [
+            EncodedPart(name, examples, list(self.task.plain_items(examples)))
+            for name, examples in parts
+        ]
+        return score_answers(self.task, plain, lambda part: self.answers(part.examples))
+
+
+def fit_baseline(
+    task: Task[Any], examples: Sequence[Any], config: FinetuneConfig | None = None
+) -> FittedBaseline:
+    """Fit the baseline of a task.
+
+    Args:
+        examples: the examples of its training part.
+        config: a config of fine-tuning, whose `class_weights` the baseline takes too.
+
+    Raises:
+        ConfigError: there is no baseline for this kind of task (questions, choices).
+        DataError: the training part has nothing to learn from.
+    """
+    items, output = task.plain_items(examples), task.output
+    if config is not None:
+        targets = [item.target for item in items if item.target is not None]
+        output = output.weigh(config, targets)
+    model = make_baseline(output)
+    if model is None or (examples and not items):
+        raise ConfigError(
+            f"the {task.name} task has no baseline; tasks of texts, pairs of texts and "
+            "tags have one"
+        )
+    items = [item for item in items if item.target is not None or not model.supervised]
+    with fitting():
+        model.fit(items, task.output.width)
+    return FittedBaseline(task, model, len(items))
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Fit a baseline in a block, on one thread."""
+    try:
+        with _limit_threads():
+            yield
+    except ValueError as error:
+        raise DataError(
+            f"the training part cannot be counted ({error}); give texts with words"
+        ) from None
+
+
+def _limit_threads() -> Any:
+    """Limit a block to one thread: sums in another order would be other bits, and cores belong to
+    training.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
 
 
 @dataclass(frozen=True)
@@ -83,19 +171,17 @@ def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) 
 class RunBaseline:
     """The baseline of a run: computed once, for all seeds, and kept in their folders."""
 
-    def __init__(self, config: FinetuneConfig | None = None) -> None:
-        self._config = config
-        self._parts: tuple[Task[Any], EncodedPart, Sequence[EncodedPart]] | None = None
-
-    def announce(
+    def __init__(
         self,
+        config: FinetuneConfig,
         task: Task[Any],
         train: EncodedPart,
         others: Sequence[EncodedPart],
-        folders: Sequence[Path] = (),
     ) -> None:
-        """Take the parts of the run, and log the score unless each of the folders has it."""
-        self._parts = (task, train, others)
+        self._config, self._task, self._train, self._others = config, task, train, others
+
+    def announce(self, folders: Sequence[Path]) -> None:
+        """Log the score, unless each of the folders has it."""
         ended = [(folder / "scores.json").exists() for folder in folders]
         saved = [_find_saved(folder) is not None for folder in folders]
         if not folders or not all(map(any, zip(ended, saved, strict=True))):
@@ -112,14 +198,13 @@ class RunBaseline:
 
     @cached_property
     def _scores(self) -> BaselineScores | None:
-        assert self._parts is not None
-        task, train, others = self._parts
-        if task.output.baseline() is None or not task.plain_items(train.examples[:1]):
+        task, examples = self._task, self._train.examples
+        if make_baseline(task.output) is None or not task.plain_items(examples[:1]):
             return None
         began = time.monotonic()
         try:
-            parts = [(part.name, part.examples) for part in others]
-            baseline = _score(task, train.examples, parts, self._config)
+            parts = [(part.name, part.examples) for part in self._others]
+            baseline = _score(task, examples, parts, self._config)
         except Exception as error:  # whatever it is, it must not stop a training that could go on
             log.info(f"there is no baseline for the scores: {error}")
             return None
@@ -137,7 +222,6 @@ def _score(
     parts: Sequence[tuple[str, list[Any]]],
     config: FinetuneConfig | None,
 ) -> BaselineScores:
-    """Fit the baseline to the training examples, and score it on the parts by name."""
     with progress.task("fitting the baseline"):
         fitted = fit_baseline(task, train, config)
         scores = fitted.scores_of(parts)
@@ -145,22 +229,14 @@ def _score(
 
 
 def read_scores(file: Path) -> dict[str, float]:
-    """Read the run's own scores in a scores.json.
-
-    Raises:
-        RunError: the file cannot be read.
-    """
+    """Read the run's own scores in a scores.json."""
     return numbers(
         {name: value for name, value in read_json(file, RunError).items() if name != FIELD}
     )
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline).
-
-    Raises:
-        RunError: the file cannot be read, or was changed.
-    """
+    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline)."""
     fields = read_json(file, RunError).get(FIELD)
     return None if fields is None else _from_fields(fields, file)
 
@@ -173,20 +249,15 @@ def build_scores_fields(
 
 
 def _find_saved(folder: Path) -> BaselineScores | None:
-    """Return the scores in the baseline.json of a run folder; None where it has none."""
     # With torch, which those who only read scores do without.
     from litebert.train.run_folder import ASIDE
 
-    # A restarted run has the rows of the run before it.
-    return _read_saved(folder / BASELINE) or _read_saved(folder / ASIDE / BASELINE)
-
-
-def _read_saved(file: Path) -> BaselineScores | None:
-    """Read the scores in a baseline.json; None without such a file, or if a person changed it."""
-    try:
-        return _from_fields(read_json(file, RunError), file)
-    except RunError:
-        return None
+    for file in (folder / BASELINE, folder / ASIDE / BASELINE):  # a restarted run has the same rows
+        try:
+            return _from_fields(read_json(file, RunError), file)
+        except RunError:  # no such file, or a person changed it
+            continue
+    return None
 
 
 def _from_fields(fields: Any, file: Path) -> BaselineScores:
@@ -230,20 +301,16 @@ def advise(
         )
     if verdict == "better" or baseline_score <= score:
         return None
+    folder = Path(source)
+    is_published = str(source).startswith(PREFIX) or (  # litebert did not write it
+        (folder / "config.json").is_file() and not (folder / "recipe.json").is_file()
+    )
     remedy = (
         "adapt the encoder to your text (litebert pretrain --from)"
-        if _is_published(source)
+        if is_published
         else "pretrain longer or on more text, start from a published encoder"
     )
     return (
         f"the baseline ({baseline.note}) is better, with {metric} {baseline_score:.4g} against "
         f"{score:.4g}: {remedy}, or learn from a larger model with --teacher"
     )
-
-
-def _is_published(source: str | Path) -> bool:
-    """Return True for a model of the Hub, and for a folder that litebert did not write."""
-    if str(source).startswith(PREFIX):
-        return True
-    folder = Path(source)
-    return (folder / "config.json").is_file() and not (folder / "recipe.json").is_file()

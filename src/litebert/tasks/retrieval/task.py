@@ -16,9 +16,10 @@ import numpy as np
 
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.outputs import Answer, restore_output
-from litebert.finetuning.relevance import Relevance
+from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
+from litebert.finetuning.text_outputs import Relevance
+from litebert.finetuning.values import Answer
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
 from litebert.tasks.splits import HeldoutOptions, Source, require_one, select_split

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.examples import ModelExample
-from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
+from litebert.finetuning.values import Item, ModelExample
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.examples import ModelExample
-from litebert.finetuning.items import Item, PlainItem, build_row
-from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.outputs import restore_output
+from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import Tags
+from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores

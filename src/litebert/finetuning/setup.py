@@ -1,0 +1,418 @@
+"""What the seeds of a run share: the encoder to begin with, all parts of the task, read and
+encoded, and the config, in which `resolve` fills what a person left open.
+
+A choice is made once. The record of a run holds the chosen values, and a run that continues takes
+them from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    FinetuneConfig,
+    MaskingConfig,
+    SequenceConfig,
+    TrainConfig,
+)
+from litebert.config.amounts import parse_amount
+from litebert.config.distillation import DistillConfig, LayersConfig
+from litebert.config.serialization import from_dict
+from litebert.errors import ConfigError, nearest
+from litebert.finetuning.baselines import RunBaseline
+from litebert.finetuning.exits import require_exits
+from litebert.finetuning.initial import InitialModel
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.similarity import DROPOUT, Similarity
+from litebert.finetuning.task import Task, TaskFiles
+from litebert.finetuning.teachers import Student, TaskTeacher, TaskTeachers
+from litebert.finetuning.token_outputs import Tags
+from litebert.finetuning.values import EncodedPart, Item
+from litebert.recipes.finetuning import (
+    choose_default_preset,
+    choose_preset_name,
+    finetune_preset,
+    share_warmup,
+)
+from litebert.text.tally import format_count
+
+log = logging.getLogger("litebert")
+
+SHORTEST, LONGEST = 128, 512
+"""Tokens of a row, between which the length is chosen. A shorter one saves nothing, because a batch
+is padded to its own longest row. With a longer one a row costs more than four of `SHORTEST`.
+"""
+SHARE_READ = 0.95
+"""Share of the training texts that are read whole, where `LONGEST` and the positions of the model
+allow.
+"""
+FEW_ROWS = 2000
+"""Training rows below which a batch has 16 sequences instead of 32."""
+_SAMPLE = 10_000
+"""Texts whose lengths are counted, at most."""
+Change: TypeAlias = Callable[[FinetuneConfig], FinetuneConfig]
+"""The default config -> the config that a person wants."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the seeds of a run share."""
+
+    source: str
+    """The model as it was named."""
+    task: Task[Any]
+    file_names: Mapping[str, list[str]]
+    """The names of the files of each part."""
+    start: InitialModel
+    config: FinetuneConfig
+    train: EncodedPart
+    dev: tuple[EncodedPart, ...]
+    tests: tuple[EncodedPart, ...]
+    unlabeled: EncodedPart | None = None
+    """Rows that only the teacher has answers to."""
+    teachers: TaskTeachers | None = None
+    baseline: RunBaseline | None = None
+    """None where nobody asked for it."""
+    chosen: tuple[str, ...] = ()
+    """The choices made for this run, a sentence each."""
+    tries: frozenset[str] = frozenset()
+    """What short runs choose: the rate, and the head with it."""
+    fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The last map of the head as it was fitted before training, by its names in the head; empty
+    where it was not.
+    """
+
+    @property
+    def rows(self) -> list[Item]:
+        """All that is trained on: the training rows, then the unlabeled ones."""
+        return [*self.train.items, *(self.unlabeled.items if self.unlabeled else ())]
+
+    @property
+    def length(self) -> int:
+        """The longest row, in tokens."""
+        assert self.config.length is not None
+        return self.config.length
+
+    @property
+    def batch(self) -> int:
+        """Sequences of a batch."""
+        assert self.config.train.batch is not None
+        return int(parse_amount(self.config.train.batch, "train.batch", ("sequences",)).value)
+
+    @property
+    def steps(self) -> int:
+        """How many steps a run takes."""
+        if self.config.steps:
+            return self.config.steps
+        assert self.config.epochs is not None
+        return max(1, math.ceil(self.config.epochs * len(self.rows) / self.batch))
+
+    @property
+    def student(self) -> Student:
+        """Who learns, as teachers know it."""
+        return Student(self.task, self.start.tokenizer, self.length)
+
+    def fit_targets(self, items: Sequence[Item]) -> tuple[Output, list[Item]]:
+        """Fit the output to the targets of items; return it, and the items with the targets that
+        are learned.
+        """
+        output, targets = self.task.output.fit([item.target for item in items])
+        output = output.weigh(self.config, targets)
+        return output, [
+            replace(item, target=target) for item, target in zip(items, targets, strict=True)
+        ]
+
+    @property
+    def compared_teacher(self) -> TaskTeacher | None:
+        """The teacher that computes beside the student, because layers are compared."""
+        if self.teachers is None or not self.config.distill.compared:
+            return None
+        return self.teachers.require_network()
+
+    @property
+    def computing_teacher(self) -> EncoderConfig | None:
+        """The shape of the teacher's encoder, where it computes beside the student."""
+        teacher = self.compared_teacher
+        return None if teacher is None else teacher.loaded.config.encoder
+
+    def as_pretraining(self) -> Config:
+        """Return a config that takes as much memory: its vocabulary head has next to nothing to
+        guess.
+        """
+        loop, encoder = self.config.train, self.start.encoder
+        compared: dict[str, Any] = {}
+        if self.computing_teacher is not None:
+            names = [shared.name for shared in fields(LayersConfig)]
+            layers = {name: getattr(self.config.distill, name) for name in names}
+            distill = DistillConfig(soft=0, **layers)
+            compared = {"distill": distill, "objectives": ("mlm", *distill.objectives)}
+        longest = max(item.length for item in self.rows)
+        return Config(
+            name=self.source,
+            encoder=encoder,
+            sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
+            masking=MaskingConfig(rate=1e-6),
+            **{"objectives": ("mlm",), **compared},
+            train=TrainConfig(
+                batch=f"{self.batch} sequences",
+                micro_batch=loop.micro_batch,
+                recompute=loop.recompute,
+                optimizer=loop.optimizer,
+            ),
+        )
+
+
+# --------------------------------------------------------------------------------------- the config
+
+
+def change_config(base: FinetuneConfig, change: Change) -> FinetuneConfig:
+    """Change a preset or the default. Only one of epochs and steps sets how long to train: a preset
+    with a number of steps gives it up, and its warm-up becomes a share.
+    """
+    config = change(base)
+    sets_epochs, sets_steps = config.epochs != base.epochs, config.steps != base.steps
+    if sets_epochs and sets_steps:
+        raise ConfigError("epochs and steps both set how long to train; give one of them")
+    if sets_epochs or sets_steps:
+        if config.train.schedule.warmup == base.train.schedule.warmup:
+            warmup = share_warmup(base).train.schedule.warmup
+            schedule = replace(config.train.schedule, warmup=warmup)
+            config = replace(config, train=replace(config.train, schedule=schedule))
+        config = replace(config, steps=config.steps if sets_steps else 0)
+    return config
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A config in which nothing is open but batch and epochs, which wait for the number of rows
+    (`resolve_amount`).
+    """
+
+    config: FinetuneConfig
+    tries: frozenset[str]
+    """What short runs are to choose (`Setup.tries`); the config holds what is taken otherwise."""
+    choices: tuple[str, ...]
+    """The choices that were made, a sentence each."""
+    recorded: tuple[str, ...]
+    """Those that a run in the folder made when it started."""
+
+
+def resolve(
+    config: FinetuneConfig | Change | None,
+    start: InitialModel,
+    files: TaskFiles[Any],
+    record: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Fill what a config leaves open, from the model and the training texts, or from the record of
+    a run that continues; and check it against the model and the task.
+
+    Args:
+        config: a config, what changes the default one, or None for the default one.
+        record: the content of finetune.json.
+    """
+    task, positions = files.task, start.encoder.max_positions
+    default = choose_default_preset(start.encoder, start.dense, task.point)
+    if config is None:
+        config = default
+    elif not isinstance(config, FinetuneConfig):
+        config = change_config(default, config)
+    recorded: tuple[str, ...] = ()
+    if record is not None:
+        asked, run = config, from_dict(FinetuneConfig, record.get("config", {}))
+        config = _take_recorded(config, run)
+        recorded = tuple(record.get("chosen", ())) if config != asked else ()
+    preset = finetune_preset(choose_preset_name(start.encoder, start.dense), task.point)
+    tries, choices = set[str](), list[str]()
+    if config.length is None:
+        config = replace(config, length=preset.length)
+        examples = files.read("train")
+        lengths = task.lengths(examples[:: 1 + len(examples) // _SAMPLE], start.tokenizer)
+        if lengths is not None and len(lengths):
+            # A multiple of eight that reads `SHARE_READ` of the training texts whole.
+            whole = 8 * int(np.ceil(np.quantile(lengths, SHARE_READ) / 8))
+            length = min(positions, max(SHORTEST, min(LONGEST, whole)))
+            share = float((lengths <= length).mean())
+            choices.append(f"length {length} tokens, enough for {share:.1%} of the training texts")
+            config = replace(config, length=length)
+    if config.train.optimizer.learning_rate is None:
+        tries.add("rate")
+        config = set_rate(config, preset.train.optimizer.peak)
+    if config.head_reads is None and config.fit_head is None and task.output.linear:
+        pretrained = start.state is not None
+        config = replace(config, head_reads="paper", fit_head=pretrained)
+        if start.vectors == "mean":
+            config = replace(config, head_reads="mean")
+            choices.append("the head reads the mean of the states, which the model was trained for")
+        if pretrained and "rate" in tries:
+            tries.add("head")
+    config = replace(
+        config,
+        head_reads=config.head_reads or preset.head_reads,
+        fit_head=bool(config.fit_head),
+    )
+    assert config.length is not None
+    if config.length > positions:
+        log.info(f"length is {positions} instead of {config.length}, the limit of the model")
+        config = replace(config, length=positions)
+    config = settle_for_output(task.output, config, start.encoder)
+    return Resolved(config, frozenset(tries), tuple(choices), recorded)
+
+
+def resolve_amount(
+    config: FinetuneConfig, start: InitialModel, task: Task[Any], rows: int
+) -> tuple[FinetuneConfig, list[str]]:
+    """Fill the batch and the epochs that so many training rows need, where they are open.
+
+    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn.
+    Epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
+    than those of whole texts keep the numbers of their preset.
+    """
+    preset = finetune_preset(choose_preset_name(start.encoder, start.dense), task.point)
+    train, amounts = config.train, list[str]()
+    opens_epochs = config.epochs is None and not config.steps
+    is_of_texts = task.output.head == "sequence"
+    if train.batch is None:
+        train = replace(train, batch=preset.train.batch)
+        if is_of_texts:
+            train = replace(train, batch=f"{16 if rows < FEW_ROWS else 32} sequences")
+            amounts.append(f"batches of {train.batch}")
+    if config.epochs is None:
+        config = replace(config, epochs=preset.epochs)
+    if opens_epochs and is_of_texts:
+        epochs = float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15))
+        config = replace(config, epochs=epochs)
+        amounts.append(f"{epochs:g} epochs")
+    elif opens_epochs and preset.steps:
+        # With the warm-up in steps, as the paper has it, unless another one was asked for.
+        config, schedule = replace(config, steps=preset.steps), train.schedule
+        if schedule.warmup == share_warmup(preset).train.schedule.warmup:
+            schedule = replace(schedule, warmup=preset.train.schedule.warmup)
+        train = replace(train, schedule=schedule)
+    config = replace(config, train=train)
+    return config, [f"{' and '.join(amounts)}, for {rows:,} training rows"] if amounts else []
+
+
+def set_rate(config: FinetuneConfig, rate: float) -> FinetuneConfig:
+    """Return the config with a learning rate."""
+    optimizer = replace(config.train.optimizer, learning_rate=rate)
+    return replace(config, train=replace(config.train, optimizer=optimizer))
+
+
+def _take_recorded(config: FinetuneConfig, run: FinetuneConfig) -> FinetuneConfig:
+    train, schedule = config.train, config.train.schedule
+    if config.length is None:
+        config = replace(config, length=run.length)
+    if config.epochs is None and not config.steps:
+        config = replace(config, epochs=run.epochs, steps=run.steps)
+        schedule = replace(schedule, warmup=run.train.schedule.warmup)
+    if config.head_reads is None:
+        config = replace(config, head_reads=run.head_reads)
+    if config.fit_head is None:
+        config = replace(config, fit_head=run.fit_head)
+    if train.batch is None:
+        train = replace(train, batch=run.train.batch)
+    optimizer = train.optimizer
+    if optimizer.learning_rate is None:
+        optimizer = replace(optimizer, learning_rate=run.train.optimizer.learning_rate)
+    return replace(config, train=replace(train, optimizer=optimizer, schedule=schedule))
+
+
+def settle_for_output(
+    output: Output, config: FinetuneConfig, encoder: EncoderConfig
+) -> FinetuneConfig:
+    """Return the config with what an output needs of it: texts without pairs are learned from
+    dropout.
+    """
+    deletes = False
+    if isinstance(output, Similarity):
+        _require_sizes(output, encoder.hidden_size)
+        batch = config.train.batch
+        if batch and parse_amount(batch, "train.batch", ("sequences",)).value < 2:
+            raise ConfigError(
+                f"train.batch is '{batch}', but a pair is compared with the others of its batch; "
+                "give 2 sequences or more"
+            )
+        deletes = output.supervision == "texts"
+        if deletes and not config.deletion and not output.taught:
+            if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
+                log.info(
+                    f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are "
+                    "learned from two dropout masks"
+                )
+                config = replace(config, dropout=DROPOUT)
+            if config.dropout == 0:
+                raise ConfigError(
+                    "dropout is 0, but texts without pairs are learned from two dropout masks; "
+                    f"leave --dropout out, or give {DROPOUT}"
+                )
+    if config.deletion and not deletes:
+        raise ConfigError(
+            f"deletion is {config.deletion}, and only texts without pairs are read with tokens "
+            "left out; set it to 0"
+        )
+    if not output.linear and (config.fit_head or config.head_reads == "mean"):
+        raise ConfigError(
+            "fit_head and head_reads=mean are for classes, labels and numbers of whole texts, "
+            f"and this task answers with {output.name}; leave them out"
+        )
+    require_weights(output, config)
+    if config.early_exits:
+        require_exits(output, encoder.layers)
+    return config
+
+
+def _require_sizes(output: Similarity, width: int) -> None:
+    for size in output.sizes:
+        if not 1 <= size < width:
+            raise ConfigError(
+                f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
+                f"sizes from 1 to {width - 1}"
+            )
+    if output.sizes and output.taught:
+        raise ConfigError(
+            "matryoshka orders the numbers of a vector, and a student takes over the order of "
+            "its teacher; leave out --matryoshka or --teacher"
+        )
+    if output.sizes and output.whiten:
+        raise ConfigError(
+            "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
+            "--whiten or --matryoshka"
+        )
+
+
+def require_weights(output: Output, config: FinetuneConfig) -> None:
+    """Refuse weights of classes and the focal loss where an output has neither."""
+    if not output.weighs and (config.class_weights != "equal" or config.focal_gamma):
+        raise ConfigError(
+            "class_weights and focal_gamma are for classes and labels of whole texts, and this "
+            f"task answers with {output.name}; leave them out"
+        )
+    for name in () if isinstance(config.class_weights, str) else config.class_weights:
+        if name not in output.labels:
+            raise ConfigError(f"class_weights names '{name}'; {nearest(name, output.labels)}")
+
+
+def describe_balance(output: Output, targets: Sequence[Any]) -> str | None:
+    """Describe the share of the training targets that has each label; of more than ten labels, the
+    commonest ten and the rarest. None without labels.
+    """
+    if not output.labels:
+        return None
+    counts, total, unit = output.counts(targets), len(targets), "training example"
+    if isinstance(output, Tags):
+        total, unit = int(counts.sum()), "training word"
+    shares = counts / max(1, total)
+    order = np.argsort(-shares, kind="stable") if len(shares) > 10 else np.arange(len(shares))
+    listed = [f"{output.labels[i]} {shares[i]:.1%}" for i in order[:10]]
+    if len(shares) > 10:
+        listed.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
+    return f"{format_count(total, unit)}: {', '.join(listed)}"
