@@ -205,11 +205,6 @@ def _format_score(row: ComparedRun, scores: Mapping[str, Score]) -> str:
 
 
 def _read_run(folder: Path) -> ComparedRun:
-    """Read a run folder.
-
-    Raises:
-        RunError: a file is missing, or was changed.
-    """
     run = read_json(folder / "run.json", RunError, "name a whole run folder")
     recipe = folder / "recipe.json"
     fields = read_json(recipe, RunError)
@@ -254,7 +249,6 @@ def _read_run(folder: Path) -> ComparedRun:
 
 
 def _suggest_remedy(recipe: Mapping[str, Any]) -> str:
-    """Say what to do about a recipe that cannot be read."""
     objectives, encoder = recipe.get("objectives"), recipe.get("encoder")
     unregistered = []
     if isinstance(objectives, list):

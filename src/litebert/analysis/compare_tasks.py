@@ -62,11 +62,7 @@ class TaskRow:
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
-    """Compare run folders, in the same order. An unfinished run has the scores of finished seeds.
-
-    Raises:
-        RunError: a folder is no fine-tuning run, or was changed.
-    """
+    """Compare run folders, in the same order. An unfinished run has the scores of finished seeds."""
     return [_read_run(Path(run)) for run in runs]
 
 
@@ -147,7 +143,6 @@ def _format_baselines(rows: Iterable[TaskRow]) -> str:
 
 
 def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
-    """Return the sentences under the table, on the marks that it has."""
     seeds = sorted({len(row.scores) for row in rows if row.scores}) or [0]
     note = "Scores times 100."
     if seeds[-1] > 1:
@@ -200,7 +195,6 @@ def make_differences_table(rows: Sequence[TaskRow]) -> Table:
 
 
 def _question_of(row: TaskRow) -> tuple[str, str, str]:
-    """Return a key that is equal for runs with the same task, metric and scored rows."""
     return row.task, row.metric, row.data
 
 
@@ -270,11 +264,6 @@ def is_percent(task: str) -> bool:
 
 
 def _read_run(folder: Path) -> TaskRow:
-    """Read a run folder.
-
-    Raises:
-        RunError: the folder is no fine-tuning run, or was changed.
-    """
     files = find_finetunings(folder)
     if not files:
         raise RunError(
@@ -338,7 +327,6 @@ def _is_collapsed(folder: Path) -> bool:
 
 
 def _list_files(run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the files of each split."""
     return {
         split: [os.path.basename(str(name)) for name in names]
         for split, names in run["files"].items()
@@ -355,7 +343,6 @@ def _list_scored_files(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _list_settings(run: Mapping[str, Any], seeds: int) -> dict[str, str]:
-    """Return the settings of a run, beside its model and the files it was scored on."""
     config = flatten({"config": run["config"]})
     settings = {name: value for name, value in config.items() if name not in _FREE}
     if seeds > 1:

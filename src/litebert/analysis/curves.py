@@ -42,11 +42,7 @@ class Point:
 
 
 def read_points(folder: Path) -> list[Point]:
-    """Read the held-out evaluations of a pretraining run, in order.
-
-    Raises:
-        RunError: the folder is no run, or was changed.
-    """
+    """Read the held-out evaluations of a pretraining run, in order."""
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
     rows, clock = metrics.read(folder / "metrics.jsonl"), _read_clock(folder)
     clock_steps = [step for step, _ in clock]
@@ -78,7 +74,6 @@ def _read_clock(folder: Path) -> list[tuple[int, float]]:
 
 
 def _length_at(config: Config, step: int, total: int) -> int:
-    """Return the tokens of a sequence at a step of `total`."""
     for share, length in config.train.length_schedule:
         if step <= round(share * total):
             return length
@@ -171,7 +166,6 @@ def average_points(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def _average(points: Sequence[Point]) -> Point:
-    """Average the points of several runs at the same step."""
     count = len(points)
     names = sorted(set.intersection(*(set(point.scores) for point in points)))
     seconds = [point.seconds for point in points if point.seconds is not None]

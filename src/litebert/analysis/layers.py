@@ -143,7 +143,6 @@ def _make_batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
 
 
 def _reset_weights(loaded: LoadedModel) -> LoadedModel:
-    """Return the same network from scratch."""
     torch.manual_seed(0)
     return replace(
         loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives)
@@ -300,7 +299,6 @@ def _find_tokens(batch: Batch) -> Tensor:
 
 
 def _unmask(batch: Batch) -> Tensor:
-    """Return the ids of a batch with the masked tokens put back."""
     ids = batch.input_ids.flatten().clone()
     ids[batch.masked_positions] = batch.masked_labels
     return ids.view_as(batch.input_ids)

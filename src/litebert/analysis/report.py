@@ -124,7 +124,6 @@ def _add_note(body: str, note: str) -> str:
 
 
 def _axes(group: Sequence[Section]) -> list[str]:
-    """Return the axes of the switched charts of a group, in order of first mention."""
     switched = [section for section in group if isinstance(section, Switched)]
     return list(dict.fromkeys(chart.x_label for section in switched for chart in section.charts))
 
@@ -195,7 +194,6 @@ _SHORT = 30
 
 
 def _look(cells: Sequence[str]) -> str:
-    """Return the class of a column of numbers, or of names that do not break."""
     if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
         return ' class="number"'
     return ' class="short"' if max(map(len, cells)) <= _SHORT else ""

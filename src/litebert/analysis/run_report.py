@@ -53,7 +53,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """Return the lead and the sections of a pretraining run."""
     facts = read_json(folder / "run.json", RunError)
     recipe = read_json(folder / "recipe.json", RunError)
     shape = recipe["encoder"]
@@ -136,7 +135,6 @@ def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Tab
 
 
 def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """Return the lead and the sections of a fine-tuning run."""
     facts = read_json(folder / "finetune.json", RunError)
     metric, file = facts["metric"], folder / "scores.json"
     saved = read_json(file, RunError) if file.is_file() else {}

@@ -72,11 +72,6 @@ def convert(words: list[str]) -> int:
 
 
 def _check_format(arguments: ConvertArguments) -> str:
-    """Return the format to write, and refuse a head that would have no effect.
-
-    Raises:
-        ConfigError: names the option.
-    """
     if arguments.to is None:
         raise ConfigError(
             "nothing says what to convert to; give --to hf or --to litebert, or see --help"
@@ -92,7 +87,6 @@ def _check_format(arguments: ConvertArguments) -> str:
 
 
 def _describe_opening(out: Path, to: str) -> str:
-    """Say how Python opens a written folder."""
     opener = "litebert.load"
     if to == "hf":  # the class, because AutoModel would leave the head out
         (name,) = read_json(out / "config.json", ModelError)["architectures"]

@@ -129,12 +129,6 @@ def distill(words: list[str]) -> int:
 def _make_request(
     arguments: DistillArguments, options: TaskOptions, rest: Sequence[str]
 ) -> DistillRequest:
-    """Make the request, with its values checked.
-
-    Raises:
-        ConfigError: names the option.
-        MissingExtraError: a library of the last step is not installed.
-    """
     from importlib.util import find_spec
 
     from litebert.studies.distilling import DistillRequest
@@ -248,7 +242,6 @@ def _finish(
 
 
 def _show_results(arguments: DistillArguments, results: DistillResults) -> None:
-    """Print the table, and what it means."""
     if arguments.json:
         console.print_json({"distilled": str(arguments.out), **results.to_dict()})
         return

@@ -124,7 +124,6 @@ def examine() -> dict[str, Any]:
 
 
 def _engines(folder: str, device: str) -> list[dict[str, Any]]:
-    """The speed of each engine with a model."""
     with loading():
         from litebert.answer.engine_speed import measure_engines
         from litebert.answer.model import load
@@ -133,7 +132,6 @@ def _engines(folder: str, device: str) -> list[dict[str, Any]]:
 
 
 def _engine_rows(speeds: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A table of them, the fastest first."""
     ordered = sorted(speeds, key=lambda speed: -(speed["texts_per_second"] or 0))
     return [
         (speed["engine"], "", "", speed["fault"])
@@ -180,7 +178,6 @@ def _kernels() -> str:
 
 
 def _list_multiplied_types() -> list[str]:
-    """The types that the compiled kernels multiply when a model answers on this processor."""
     from litebert.model.cpu import packed
 
     return packed.list_matmul_dtypes()
@@ -208,7 +205,6 @@ def _extras() -> dict[str, dict[str, Any]]:
 
 
 def _extensions() -> dict[str, str | None]:
-    """The files that LITEBERT_EXTENSIONS names, and what is wrong with each."""
     faults: dict[str, str | None] = {}
     for file in list_extensions():
         try:

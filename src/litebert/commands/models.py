@@ -130,7 +130,6 @@ def pretrain(words: list[str]) -> int:
 
 
 def _show_pretrained(done: Pretrained, as_json: bool) -> None:
-    """Print the last held-out scores of a run."""
     outcome = done.outcome
     if as_json:
         console.print_json(
@@ -245,7 +244,6 @@ class _Comparison:
 
 
 def _check_comparison(arguments: CompareArguments) -> None:
-    """Refuse options that exclude each other or would have no effect."""
     if arguments.json and arguments.markdown:
         raise ConfigError(
             "--json and --markdown are two formats of one table; give only one of them"
@@ -259,7 +257,6 @@ def _check_comparison(arguments: CompareArguments) -> None:
 
 
 def _check_comparison_of(arguments: CompareArguments, is_finetuned: bool) -> None:
-    """Refuse what only pretraining runs have, and a page that cannot be written."""
     if is_finetuned and arguments.page is not None:
         raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
     if arguments.page is not None:

@@ -51,9 +51,6 @@ class ShortForms:
 
         Args:
             length: the long form of --max-length.
-
-        Raises:
-            ConfigError: a field has both forms, or --bf16 stands beside --fp32.
         """
         require(not (self.bf16 and self.fp32), "--bf16 and --fp32 exclude each other; give one")
         precision = "bfloat16" if self.bf16 else "float32" if self.fp32 else None

@@ -129,7 +129,6 @@ def plan(words: list[str]) -> int:
 
 
 def _show_parameters(config: Config, data: dict[str, Any]) -> None:
-    """Print the parameters of each part, and what the paper prints for the encoder."""
     total = data["parameters"]["total"]
     rows = [
         (part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()
@@ -150,7 +149,6 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
 
 
 def _show_costs(config: Config, data: dict[str, Any]) -> None:
-    """Print the FLOPs of a token and the memory of a training step."""
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),
@@ -175,7 +173,6 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
 
 
 def _show_measured(config: Config, measured: dict[str, Any]) -> None:
-    """Print the speed of this machine, and what the budget takes on it."""
     table(
         ("measured here", ""),
         [
@@ -205,7 +202,6 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
 
 
 def _show_data(sets: Sequence[Mapping[str, Any]]) -> None:
-    """Print the share and the epochs of each set of shards."""
     rows = [
         (
             entry["data"],
@@ -316,11 +312,7 @@ def _count_epochs(
 
 
 def _measure(config: Config, device: str) -> dict[str, Any]:
-    """Train a few steps on this machine: its speed, and the micro-batch that fits.
-
-    Raises:
-        ConfigError: the memory does not hold a single sequence.
-    """
+    """Train a few steps on this machine: its speed, and the micro-batch that fits."""
     with loading():
         from litebert.train import device as devices
         from litebert.train.budget import count_steps

@@ -73,9 +73,6 @@ def parse_with_task(
     Returns:
         The arguments of the verb; the options of the task; and the other words, which are fields of
         the recipe.
-
-    Raises:
-        ConfigError: an option is of another task.
     """
     task_name, options = _find_task(cls, words, default)
     ordered = console.first(words, cls, options, FinetuneConfig)
@@ -88,11 +85,7 @@ def parse_with_task(
 
 
 def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
-    """Add the options of the task among the words to the arguments of a verb.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
+    """Add the options of the task among the words to the arguments of a verb."""
     task_name, options = _find_task(cls, words, default)
     if not fields(options):
         return cls
@@ -113,11 +106,6 @@ def _name_group(task_name: str) -> str:
 def _find_task(
     cls: type, words: Sequence[str], default: str | None
 ) -> tuple[str, type[TaskOptions]]:
-    """Return the registered name of the task among the words, and the dataclass of its options.
-
-    Raises:
-        ConfigError: there is no such task, or an option has the name of another option of the verb.
-    """
     from litebert.tasks.registry import find_task
 
     value = _find_task_name(words) or default
@@ -138,7 +126,6 @@ def _find_task(
 
 
 def _find_task_name(words: Sequence[str]) -> str | None:
-    """Return the value of --task among the words of the verb."""
     for place, word in enumerate(words):
         following = words[place + 1] if place + 1 < len(words) else ""
         option, equals, value = word.partition("=")
@@ -148,11 +135,6 @@ def _find_task_name(words: Sequence[str]) -> str | None:
 
 
 def _refuse_other_options(task: str, words: Sequence[str]) -> None:
-    """Refuse options of other tasks among the words that the verb did not take.
-
-    Raises:
-        ConfigError: there is one.
-    """
     from litebert.tasks.registry import list_takers, require_option
 
     recipe = {field.name for field in fields(FinetuneConfig)}

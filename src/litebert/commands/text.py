@@ -153,7 +153,6 @@ def prepare(words: list[str]) -> int:
 
 
 def _prepare_part(arguments: PrepareArguments, part: str, options: dict[str, Any]) -> int:
-    """Prepare a part, and report what it has."""
     from litebert.data.prepare import prepare_part as run
     from litebert.finished_parts import open_part
 

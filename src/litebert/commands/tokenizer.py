@@ -279,7 +279,6 @@ def _inspect(words: list[str]) -> int:
 
 
 def _extend(arguments: AdaptArguments) -> int:
-    """Add tokens of a domain to the vocabulary of a model."""
     size = 2000 if arguments.add_tokens is None else arguments.add_tokens
     sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
     _check_memory(sample_mib)
@@ -304,7 +303,6 @@ def _extend(arguments: AdaptArguments) -> int:
 
 
 def _transplant(arguments: AdaptArguments) -> int:
-    """Move a model to another tokenizer."""
     assert arguments.tokenizer is not None
     with loading():
         from litebert.change.vocabulary import with_tokenizer
@@ -336,7 +334,6 @@ def _extend_tokenizer(
 
 
 def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
-    """A sample of the lines of some text."""
     from litebert.errors import DataError
     from litebert.progress import track
     from litebert.text.sentences import split_lines
@@ -375,8 +372,6 @@ def _report(
     added: tuple[Added, ...],
     as_json: bool,
 ) -> None:
-    """Print how many tokens another vocabulary saves on a text, and how many parameters it
-    costs."""
     from litebert.tokenizer import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line
@@ -425,7 +420,6 @@ def _format_rate(name: str, value: float) -> str:
 
 
 def _count_parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
-    """Count the parameters of a model that has the vocabulary of a tokenizer."""
     if config is None:
         return None
     from litebert.config import replace

@@ -193,7 +193,6 @@ def _capitalize(text: str) -> str:
 
 
 def _mistype(text: str, draw: random.Random) -> str:
-    """Add the errors and habits of people who type in haste."""
     words = [
         _add_error(word, draw) if draw.random() < TYPING_ERRORS else word for word in text.split()
     ]
@@ -208,7 +207,6 @@ def _mistype(text: str, draw: random.Random) -> str:
 
 
 def _add_error(word: str, draw: random.Random) -> str:
-    """Drop a letter, double it, or exchange it with the next."""
     if len(word) < 4:
         return word
     place = draw.randrange(1, len(word) - 1)

@@ -276,7 +276,6 @@ def _note_time(plan: Plan, job: _Job, seconds: float) -> None:
 
 
 def _drop_needless(grid: _Grid) -> None:
-    """Drop the cells that no open verdict needs, once all cells of a seed have ended."""
     seeds = {cell.seed for cell in grid.cells}
     ended = [
         seed for seed in seeds if all(_has_ended(cell) for cell in grid.cells if cell.seed <= seed)
@@ -353,7 +352,6 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _start_next(cell: Cell, slot: int, plan: Plan, logs: Path) -> _Job:
-    """Start the first command of a cell that is not done."""
     number = cell.find_next_command()
     assert number is not None
     command = cell.commands[number]
@@ -375,7 +373,6 @@ def _start_next(cell: Cell, slot: int, plan: Plan, logs: Path) -> _Job:
 
 
 def _finish(job: _Job, logs: Path) -> None:
-    """Save the output of a command that has ended, or note why it failed."""
     cell, command, status = job.cell, job.cell.commands[job.command], job.process.returncode
     temporary = _temporary_path(command.output)
     if status == 0:

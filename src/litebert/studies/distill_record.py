@@ -45,10 +45,6 @@ class DistillRecord:
 def open_record(folder: Path, request: DistillRequest, content: dict[str, str]) -> DistillRecord:
     """Begin a distillation in a folder, or find the one that is there. Its last step, the weights
     in 8 bits, is done again where their limit differs.
-
-    Raises:
-        RunError: the folder holds something else, or a distillation of another request, or of
-            other data or another teacher of the same name.
     """
     fields = json.loads(json.dumps(asdict(request)))
     if not (folder / RECORD).is_file():
@@ -81,7 +77,6 @@ def open_record(folder: Path, request: DistillRequest, content: dict[str, str]) 
 
 
 def _format_option(name: str, value: Any) -> str:
-    """Write an option of a request for a message."""
     if name.endswith("_words"):
         return " ".join(value) if value else "the defaults of the task and of finetune"
     text = " ".join(value) if isinstance(value, list) else value

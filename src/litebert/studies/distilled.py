@@ -161,11 +161,7 @@ def _make_answer(predictor: Predictor) -> Callable[[Sequence[Any]], list[Any]]:
 
 
 def _measure_size(source: str) -> int:
-    """Measure the bytes of the weights in a folder.
-
-    Raises:
-        ModelError: there are none.
-    """
+    """Measure the bytes of the weights in a folder."""
     folder = hub.locate(source)
     folder = folder / "model" if (folder / "model").is_dir() else folder
     return (find_exported_graph(folder) or weights_file(folder)).stat().st_size

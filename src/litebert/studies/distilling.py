@@ -95,11 +95,7 @@ class DistillRequest:
     """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
 
     def check(self) -> None:
-        """Refuse values that cannot be.
-
-        Raises:
-            ConfigError: names the option.
-        """
+        """Refuse values that cannot be."""
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
@@ -164,13 +160,7 @@ class DistillInputs:
 def read_inputs(
     request: DistillRequest, files: TaskFiles[Any], unlabeled: list[Any]
 ) -> DistillInputs:
-    """Check the task and the teacher of a request.
-
-    Raises:
-        ConfigError: the task does not answer with a class, labels or a number, or the teacher's
-            vocabulary alone is larger than the student.
-        ModelError: the teacher cannot be opened, or answers something else.
-    """
+    """Check the task and the teacher of a request."""
     task = files.task
     require(
         not task.distill_obstacle,
@@ -346,11 +336,7 @@ def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path)
 
 
 def parse_size(text: str) -> int:
-    """Read a number of parameters, such as 500k, 2M or 1500000.
-
-    Raises:
-        ConfigError: it is not written like that.
-    """
+    """Read a number of parameters, such as 500k, 2M or 1500000."""
     match = _SIZE.fullmatch(text)
     parameters = 0 if match is None else int(float(match[1]) * _SCALES[match[2].lower()])
     if not 0 < parameters <= MOST_PARAMETERS:
@@ -361,11 +347,7 @@ def parse_size(text: str) -> int:
 
 
 def choose_student(parameters: int, vocab_size: int) -> Config:
-    """Choose the widest student whose encoder has at most so many parameters.
-
-    Raises:
-        ConfigError: the narrowest has more.
-    """
+    """Choose the widest student whose encoder has at most so many parameters."""
     students = [make_student(hidden, vocab_size) for hidden in STUDENT_WIDTHS]
     sizes = [sum(cost.encoder_parameters(student.encoder).values()) for student in students]
     if sizes[0] > parameters:
@@ -410,9 +392,6 @@ def describe_student(config: Config) -> str:
 
 
 def _write_texts(inputs: DistillInputs, out: Path) -> None:
-    """Write the texts, and the development rows of a table, whose own file may be a part of
-    another.
-    """
     files = inputs.files
     if isinstance(files, TableFiles):
         with atomic_text(out / "dev.jsonl") as file:
@@ -423,7 +402,6 @@ def _write_texts(inputs: DistillInputs, out: Path) -> None:
 
 
 def _list_rows(task: Task[Any], examples: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the labeled examples of a table with fixed names of columns."""
     for example in examples:
         if example.label is not None:
             pair = {} if example.pair is None else {"pair": example.pair}

@@ -179,7 +179,6 @@ class Findings:
         return Table("Results", tuple(columns), tuple(rows), self._write_note())
 
     def _write_note(self) -> str:
-        """Return the sentences under the table of results."""
         note = self._describe_seeds()
         tested = sum(difference.p is not None for difference in self.differences)
         if self.judged:

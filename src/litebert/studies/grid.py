@@ -138,11 +138,7 @@ def _plan_steps(grid: Grid, value: float, unit: str, rates: Mapping[str, Rate]) 
 def _plan_time(
     grid: Grid, seconds: float, rates: Mapping[str, Rate], step_tokens: Mapping[str, float]
 ) -> dict[str, int]:
-    """Plan the steps of each variant from the seconds for the whole grid.
-
-    Raises:
-        ConfigError: a variant would get too few steps.
-    """
+    """Plan the steps of each variant from the seconds for the whole grid."""
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
     step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
     operations = _count_step_operations(configs)
@@ -181,7 +177,6 @@ def _evaluation_seconds(rate: Rate) -> float:
 
 
 def _count_step_operations(configs: Mapping[str, Config]) -> dict[str, float]:
-    """Count the floating point operations of a step of each variant."""
     return {name: cost.training_flops(config, 1)(1) for name, config in configs.items()}
 
 

@@ -76,7 +76,6 @@ def format_markdown(
 
 
 def _count_fits(findings: Findings) -> str:
-    """Count in a sentence how the differences fit the paper."""
     study = findings.study
     fits = Counter(
         compare_with_paper(difference, study) or OPEN
@@ -106,7 +105,6 @@ def _count_fits(findings: Findings) -> str:
 
 
 def _list_verdicts(findings: Findings) -> list[str]:
-    """List a sentence on each difference, with what the paper found."""
     if not findings.differences:
         return findings.verdicts()
     sentences = []
@@ -161,7 +159,6 @@ def _describe_runs(findings: Findings) -> str:
 
 
 def _describe_block(config: Config) -> str:
-    """Say what block and optimizer the networks have, and that the papers' are others."""
     encoder = config.encoder
     ratio = encoder.intermediate_size / encoder.hidden_size
     parts = (
@@ -219,7 +216,6 @@ def read_seconds(folder: Path) -> float:
 
 
 def _list_commands(plan: Plan, command: Sequence[str]) -> str:
-    """List the commands that repeat a study on a folder of text."""
     again = list(command)
     for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
         if option in again:

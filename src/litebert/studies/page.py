@@ -95,7 +95,6 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _format_csv(findings: Findings) -> str:
-    """Return a row for each score of each run that has ended."""
     file = io.StringIO()
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(("variant", "seed", "steps", "score", "value"))

@@ -137,11 +137,6 @@ def make_plan(
 
     Args:
         power: which difference the study sees, as it says before its first run.
-
-    Raises:
-        ConfigError: the budget is too small for the grid.
-        RunError: the folder holds another study, or something else.
-        DataError: the data cannot be used.
     """
     _check_counts(seeds, jobs)
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
@@ -233,11 +228,6 @@ def _continue_plan(
     shards: Shards,
     baseline: str,
 ) -> Plan:
-    """Read the plan in a folder, and add the folders to score on that are new.
-
-    Raises:
-        RunError: the folder holds another study.
-    """
     file = folder / PLAN
     saved = read_json(file, RunError)
     _check_identity(saved, identity, folder)
@@ -273,7 +263,6 @@ def _continue_plan(
 
 
 def _check_identity(saved: Mapping[str, Any], identity: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a folder whose study differs from this study."""
     for key, value in identity.items():
         if saved.get(key) == value:
             continue
@@ -287,11 +276,6 @@ def _check_identity(saved: Mapping[str, Any], identity: Mapping[str, Any], folde
 
 
 def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
-    """Return the folders that runs are scored on, with those that this call adds.
-
-    Raises:
-        RunError: a folder differs, so that its scores could not be compared.
-    """
     for option, path in extras.list_folders().items():
         if saved.get(option, path) != path:
             raise RunError(

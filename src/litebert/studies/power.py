@@ -121,11 +121,7 @@ def measure_spread(differences: Sequence[Difference], score: str, source: str) -
 
 
 def read_seed_scores(folder: Path) -> dict[str, dict[str, dict[int, float | None]]]:
-    """Read the scores of an earlier study from `results.csv` in its folder.
-
-    Raises:
-        DataError: there is no such file, or it is malformed.
-    """
+    """Read the scores of an earlier study from `results.csv` in its folder."""
     file = folder / "results.csv"
     scores: dict[str, dict[str, dict[int, float | None]]] = {}
     try:

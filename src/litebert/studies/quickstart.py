@@ -119,9 +119,6 @@ def quickstart(
         seed: of everything that is drawn at random in pretraining.
         show: prints a table: columns, rows and title.
         program: how a shell calls litebert, for the commands shown at the end.
-
-    Raises:
-        ConfigError, DataError: an argument is wrong; raised before any work.
     """
     start = time.monotonic()
     request = _Request(Path(out), tuple(source), language, vocab_size, budget, device, seed)
@@ -153,7 +150,6 @@ def quickstart(
 
 
 def _prepare(request: _Request) -> Shards:
-    """Write the token shards."""
     folder = request.folder
     log.info(f"2/6  {', '.join(request.source)} to token shards")
     shards = prepare(
@@ -168,7 +164,6 @@ def _prepare(request: _Request) -> Shards:
 
 
 def _pretrain(request: _Request) -> Pretrained:
-    """Pretrain the recipe, or continue to."""
     folder, budget = request.folder, request.budget
     config = recipe(RECIPE)
     config = replace(config, train=replace(config.train, budget=budget, seed=request.seed))
@@ -221,7 +216,6 @@ def _classify(request: _Request, run: Pretrained) -> list[report.Table]:
 
 
 def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
-    """Show commands that may come next."""
     folder = request.folder
     longer = folder / "longer"
     commands: list[tuple[str | Path, ...]] = [
@@ -259,7 +253,6 @@ def _indent_messages() -> Iterator[None]:
 
 
 def _check(request: _Request) -> None:
-    """Refuse wrong arguments before any work, and create the folder."""
     folder, budget = request.folder, request.budget
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     check_language(request.language)

@@ -85,7 +85,6 @@ def study(
 
 
 def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bool) -> Findings:
-    """Run the cells of a plan, and return their scores."""
     cells = make_cells(grid, plan, extras, device)
     steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
     log.info(
@@ -114,11 +113,7 @@ def _list_extra_scores(extras: Extras) -> tuple[str, ...]:
 def _describe_power(
     grid: Study, folder: Path, seeds: int, extras: Extras, pilot: str | Path | None
 ) -> str:
-    """Describe which difference a study sees before its first run; "" if it can test nothing.
-
-    Raises:
-        DataError: the folder of the earlier study cannot be read.
-    """
+    """Describe which difference a study sees before its first run; "" if it can test nothing."""
     if (folder / PLAN).exists():  # it was said before
         return ""
     judged = grid.list_judged(_list_extra_scores(extras))
@@ -138,7 +133,6 @@ def _describe_power(
 
 
 def _make_extras(tasks: Mapping[str, str | Path], blimp: str | Path | None) -> Extras:
-    """Refuse wrong tasks and sentence pairs now, rather than after hours of training."""
     extras = Extras(
         {task: Path(path) for task, path in tasks.items()},
         None if blimp is None else Path(blimp),

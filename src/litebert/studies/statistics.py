@@ -191,7 +191,6 @@ def _correct(
 
 
 def _complete(result: Difference, pairs: Sequence[float | None], planned: int) -> Difference:
-    """Return a result of the looks with the mean and the interval of all pairs that have ended."""
     is_open = not result.is_beyond_noise and len(pairs) < planned
     whole = _test_pairs(result.variant, result.score, pairs)
     return replace(whole, p=result.p, is_open=is_open)

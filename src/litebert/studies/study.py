@@ -192,11 +192,7 @@ def make_base_config(scale: Scale) -> Config:
 
 
 def make_study(name: str, scale: Scale) -> Study:
-    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`.
-
-    Raises:
-        ConfigError: there is no such study, or it is malformed.
-    """
+    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`."""
     if scale not in get_args(Scale):
         raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
     base = make_base_config(scale)
@@ -232,7 +228,6 @@ def _load_function(path: Path, name: str) -> Callable[[Config], Study]:
 
 
 def _call(function: Callable[[Config], Study], base: Config, name: str) -> Study:
-    """Call a user's function, whose errors become a ConfigError that names the study."""
     try:
         study = function(base)
     except LitebertError as error:
@@ -263,11 +258,6 @@ def _read_toml(path: Path, base: Config) -> Study:
 
 
 def _parse_study(fields: Mapping[str, Any], base: Config, default_question: str) -> Study:
-    """Make a study from the fields of a TOML file.
-
-    Raises:
-        ConfigError, TypeError, ValueError: a field is unknown, missing or wrong.
-    """
     for key in fields:
         require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
     variants = fields.get("variants")

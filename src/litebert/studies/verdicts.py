@@ -52,7 +52,6 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
 
 
 def _join_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """List variants by group, and leave out empty groups."""
     total = sum(len(variants) for _, variants in groups)
     texts = []
     for words, variants in groups:
@@ -95,7 +94,6 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
 
 
 def _judge(difference: Difference) -> str:
-    """Return the verdict on a difference, in words."""
     if difference.p is None:
         if difference.is_open:
             return OPEN
