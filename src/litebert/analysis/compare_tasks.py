@@ -62,7 +62,7 @@ class TaskRow:
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
-    """Compare run folders, in the same order. An unfinished run has the scores of finished seeds."""
+    """Compare run folders, in the same order; an unfinished run has its finished seeds."""
     return [_read_run(Path(run)) for run in runs]
 
 

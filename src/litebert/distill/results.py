@@ -10,25 +10,26 @@ import shlex
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
+from litebert.distill.steps import (
+    DistillInputs,
+    DistillRequest,
+    Step,
+    locate_teacher,
+)
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_file
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.storage import atomic_text
-from litebert.studies.distilling import (
-    DistillInputs,
-    DistillRequest,
-    Step,
-    locate_teacher,
-)
 from litebert.train import device as devices
 
 ROUNDS = 5
@@ -70,10 +71,6 @@ class DistillResults:
     rows: tuple[SystemRow, ...]
     machine: str
     advice: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of the field `results` of distill.json."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> DistillResults:
@@ -146,25 +143,16 @@ def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> 
         if name == _INT8 and not Path(source).exists():
             continue
         predictor = load(source, device="cpu", exit_confidence="off").predictor
-        systems.append(System(name, _measure_size(source), _make_answer(predictor)))
+        folder = hub.locate(source)
+        folder = folder / "model" if (folder / "model").is_dir() else folder
+        size = (find_exported_graph(folder) or weights_file(folder)).stat().st_size
+        systems.append(System(name, size, partial(_answer, predictor)))
     return systems
 
 
-def _make_answer(predictor: Predictor) -> Callable[[Sequence[Any]], list[Any]]:
-    """Make the function by which a network answers examples."""
-
-    def answer(examples: Sequence[Any]) -> list[Any]:
-        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
-        return [entry.answer for entry in predictor.answer_items(examples, items)]
-
-    return answer
-
-
-def _measure_size(source: str) -> int:
-    """Measure the bytes of the weights in a folder."""
-    folder = hub.locate(source)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
-    return (find_exported_graph(folder) or weights_file(folder)).stat().st_size
+def _answer(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
+    items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+    return [entry.answer for entry in predictor.answer_items(examples, items)]
 
 
 def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:
