@@ -14,12 +14,11 @@ from litebert.data.prepare import prepare
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
-from litebert.studies.findings import Findings
+from litebert.studies.findings import AGREES, DISAGREES, NOISE, Findings, make_verdict_table
 from litebert.studies.page import write_markdown, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary
-from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, make_verdict_table
 from litebert.tokenizer import train_tokenizer
 from toys.refusals import refused
 

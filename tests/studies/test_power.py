@@ -11,15 +11,17 @@ import pytest
 from scipy import stats
 
 from litebert.errors import DataError
-from litebert.studies.power import (
+from litebert.studies.findings import describe_power
+from litebert.studies.statistics import (
     POWER,
+    compare_with_baseline,
+    compute_look_level,
     compute_power,
     find_difference,
     make_power,
     measure_spread,
     read_seed_scores,
 )
-from litebert.studies.statistics import compare_with_baseline, compute_look_level
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -58,7 +60,7 @@ def test_the_spread_is_pooled_over_the_variants() -> None:
     power = make_power(5, 2, spread)
     assert power is not None
     assert power.difference == pytest.approx(power.spreads * spread.value)
-    names(power.describe(), "5 seeds", "2 comparisons", "nats", "here")
+    names(describe_power(power), "5 seeds", "2 comparisons", "nats", "here")
 
 
 def test_a_folder_without_scores_is_no_pilot(tmp_path: Path) -> None:

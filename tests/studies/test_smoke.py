@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import make_study
+from litebert.studies.papers import STUDIES, make_study
 
 
 @pytest.mark.slow

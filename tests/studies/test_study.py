@@ -19,9 +19,9 @@ import pytest
 
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
-from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import Scale, make_slug, make_study
+from litebert.studies.papers import STUDIES, make_study
+from litebert.studies.study import Scale, make_slug
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]

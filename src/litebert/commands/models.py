@@ -337,6 +337,7 @@ def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
     with console.loading():
+        from litebert.studies.quickstart import Quickstart
         from litebert.studies.quickstart import quickstart as run
 
     keep_freed_memory()
@@ -346,9 +347,8 @@ def quickstart(words: list[str]) -> int:
     def collect(columns: Sequence[str], rows: Sequence[Any], title: str = "") -> None:
         tables.append({"title": title, "columns": columns, "rows": rows})
 
-    status: int = run(
-        **options, show=collect if as_json else console.table, program=console.program()
-    )
+    show = collect if as_json else console.table
+    status = run(Quickstart(**options), show, console.program())
     if as_json and status == 0:
         console.print_json(tables)
     return status

@@ -1,19 +1,38 @@
-"""The papers' comparisons as studies, each a function from the base config to a `Study`.
+"""The studies by their names: the papers' comparisons, and your own from a file.
 
-Each study has the figures that its paper prints, with the number of the table. They are scores of
-much larger models on other data. So only the sign of a difference can be compared, not its size.
+A comparison of a paper is a function from the base config to a `Study`. It has the figures that its
+paper prints, with the number of the table. They are scores of much larger models on other data. So
+only the sign of a difference can be compared, not its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from litebert.config import Config, TableConfig, replace
+from litebert.config.serialization import from_dict
+from litebert.errors import ConfigError, LitebertError, nearest, require
 from litebert.recipes.files import recipe
 from litebert.recipes.published import SPANS
-from litebert.studies.study import Published, Study, vary
+from litebert.registry import python_file
+from litebert.studies.study import (
+    PRIMARY,
+    Equal,
+    Published,
+    Scale,
+    Study,
+    make_base_config,
+    vary,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 AVERAGE = "average of five tasks"
 
@@ -56,14 +75,15 @@ def embedding(base: Config) -> Study:
     """Vary the embedding size of a network that shares its layers (ALBERT, table 3)."""
     hidden = base.encoder.hidden_size
     printed = {hidden // 8: "79.0", hidden // 4: "80.1", hidden // 2: "79.6", hidden: "79.8"}
+    *first, last = printed
     return Study(
         "How wide must the embeddings be when all layers share one block?",
         {f"E {size}": vary(base, encoder={"embedding_size": size}) for size in printed},
         baseline=f"E {hidden // 4}",
         finding="E 128 is best: half of it loses 1.1 points, and more of it gains none.",
         naming=(
-            f"E is the embedding size. Here {_join_sizes(printed)} stand for the paper's 64, 128, "
-            f"256 and 768. The hidden size is {hidden} here, and 768 in the paper."
+            f"E is the embedding size. Here {', '.join(map(str, first))} and {last} stand for the "
+            f"paper's 64, 128, 256 and 768. The hidden size is {hidden} here, and 768 in the paper."
         ),
         paper=Published(
             "ALBERT, table 3 (E 64, 128, 256, 768, shared)",
@@ -71,11 +91,6 @@ def embedding(base: Config) -> Study:
             {f"E {size}": (figure,) for size, figure in printed.items()},
         ),
     )
-
-
-def _join_sizes(sizes: Iterable[int]) -> str:
-    *first, last = sizes
-    return f"{', '.join(map(str, first))} and {last}"
 
 
 def order(base: Config) -> Study:
@@ -506,3 +521,117 @@ def optimizers(base: Config) -> Study:
             "tuned on this text.",
         ),
     )
+
+
+# ----------------------------------------------------------------------------------- by their names
+
+STUDIES: dict[str, Callable[[Config], Study]] = {
+    study.__name__: study
+    for study in (
+        sharing,
+        embedding,
+        order,
+        depth,
+        width,
+        dropout,
+        data,
+        time,
+        masking,
+        copies,
+        formats,
+        batch,
+        generator,
+        replacement,
+        boundary,
+        systems,
+        optimizers,
+    )
+}
+
+
+def make_study(name: str, scale: Scale) -> Study:
+    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`."""
+    if scale not in get_args(Scale):
+        raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
+    base = make_base_config(scale)
+    path, _, function_name = name.partition(":")
+    if name in STUDIES:
+        function = STUDIES[name]
+    elif path.endswith(".py"):
+        function = _load_function(Path(path), function_name)
+    elif name.endswith(".toml"):
+        return _read_toml(Path(name), base)
+    else:
+        raise ConfigError(
+            f"'{name}' is no study, no TOML file and no file.py:function; {nearest(name, STUDIES)}"
+        )
+    try:
+        study: object = function(base)
+    except LitebertError as error:
+        raise ConfigError(f"study {name}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(study, Study):
+        raise ConfigError(
+            f"study {name} returned {type(study).__name__}; it must return a litebert Study"
+        )
+    return study
+
+
+def _load_function(path: Path, name: str) -> Callable[[Config], Study]:
+    if not path.is_file():
+        raise ConfigError(f"study file {path} does not exist")
+    try:
+        namespace = python_file(path.resolve())
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"study file {path} cannot be run: {type(error).__name__}: {error}"
+        ) from error
+    value = namespace.get(name)
+    if not callable(value):
+        names = [
+            key for key, value in namespace.items() if callable(value) and not key.startswith("_")
+        ]
+        raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
+    function: Callable[[Config], Study] = value
+    return function
+
+
+_KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
+
+
+def _read_toml(path: Path, base: Config) -> Study:
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
+    try:
+        for key in fields:
+            require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
+        variants = fields.get("variants")
+        if not isinstance(variants, dict):
+            raise ConfigError("it has no variants; give a table [variants.NAME] for each")
+        if "base" in fields:
+            base = recipe(str(fields["base"]))
+        configs = {
+            name: from_dict(Config, changes, f"variants.{name}.", base)
+            for name, changes in variants.items()
+        }
+        equal = fields.get("equal", "steps")
+        require(
+            equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
+        )
+        after, data = dict(fields.get("after", {})), dict(fields.get("data", {}))
+        return Study(
+            question=str(fields.get("question", path.stem)),
+            variants=configs,
+            baseline=str(fields.get("baseline", next(iter(configs), ""))),
+            scores=tuple(map(str, fields.get("scores", (PRIMARY,)))),
+            equal=equal,
+            after={str(later): str(earlier) for later, earlier in after.items()},
+            data={str(name): float(share) for name, share in data.items()},
+        )
+    except (ConfigError, TypeError, ValueError) as error:
+        raise ConfigError(f"study file {path}: {error}") from None

@@ -15,22 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from litebert.config import Config, TableConfig
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import ConfigError, LitebertError, nearest, require
+from litebert.errors import nearest, require
 from litebert.recipes.files import recipe
-from litebert.registry import STUDIES, python_file
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["toy", "micro", "claim", "tiny", "mini", "base"]
 Equal = Literal["steps", "tokens", "time", "operations"]
@@ -189,99 +181,6 @@ def make_base_config(scale: Scale) -> Config:
             objectives=["mlm"],
         )
     return config
-
-
-def make_study(name: str, scale: Scale) -> Study:
-    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`."""
-    if scale not in get_args(Scale):
-        raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
-    base = make_base_config(scale)
-    if name in STUDIES:
-        return _call(STUDIES[name], base, name)
-    path, _, function = name.partition(":")
-    if path.endswith(".py"):
-        return _call(_load_function(Path(path), function), base, name)
-    if name.endswith(".toml"):
-        return _read_toml(Path(name), base)
-    raise ConfigError(
-        f"'{name}' is no study, no TOML file and no file.py:function; {nearest(name, STUDIES)}"
-    )
-
-
-def _load_function(path: Path, name: str) -> Callable[[Config], Study]:
-    if not path.is_file():
-        raise ConfigError(f"study file {path} does not exist")
-    try:
-        namespace = python_file(path.resolve())
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"study file {path} cannot be run: {type(error).__name__}: {error}"
-        ) from error
-    value = namespace.get(name)
-    if not callable(value):
-        names = [
-            key for key, value in namespace.items() if callable(value) and not key.startswith("_")
-        ]
-        raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
-    function: Callable[[Config], Study] = value
-    return function
-
-
-def _call(function: Callable[[Config], Study], base: Config, name: str) -> Study:
-    try:
-        study = function(base)
-    except LitebertError as error:
-        raise ConfigError(f"study {name}: {error}") from None
-    except Exception as error:
-        raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(study, Study):
-        raise ConfigError(
-            f"study {name} returned {type(study).__name__}; it must return a litebert Study"
-        )
-    return study
-
-
-_KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
-
-
-def _read_toml(path: Path, base: Config) -> Study:
-    try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
-    try:
-        return _parse_study(fields, base, default_question=path.stem)
-    except (ConfigError, TypeError, ValueError) as error:
-        raise ConfigError(f"study file {path}: {error}") from None
-
-
-def _parse_study(fields: Mapping[str, Any], base: Config, default_question: str) -> Study:
-    for key in fields:
-        require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
-    variants = fields.get("variants")
-    require(isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each")
-    assert isinstance(variants, dict)
-    if "base" in fields:
-        base = recipe(str(fields["base"]))
-    configs = {
-        name: from_dict(Config, changes, f"variants.{name}.", base)
-        for name, changes in variants.items()
-    }
-    equal = fields.get("equal", "steps")
-    require(equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}")
-    after = dict(fields.get("after", {}))
-    data = dict(fields.get("data", {}))
-    return Study(
-        question=str(fields.get("question", default_question)),
-        variants=configs,
-        baseline=str(fields.get("baseline", next(iter(configs), ""))),
-        scores=tuple(map(str, fields.get("scores", (PRIMARY,)))),
-        equal=equal,
-        after={str(later): str(earlier) for later, earlier in after.items()},
-        data={str(name): float(share) for name, share in data.items()},
-    )
 
 
 def make_identity(study: Study) -> dict[str, Any]:
