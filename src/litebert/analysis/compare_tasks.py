@@ -273,7 +273,12 @@ def _read_run(folder: Path) -> TaskRow:
     summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:
         if summary.is_file():
-            files = files[: _count_seeds(summary)]
+            seeds = read_json(summary, RunError).get("scores")
+            if not isinstance(seeds, list) or not seeds:
+                raise RunError(
+                    f"{summary} has no list of scores; give the run's command again to write it"
+                )
+            files = files[: len(seeds)]  # a later command may have run fewer of them
         else:
             missing = 1
     runs = [read_json(file, RunError) for file in files]
@@ -290,6 +295,25 @@ def _read_run(folder: Path) -> TaskRow:
             )
         scale = 1.0 if is_percent(task) else 100.0
         has_baseline = baseline is not None and metric in baseline.scores
+        named = {
+            split: [os.path.basename(str(name)) for name in names]
+            for split, names in runs[0]["files"].items()
+        }
+        # A dev split that was held out has no file.
+        dev = [
+            name
+            for split, names in named.items()
+            if split not in ("train", "test")
+            for name in names
+        ]
+        settings = flatten({"config": runs[0]["config"]})
+        settings = {name: value for name, value in settings.items() if name not in _FREE}
+        if len(files) > 1:
+            settings["seeds"] = str(len(files))
+        if named.get("train"):
+            settings["training files"] = ", ".join(named["train"])
+        for key in ("model_fingerprint", "data_fingerprint"):
+            settings[key.replace("_", " ")] = str(runs[0][key])[:8]
         return TaskRow(
             run=str(folder),
             task=task,
@@ -300,8 +324,8 @@ def _read_run(folder: Path) -> TaskRow:
             restarted=sum((file.parent / "collapsed").is_dir() for file in files),
             collapsed=sum(_is_collapsed(file.parent) for file in finished),
             unfinished=len(files) - len(finished) or missing,
-            files=_list_scored_files(runs[0]),
-            settings=_list_settings(runs[0], len(files)),
+            files=tuple(dev or named.get("train", ())),
+            settings=settings,
             baseline=scale * baseline.scores[metric] if baseline and has_baseline else None,
             rows=int(runs[0].get("dev_rows", 0)),
         )
@@ -311,44 +335,8 @@ def _read_run(folder: Path) -> TaskRow:
         ) from None
 
 
-def _count_seeds(summary: Path) -> int:
-    """Count the seeds in the summary of a run; a later command may have run fewer of them."""
-    scores = read_json(summary, RunError).get("scores")
-    if not isinstance(scores, list) or not scores:
-        raise RunError(f"{summary} has no list of scores; give the run's command again to write it")
-    return len(scores)
-
-
 def _is_collapsed(folder: Path) -> bool:
     """Return True if a finished run gives the same answer to all, by its newest checkpoint."""
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = read_json(newest / "state.json", RunError).get("diagnostic_state") if newest else None
     return isinstance(state, dict) and state.get("one_answer") is True
-
-
-def _list_files(run: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {
-        split: [os.path.basename(str(name)) for name in names]
-        for split, names in run["files"].items()
-    }
-
-
-def _list_scored_files(run: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the files of the dev splits, or the train files, of which a share was held out."""
-    files = _list_files(run)
-    dev = [
-        name for split, names in files.items() if split not in ("train", "test") for name in names
-    ]
-    return tuple(dev or files.get("train", ()))
-
-
-def _list_settings(run: Mapping[str, Any], seeds: int) -> dict[str, str]:
-    config = flatten({"config": run["config"]})
-    settings = {name: value for name, value in config.items() if name not in _FREE}
-    if seeds > 1:
-        settings["seeds"] = str(seeds)
-    if train := _list_files(run).get("train"):
-        settings["training files"] = ", ".join(train)
-    for key in ("model_fingerprint", "data_fingerprint"):
-        settings[key.replace("_", " ")] = str(run[key])[:8]
-    return settings

@@ -125,7 +125,9 @@ def analyze(
         name = Path(path).name or str(path)
         analyses.append(_analyze_model(name, loaded, batches, device))
         if control:
-            scratch = _reset_weights(loaded)
+            torch.manual_seed(0)
+            network, untrained = Pretrainer(loaded.config), tuple(loaded.config.objectives)
+            scratch = replace(loaded, network=network, untrained=untrained)
             analyses.append(_analyze_model(f"{name}, {CONTROL}", scratch, batches, device))
     return analyses
 
@@ -140,13 +142,6 @@ def _make_batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
         make_batch(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
         for first in range(0, count, EVALUATION_BATCH)
     ]
-
-
-def _reset_weights(loaded: LoadedModel) -> LoadedModel:
-    torch.manual_seed(0)
-    return replace(
-        loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives)
-    )
 
 
 @torch.no_grad()
@@ -313,11 +308,10 @@ def compute_similarity(layers: Sequence[Tensor]) -> tuple[tuple[float, ...], ...
     """
     centered = [(states - states.mean(0)).double() for states in layers]
     norms = [float((states.T @ states).norm()) for states in centered]
-    rows = []
-    for i, states in enumerate(centered):
-        row = [
+    return tuple(
+        tuple(
             float((other.T @ states).norm() ** 2) / max(norms[i] * norms[j], 1e-300)
             for j, other in enumerate(centered)
-        ]
-        rows.append(tuple(row))
-    return tuple(rows)
+        )
+        for i, states in enumerate(centered)
+    )

@@ -63,8 +63,10 @@ def _draw_diagram(record: Mapping[str, Any]) -> Chart:
 
 
 def _draw_line(name: str, bins: Sequence[Mapping[str, float]]) -> Series:
-    confidences = tuple(float(part["confidence"]) for part in bins)
-    return Series(name, confidences, tuple(float(part["share"]) for part in bins))
+    confidences, shares = (
+        tuple(float(part[key]) for part in bins) for key in ("confidence", "share")
+    )
+    return Series(name, confidences, shares)
 
 
 def _list_precision(record: Mapping[str, Any]) -> list[Section]:

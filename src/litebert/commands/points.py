@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,8 +101,12 @@ def plan(words: list[str]) -> int:
         arguments.measure or arguments.device == "auto",
         "--device says where --measure trains; give --measure too, or leave --device out",
     )
-    shards = _open_data(arguments.shards)
-    if shards is not None:
+    shards = None
+    if arguments.shards:
+        with loading():
+            from litebert.data.mixture import open_data, parse_weights
+
+        shards = open_data(parse_weights(arguments.shards))
         config = replace(
             config, encoder=replace(config.encoder, vocab_size=shards.tokenizer.vocab_size)
         )
@@ -123,7 +127,18 @@ def plan(words: list[str]) -> int:
         if "measured" in data:
             _show_measured(config, data["measured"])
         if "data" in data:
-            _show_data(data["data"])
+            rows = [
+                (
+                    entry["data"],
+                    f"{entry['tokens']:,}",
+                    f"{entry['share']:.1%}",
+                    "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
+                )
+                for entry in data["data"]
+            ]
+            table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
+            if any(entry["epochs"] is None for entry in data["data"]):
+                show("How often a budget in time reads the data is known with --measure.")
     ending(None, *following)
     return 0
 
@@ -201,21 +216,6 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
         )
 
 
-def _show_data(sets: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
-        (
-            entry["data"],
-            f"{entry['tokens']:,}",
-            f"{entry['share']:.1%}",
-            "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
-        )
-        for entry in sets
-    ]
-    table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
-    if any(entry["epochs"] is None for entry in sets):
-        show("How often a budget in time reads the data is known with --measure.")
-
-
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     """Choose the options with which a run fits in the memory that was measured."""
     measured = data.get("measured", {})
@@ -238,18 +238,13 @@ def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
     return remaining
 
 
-def _find_published(config: Config) -> tuple[str, str] | None:
-    """Find the number of parameters that a paper prints for this very encoder, and where."""
-    shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
-    return next(
-        (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
-    )
-
-
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
-    published = _find_published(config)
+    shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
+    published = next(
+        (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
+    )
     memory, less = (
         cost.memory(config),
         cost.memory(replace(config, train=replace(config.train, recompute=True))),
@@ -269,21 +264,10 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
         "recompute_memory_bytes": {**vars(less), "total": sum(vars(less).values())},
-        "held_bytes_per_process": memory.weights + memory.gradients + memory.optimizer,
     }
     if measured:
         data["measured"] = _measure(config, device)
     return data
-
-
-def _open_data(words: Sequence[str]) -> TrainingData | None:
-    """Open the data that a plan is for; None where it is for any."""
-    if not words:
-        return None
-    with loading():
-        from litebert.data.mixture import open_data, parse_weights
-
-    return open_data(parse_weights(words))
 
 
 def _count_epochs(
