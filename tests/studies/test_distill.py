@@ -250,10 +250,7 @@ def test_another_command_on_the_folder_is_refused(
         ({"--data": "words.csv", "--unlabeled": "words.csv"}, ("--phrases 40", "one word")),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
-        (
-            {"--task": "tagging", "--data": "tags.conll", "--dev": "tags.conll"},
-            ("tagging",),
-        ),
+        ({"--task": "tagging", "--data": "tags.conll", "--dev": "tags.conll"}, ("tagging",)),
         ({"teacher": "nowhere"}, ("nowhere",)),
         ({"--tokenizer": "teacher"}, ("--tokenizer", "baseline")),
         ({"--epochs": "-1"}, ("epochs",)),

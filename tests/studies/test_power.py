@@ -82,10 +82,7 @@ embedding_size = 16
 
 
 def test_a_forecast_says_what_it_sees_and_starts_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run: Callable[..., Output],
-    tiny_data: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Output], tiny_data: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")

@@ -10,14 +10,7 @@ from typing import Any
 from litebert.analysis.charts import format_with_error
 from litebert.analysis.compare_tasks import is_percent
 from litebert.analysis.reliability_page import make_reliability_sections
-from litebert.analysis.report import (
-    Headline,
-    HeadlineScore,
-    Section,
-    Table,
-    run_sections,
-    write,
-)
+from litebert.analysis.report import Headline, HeadlineScore, Section, Table, run_sections, write
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.finetuning.seeds import compute_share_error

@@ -179,11 +179,7 @@ def parse_with_recipe(
 
 def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:
     return parse(
-        Config,
-        words,
-        f"{verb} {name}",
-        default=config,
-        description="Fields of the recipe.",
+        Config, words, f"{verb} {name}", default=config, description="Fields of the recipe."
     )
 
 

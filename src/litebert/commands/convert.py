@@ -252,10 +252,7 @@ def push(words: list[str]) -> int:
         from litebert.change.conversion import push as run
 
     pushed = run(
-        arguments.model,
-        arguments.destination,
-        private=arguments.private,
-        message=arguments.message,
+        arguments.model, arguments.destination, private=arguments.private, message=arguments.message
     )
     for note in pushed.notes:
         log.warning(note)

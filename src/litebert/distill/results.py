@@ -18,12 +18,7 @@ from typing import Any
 from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
-from litebert.distill.steps import (
-    DistillInputs,
-    DistillRequest,
-    Step,
-    locate_teacher,
-)
+from litebert.distill.steps import DistillInputs, DistillRequest, Step, locate_teacher
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
@@ -87,12 +82,7 @@ class DistillResults:
     def cells(self) -> list[tuple[str, ...]]:
         """The rows of the table as texts."""
         return [
-            (
-                row.name,
-                f"{row.score:.4g}",
-                f"{row.megabytes:.1f}",
-                f"{row.texts_per_second:,.0f}",
-            )
+            (row.name, f"{row.score:.4g}", f"{row.megabytes:.1f}", f"{row.texts_per_second:,.0f}")
             for row in self.rows
         ]
 

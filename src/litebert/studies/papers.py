@@ -19,15 +19,7 @@ from litebert.errors import ConfigError, LitebertError, nearest, require
 from litebert.recipes.files import recipe
 from litebert.recipes.published import SPANS
 from litebert.registry import python_file
-from litebert.studies.study import (
-    PRIMARY,
-    Equal,
-    Published,
-    Scale,
-    Study,
-    make_base_config,
-    vary,
-)
+from litebert.studies.study import PRIMARY, Equal, Published, Scale, Study, make_base_config, vary
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -268,11 +260,7 @@ def masking(base: Config) -> Study:
         paper=Published(
             "SpanBERT, table 6 (SQuAD 2.0 F1)",
             ("SQuAD 2.0",),
-            {
-                "tokens, 15 %": ("83.8",),
-                "words, 15 %": ("84.3",),
-                "spans, 15 %": ("85.4",),
-            },
+            {"tokens, 15 %": ("83.8",), "words, 15 %": ("84.3",), "spans, 15 %": ("85.4",)},
         ),
         remarks=(
             "All are scored on single tokens masked at 15 %, which is what the first "
@@ -294,9 +282,7 @@ def copies(base: Config) -> Study:
         unjudged=("mlm_accuracy",),
         finding="Fresh masks are as good as ten fixed ones, or better.",
         paper=Published(
-            "RoBERTa, table 1 (MNLI)",
-            ("MNLI",),
-            {"fresh masks": ("84.0",), names[10]: ("84.3",)},
+            "RoBERTa, table 1 (MNLI)", ("MNLI",), {"fresh masks": ("84.0",), names[10]: ("84.3",)}
         ),
         remarks=("Masks that the steps do not use up are as good as fresh ones.",),
     )

@@ -19,11 +19,7 @@ import torch
 
 from litebert import cost
 from litebert.analysis import report
-from litebert.analysis.run_report import (
-    arrange_sections,
-    make_pretraining_headline,
-    read_metrics,
-)
+from litebert.analysis.run_report import arrange_sections, make_pretraining_headline, read_metrics
 from litebert.answer import minimal_pairs
 from litebert.answer.masks import MaskReader, collect_examples
 from litebert.answer.model import load

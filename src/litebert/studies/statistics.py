@@ -192,8 +192,7 @@ def _correct(
     p_of = dict(zip(tested, corrected[standing:], strict=False))
     return {
         key: replace(
-            difference,
-            p=min(1.0, p_of[key] * LEVEL / level) if key in p_of and level else None,
+            difference, p=min(1.0, p_of[key] * LEVEL / level) if key in p_of and level else None
         )
         for key, difference in due.items()
     }
