@@ -181,7 +181,6 @@ def _svg(figure: Figure) -> str:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure on white, at twice the size."""
     with atomic_write(path) as file:
         _write(figure, _PRINT, file, format="png", dpi=200, facecolor="white")
 

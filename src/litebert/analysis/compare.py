@@ -94,7 +94,6 @@ def compare(
 
 
 def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
-    """Return a sentence on each difference that makes the runs hard to compare."""
     sentences = []
     if len({row.data_fingerprint for row in rows}) > 1:
         sentences.append(

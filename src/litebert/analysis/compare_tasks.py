@@ -71,7 +71,6 @@ Column = list[TaskRow]
 
 
 def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
-    """Group runs into the columns of a table, by their headings."""
     differing = _find_differing_settings(rows)
     columns: dict[tuple[Any, ...], Column] = {}
     for row in rows:

@@ -42,7 +42,6 @@ class Point:
 
 
 def read_points(folder: Path) -> list[Point]:
-    """Read the held-out evaluations of a pretraining run, in order."""
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
     rows, file = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
     speed = metrics.read(file) if file.is_file() else []

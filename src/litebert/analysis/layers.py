@@ -210,7 +210,6 @@ class _Sums:
         return states
 
     def add_attention(self, encoder: Encoder, batch: Batch) -> None:
-        """Add the entropy and the reach of every head of every layer, on unmasked text."""
         is_token_BS, length = _find_tokens(batch), batch.input_ids.shape[1]
         position = torch.arange(length, device=batch.input_ids.device)
         distance = (position - position[:, None]).abs().float()

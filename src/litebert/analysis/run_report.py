@@ -40,7 +40,6 @@ def write_run(folder: Path) -> Path:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read the rows of metrics.jsonl and speed.jsonl."""
     return metrics.read(folder / "metrics.jsonl") + metrics.read(folder / "speed.jsonl")
 
 
@@ -109,7 +108,6 @@ ERROR_NOTE = "± is the standard error."
 
 
 def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
-    """Make a table of held-out scores, with their errors, baselines and sizes."""
     rows = []
     for score in shown:
         value = f"{score.value} ± {score.error}" if score.error else score.value

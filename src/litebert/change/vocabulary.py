@@ -42,7 +42,6 @@ class Moved:
 
 
 def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
-    """The model for the ids of another tokenizer."""
     sources = find_sources(require_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
     ids = [source.ids for source in sources]
@@ -71,7 +70,6 @@ def with_rows_of(
 
 
 def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
-    """The tokenizer of a model."""
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.path} has no tokenizer, so the text of its tokens is not known; put it there"
@@ -80,7 +78,6 @@ def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
 
 
 def with_vocabulary(config: Config, size: int) -> Config:
-    """The config of a model of so many tokens."""
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 

@@ -105,7 +105,6 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
 
 
 def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
-    """The arguments of a verb, and the words that are none of them."""
     parsed: Any = parse(cls, words, verb, return_unknown_args=True)
     return parsed[0], list(parsed[1])
 
@@ -298,7 +297,6 @@ def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
 
 
 def suggest_finetuning(model: object) -> tuple[object, ...]:
-    """Make the command that fine-tunes a model on a table of the user's own."""
     return ("finetune", model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
 
 

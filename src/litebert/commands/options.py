@@ -158,7 +158,6 @@ def meanings(cls: type[Any]) -> dict[str, str]:
 
 
 def join_lines(text: str) -> str:
-    """Make each paragraph of a docstring one line."""
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
@@ -220,7 +219,6 @@ def bare(kind: Any) -> Any:
 
 
 def metadata_of(kind: Any) -> tuple[Any, ...]:
-    """Return the annotations of a type."""
     return getattr(kind, "__metadata__", ())
 
 

@@ -146,7 +146,6 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
 
 def require_packages() -> None:
-    """Look for the packages of the extra before anything else takes time."""
     for name in ("fastapi", "uvicorn"):
         if find_spec(name) is None:
             raise MissingExtraError(name, "serve")

@@ -47,7 +47,6 @@ class LabeledFiles:
     """Encoding of all files, such as latin-1; utf-8 by default."""
 
     def reading_options(self) -> dict[str, Any]:
-        """Return the options of the task that are set."""
         columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
         names = (*columns, "separator", *layout, "encoding")
         options = {name: getattr(self, name) for name in names}
@@ -85,7 +84,6 @@ def parse_with_task(
 
 
 def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
-    """Add the options of the task among the words to the arguments of a verb."""
     task_name, options = _find_task(cls, words, default)
     if not fields(options):
         return cls
@@ -163,7 +161,6 @@ def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, A
 
 
 def list_option_words(options: TaskOptions) -> list[str]:
-    """List the words of a command line that set the same options of a task."""
     words: list[str] = []
     for option in fields(options):
         value = getattr(options, option.name)

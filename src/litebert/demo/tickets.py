@@ -158,7 +158,6 @@ def write_tickets(folder: str | Path, seed: int = 0) -> list[Path]:
 
 
 def make_ticket(draw: random.Random) -> tuple[str, str]:
-    """Draw the text of a ticket and the team that it is given to."""
     team, other = draw.sample(sorted(THINGS), 2)
     when = _choose(draw, WHEN)
     body = wrong = f"{_choose(draw, THINGS[team])} {_choose(draw, WRONG).format(when=when)}"

@@ -69,7 +69,6 @@ class DistillResults:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> DistillResults:
-        """Read the field `results` of distill.json."""
         rows = tuple(SystemRow(**row) for row in fields["rows"])
         return cls(**{**fields, "rows": rows, "advice": tuple(fields["advice"])})
 
@@ -99,7 +98,6 @@ class DistillResults:
 def measure_distillation(
     request: DistillRequest, inputs: DistillInputs, out: Path
 ) -> DistillResults:
-    """Score and time the baseline, the teacher and the student."""
     task, files = inputs.files.task, inputs.files
     examples = files.read(task.dev[0])
     with progress.task("scoring and timing the models"):

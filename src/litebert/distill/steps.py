@@ -162,7 +162,6 @@ class DistillInputs:
 def read_inputs(
     request: DistillRequest, files: TaskFiles[Any], unlabeled: list[Any]
 ) -> DistillInputs:
-    """Check the task and the teacher of a request."""
     task = files.task
     require(
         not task.distill_obstacle,
@@ -211,7 +210,6 @@ class Step:
 def list_steps(
     request: DistillRequest, inputs: DistillInputs, out: Path, device: str
 ) -> list[Step]:
-    """List the steps of a distillation in their order."""
     text, tokenizer, data, phrases = (
         out / name for name in ("text.txt", "tokenizer", "data", "phrases.txt")
     )
@@ -299,7 +297,6 @@ def parse_size(text: str) -> int:
 
 
 def choose_student(parameters: int, vocab_size: int) -> Config:
-    """Choose the widest student whose encoder has at most so many parameters."""
     students = [make_student(hidden, vocab_size) for hidden in STUDENT_WIDTHS]
     sizes = [sum(cost.encoder_parameters(student.encoder).values()) for student in students]
     if sizes[0] > parameters:
@@ -327,13 +324,11 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
 
 
 def choose_budget(lines: Sequence[str]) -> str:
-    """Choose for how long a student is pretrained on some texts."""
     characters = sum(map(len, lines))
     return f"{min(MOST_MINUTES, max(1, math.ceil(characters / CHARACTERS)))}m"
 
 
 def describe_student(config: Config) -> str:
-    """Describe the shape of a student in a sentence."""
     encoder = config.encoder
     parameters = sum(cost.encoder_parameters(encoder).values())
     return (

@@ -88,7 +88,6 @@ class Cell:
         ]
 
     def count_steps(self) -> int:
-        """Count the steps that its training has taken."""
         if self.commands[0].done:
             return self.steps
         with suppress(OSError, RunError):

@@ -244,7 +244,6 @@ class Findings:
         )
 
     def make_figures(self) -> list[Intervals]:
-        """Make a figure of the differences, and of the means of all variants in each score."""
         first = self.make_difference_figure()
         figures = [] if first is None else [first]
         for name in self.names:
@@ -288,7 +287,6 @@ class Findings:
         return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
 
     def make_run_table(self) -> Table:
-        """Make a table of the first score of every run."""
         name = self.names[0]
         values = read_cells(self.study, self.cells)
         rows = []
@@ -301,7 +299,6 @@ class Findings:
         return Table(f"Every run: {format_title(name)}", columns, tuple(rows))
 
     def make_origin_table(self) -> Table:
-        """Make a table of the machine, the versions, the text and the network of the scores."""
         plan, config = self.plan, self.study.variants[self.study.baseline]
         encoder = config.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
@@ -335,7 +332,6 @@ class Findings:
         return Table("How it was made", ("what", "value"), rows, note)
 
     def make_curves(self) -> list[Switched]:
-        """Make the held-out curves of the first score, means over seeds, by steps or by time."""
         name, runs = self.names[0], {}
         for variant in self.study.variants:
             with suppress(OSError, RunError):
@@ -397,7 +393,6 @@ def _join_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table:
-    """Make a table of each difference from the baseline, its verdict and the paper's difference."""
     columns: tuple[str, ...] = ("score", "variant", "difference", "p", "verdict")
     scores = list(dict.fromkeys(difference.score for difference in differences))
     ordered = sorted(differences, key=lambda difference: scores.index(difference.score))
@@ -493,7 +488,6 @@ def _format_sign(value: float) -> str:
 
 
 def format_verdict(difference: Difference, baseline: str) -> str:
-    """Put a difference into a sentence, with its interval and its p value."""
     score, value, halfwidth = difference.score, difference.value, difference.halfwidth
     if value == 0:
         comparison = "equal to"
@@ -537,7 +531,6 @@ def _format_value(name: str, value: float) -> str:
 
 
 def format_mean(name: str, values: Sequence[float]) -> str:
-    """Return the mean of a score over seeds, with its interval."""
     if not values:
         return "-"
     mean = compute_mean(values)

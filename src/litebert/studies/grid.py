@@ -44,7 +44,6 @@ DECIDING = 4
 
 
 def set_vocabulary(config: Config, vocabulary: int) -> Config:
-    """Return the config with a token table for a vocabulary of this size."""
     return replace(config, encoder=replace(config.encoder, vocab_size=vocabulary))
 
 

@@ -60,7 +60,6 @@ class StudySettings:
         return (*(["blimp"] if self.blimp else []), *self.tasks)
 
     def list_folders(self) -> dict[str, str]:
-        """Return the folders that runs are scored on, by the options that name them."""
         folders = {f"--tasks {name}": str(folder.resolve()) for name, folder in self.tasks.items()}
         if self.blimp is not None:
             folders["--blimp"] = str(self.blimp.resolve())
@@ -121,16 +120,13 @@ class Plan:
         )
 
     def data_folder(self, variant: str) -> Path:
-        """Return the folder of the data of a variant."""
         share = self.shares.get(variant)
         return self.data if share is None else self.folder / "data" / f"{share:g}"
 
     def run_folder(self, variant: str, seed: int) -> Path:
-        """Return the run folder of a cell."""
         return self.folder / "runs" / f"{make_slug(variant)}-seed{seed}"
 
     def recipe_file(self, variant: str) -> Path:
-        """Return the recipe file of a variant."""
         return self.folder / "recipes" / f"{make_slug(variant)}.json"
 
 
@@ -209,7 +205,6 @@ def _continue_plan(
     identity: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> Plan:
-    """Read the plan in a folder, and add the folders to score on that are new."""
     saved = read_json(folder / PLAN, RunError)
     for key, value in identity.items():
         if saved.get(key) == value:

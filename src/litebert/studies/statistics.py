@@ -82,7 +82,6 @@ class Difference:
 
 
 def compute_mean(values: Sequence[float]) -> Mean:
-    """Compute the mean of at least one value, with its interval."""
     count = len(values)
     if count < 2:
         return Mean(values[0], None, count)
@@ -205,7 +204,6 @@ def _complete(result: Difference, pairs: Sequence[float | None], planned: int) -
 
 
 def correct_holm(ps: Sequence[float]) -> list[float]:
-    """Correct p values for their number by Holm's method, and return them in the same order."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     corrected, highest = [0.0] * len(ps), 0.0
     for rank, i in enumerate(order):
@@ -265,7 +263,6 @@ def compute_power(difference: float, seeds: int, level: float) -> float:
 
 
 def find_difference(seeds: int, level: float, power: float = POWER) -> float:
-    """Find the difference, in spreads, that a paired t test finds with a chance of `power`."""
     low, high = 0.0, 1.0
     while compute_power(high, seeds, level) < power:
         low, high = high, 2 * high
@@ -303,7 +300,6 @@ def measure_spread(differences: Sequence[Difference], score: str, source: str) -
 
 
 def read_seed_scores(folder: Path) -> dict[str, dict[str, dict[int, float | None]]]:
-    """Read the scores of an earlier study from `results.csv` in its folder."""
     file = folder / "results.csv"
     scores: dict[str, dict[str, dict[int, float | None]]] = {}
     try:

@@ -41,6 +41,11 @@ class Published:
     rows: Mapping[str, tuple[str, ...]]
     """The figures by variant; a variant that the paper lacks has no row."""
 
+    @classmethod
+    def of(cls, source: str, column: str, figures: Mapping[str, str]) -> Published:
+        """Take the figures of one column."""
+        return cls(source, (column,), {name: (figure,) for name, figure in figures.items()})
+
 
 @dataclass(frozen=True)
 class Study:
@@ -119,12 +124,10 @@ class Study:
                 )
 
     def list_judged(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the scores that have verdicts, of the study and of `extras`."""
         return tuple(name for name in (*self.scores, *extras) if name not in self.unjudged)
 
 
 def make_slug(name: str) -> str:
-    """Turn the name of a variant into the name of a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "variant"
 
 
