@@ -30,21 +30,8 @@ from toys.refusals import names, refused
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return Plan(
-        "own",
-        tmp_path,
-        tmp_path / "data",
-        "toy",
-        "4 steps",
-        1,
-        2,
-        1,
-        {"a": 4},
-        "cpu",
-        {},
-        400,
-        "text",
-    )
+    data = tmp_path / "data"
+    return Plan("own", tmp_path, data, "toy", "4 steps", 1, 2, 1, {"a": 4}, "cpu", {}, 400, "text")
 
 
 @pytest.fixture

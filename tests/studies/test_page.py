@@ -37,21 +37,8 @@ def make_findings(
     study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]
 ) -> Findings:
     """Findings of a study whose runs ended with these losses, None for one that failed."""
-    plan = Plan(
-        "own",
-        folder,
-        folder,
-        "toy",
-        "4 steps",
-        3,
-        1,
-        1,
-        dict.fromkeys(losses, 4),
-        "cpu",
-        {},
-        400,
-        "text",
-    )
+    steps = dict.fromkeys(losses, 4)
+    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, steps, "cpu", {}, 400, "text")
     cells = []
     for variant, variant_losses in losses.items():
         for seed, loss in enumerate(variant_losses):

@@ -96,7 +96,7 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     names(err, "old", "mlm_loss", "--pilot")
     rows[-1] += "5"  # so that the pairs differ
     (tmp_path / "old" / "results.csv").write_text("\n".join(rows), encoding="utf-8")
-    status, out, err = run(*words, "--forecast", "--pilot", "old", "--json", "--page", "page.md")
+    status, out, err = run(*words, "--forecast", "--pilot", "old", "--json", "--page=page.md")
     assert status == 0, err
     assert not list((tmp_path / "study-own" / "runs").glob("*"))
     power = json.loads(out)["power"]
@@ -104,6 +104,7 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert power in page
     assert "--forecast" not in page
+    assert "--page=" not in page
     assert json.loads((tmp_path / "study-own" / "study.json").read_text())["power"] == power
     (tmp_path / "old" / "results.csv").unlink()  # a study that continues needs no pilot
     status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")

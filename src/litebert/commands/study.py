@@ -169,7 +169,7 @@ def studies(words: list[str]) -> int:
 
 def _drop_options(words: Sequence[str]) -> list[str]:
     """Return the words of a command without the options that do not change its runs."""
-    rest = [word for word in words if word != "--forecast"]
+    rest = [word for word in words if word != "--forecast" and not word.startswith("--page=")]
     if "--page" in rest:
         position = rest.index("--page")
         del rest[position : position + 2]
