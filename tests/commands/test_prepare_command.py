@@ -155,7 +155,7 @@ def test_the_table_and_the_lines_after_it(
     out = tmp_path / "a folder"
     words = shlex.split(
         f"prepare {tiny_corpus} --tokenizer {tiny_tokenizer} --language de --out "
-        f"{out} --processes 1"
+        f"'{out}' --processes 1"
     )
     status, output, error = run(*words)
     assert status == 0
