@@ -97,10 +97,6 @@ class Study:
             )
         for variant, share in self.data.items():
             require(
-                variant in names,
-                f"data names '{variant}', which is no variant; {nearest(variant, names)}",
-            )
-            require(
                 0 < share < 1,
                 f"the share of data of '{variant}' is {share}; it must be between 0 and 1",
             )
@@ -110,17 +106,16 @@ class Study:
             f"names of variants are too alike for folders: {', '.join(slugs)}",
         )
         require(len(self.scores) > 0, "a study names at least one score to compare")
-        for variant in self.expected:
-            require(
-                variant in names,
-                f"expected names '{variant}', which is no variant; {nearest(variant, names)}",
-            )
-        for place in ("unjudged", "chance"):
-            for name in getattr(self, place):
+        for field_name, known, kind in (
+            ("data", names, "no variant"),
+            ("expected", names, "no variant"),
+            ("unjudged", self.scores, "none of the scores"),
+            ("chance", self.scores, "none of the scores"),
+        ):
+            for name in getattr(self, field_name):
                 require(
-                    name in self.scores,
-                    f"{place} names '{name}', which is none of the scores; "
-                    f"{nearest(name, self.scores)}",
+                    name in known,
+                    f"{field_name} names '{name}', which is {kind}; {nearest(name, known)}",
                 )
 
     def list_judged(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
