@@ -45,7 +45,7 @@ LEVELS = (
     ("tasks",),
     ("answer",),
     ("analysis",),
-    ("studies", "serve", "sklearn", "demo", "mteb"),
+    ("distill", "studies", "serve", "sklearn", "demo", "mteb"),
     ("commands",),
     ("cli",),
     ("__init__",),

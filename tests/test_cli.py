@@ -78,8 +78,7 @@ def test_version(run: Callable[..., Output]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb",
-    [*VERBS, *(f"tokenizer {action}" for action in ("train", "inspect"))],
+    "verb", [*VERBS, *(f"tokenizer {action}" for action in ("train", "inspect"))]
 )
 def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
     status, out, err = run(*verb.split(), "--help")

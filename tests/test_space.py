@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from litebert.config import Config
 from litebert.recipes import RECIPES
-from litebert.registry import STUDIES
+from litebert.studies.papers import STUDIES
 from litebert.studies.study import make_base_config
 
 FOREIGN = {"window_rotary_base", "always_project", "untied", "init_std"}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from litebert.model.encoder import Encoder as Encoder
     from litebert.model.pretrainer import Pretrainer as Pretrainer
     from litebert.recipes.files import recipe as recipe
+    from litebert.studies.plan import StudySettings as StudySettings
     from litebert.studies.run import study as study
     from litebert.tasks.registry import open_task as open_task
     from litebert.tokenizer import Tokenizer as Tokenizer
@@ -52,6 +53,7 @@ _HOME = {
     "PrepareConfig": "data.prepare",
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
+    "StudySettings": "studies.plan",
     "Tokenizer": "tokenizer",
     "analyze": "analysis.layers",
     "compare": "analysis.compare",

@@ -269,9 +269,6 @@ def require_room(parts: Mapping[str, int]) -> None:
 
     Args:
         parts: its parameters by part.
-
-    Raises:
-        ModelError: they do; the largest part is named.
     """
     needed, free = 4 * sum(parts.values()), read_free_memory()
     if needed > free:

@@ -10,7 +10,6 @@ person types to those parts.
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
     FAMILIES    names of foreign weights          `model_type` in config.json interop/hf/families.py
-    STUDIES     which comparisons can be run      `litebert study sharing`     studies/
     OWN_VERBS   verbs beside those of cli.py      `litebert VERB`              cli.py
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
@@ -245,28 +244,3 @@ OWN_VERBS = Registry("verb")
 """Functions of the words after the verb that return an exit status. `litebert --help` names none of
 them, because it runs no extension.
 """
-STUDIES = Registry(
-    "study",
-    **{
-        name: f"studies.papers:{name}"
-        for name in (
-            "sharing",
-            "embedding",
-            "order",
-            "depth",
-            "width",
-            "dropout",
-            "data",
-            "time",
-            "masking",
-            "copies",
-            "formats",
-            "batch",
-            "generator",
-            "replacement",
-            "boundary",
-            "systems",
-            "optimizers",
-        )
-    },
-)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -343,6 +344,7 @@ def test_runs_are_scored_on_one_text(
 @pytest.mark.parametrize(
     ("spoil", "places"),
     [
+        (shutil.rmtree, [""]),
         (lambda path: (path / "run.json").unlink(), ["run.json"]),
         (lambda path: (path / "recipe.json").unlink(), ["recipe.json"]),
         (lambda path: (path / "metrics.jsonl").unlink(), ["metrics.jsonl"]),
@@ -360,11 +362,6 @@ def test_what_is_no_run_is_refused(spoil: Any, places: list[str], tmp_path: Path
     spoil(path)
     with refused(RunError, path / places[0], *places[1:]):
         compare([good, path])
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with refused(RunError, tmp_path / "gone"):
-        compare([tmp_path / "gone"])
 
 
 def test_no_torch_is_needed(tmp_path: Path) -> None:

@@ -246,18 +246,6 @@ def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]
     names(err.strip(), tmp_path / "empty")
 
 
-def test_the_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    paths = [folder(tmp_path / name, "rte", name, 0.5, 0.75) for name in ("a", "b")]
-    status, out, _ = run("compare", *paths, "--markdown")
-    assert status == 0
-    assert (
-        out.splitlines()[2] == "| rte | accuracy | 62.5 (50.0 to 75.0) * | 62.5 (50.0 to 75.0) * |"
-    )
-    status, out, _ = run("compare", *paths, "--json")
-    assert [row["scores"] for row in json.loads(out)] == [[50.0, 75.0]] * 2
-    assert run("compare", paths[0])[0] == 0
-
-
 def test_seeds_count_when_all_are_there_and_as_many_as_were_asked_for_last(tmp_path: Path) -> None:
     run = folder(tmp_path / "a", "rte", "small", 0.5, 0.52, 0.54)
     summary = run / "seeds.json"

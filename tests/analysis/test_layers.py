@@ -37,10 +37,7 @@ def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: P
             our_weights = encoder.attention_weights(layer, states[layer], mask)
             real = mask.bool()
             torch.testing.assert_close(
-                our_weights.transpose(1, 2)[real],
-                weights.transpose(1, 2)[real],
-                atol=1e-5,
-                rtol=0,
+                our_weights.transpose(1, 2)[real], weights.transpose(1, 2)[real], atol=1e-5, rtol=0
             )
 
 

@@ -13,8 +13,16 @@ import pytest
 
 from litebert.analysis import report
 from litebert.analysis.charts import COLORS
-from litebert.analysis.page_style import STYLE
-from litebert.analysis.report import Chart, Section, Series, Table, render, run_sections, write
+from litebert.analysis.report import (
+    STYLE,
+    Chart,
+    Section,
+    Series,
+    Table,
+    render,
+    run_sections,
+    write,
+)
 from litebert.analysis.run_report import write_run
 
 VOID = {"meta", "path", "circle", "br"}

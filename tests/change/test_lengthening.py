@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,16 +72,8 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
         "rotary_base": 500.0,
     }
     save_model(tmp_path / "model", **shape)
-    words: tuple[object, ...]
-    words = (
-        "resize",
-        tmp_path / "model",
-        "--out",
-        tmp_path / "long",
-        "--positions",
-        96,
-        "--window",
-        8,
+    words = shlex.split(
+        f"resize {tmp_path / 'model'} --out {tmp_path / 'long'} --positions 96 --window 8"
     )
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
@@ -92,8 +85,7 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
     )
     slowest = -14 / 16  # the exponent of the slowest turn; the fastest does not depend on the base
     assert 96 * new.rotary_base**slowest == pytest.approx(24 * 500.0**slowest)
-    words = ("resize", tmp_path / "long", "--out", tmp_path / "whole", "--window", 0)
-    assert run(*words)[0] == 0
+    assert run("resize", tmp_path / "long", "--out", tmp_path / "whole", "--window", 0)[0] == 0
     assert read_folder(tmp_path / "whole").config.encoder.window == 0
 
 
@@ -103,17 +95,9 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     nothing.
     """
     build_peer(family, "mlm").save_pretrained(tmp_path / "hf")
-    words = (
-        "resize",
-        tmp_path / "hf",
-        "--out",
-        tmp_path / "long",
-        "--positions",
-        512,
-        "--window",
-        64,
-        "--global-every",
-        0,
+    words = shlex.split(
+        f"resize {tmp_path / 'hf'} --out {tmp_path / 'long'} --positions 512 "
+        "--window 64 --global-every 0"
     )
     status, _, err = run(*words)
     assert status == 0, err
@@ -136,19 +120,9 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
 def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
     build_peer("Bert", "mlm").save_pretrained(tmp_path / "hf")
-    words = (
-        "resize",
-        tmp_path / "hf",
-        "--out",
-        tmp_path / "long",
-        "--positions",
-        512,
-        "--window",
-        64,
-        "--global-every",
-        0,
-        "--global-tokens",
-        1,
+    words = shlex.split(
+        f"resize {tmp_path / 'hf'} --out {tmp_path / 'long'} --positions 512 "
+        "--window 64 --global-every 0 --global-tokens 1"
     )
     status, _, err = run(*words)
     assert status == 0, err
@@ -259,10 +233,7 @@ def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[st
             ]
             yield f"attention.{i}.qkv.{kind}", torch.cat(parts)
             for our_name, name in maps.items():
-                yield (
-                    f"{our_name.format(i)}.{kind}",
-                    state[f"encoder.layer.{i}.{name}.{kind}"],
-                )
+                yield (f"{our_name.format(i)}.{kind}", state[f"encoder.layer.{i}.{name}.{kind}"])
 
 
 def test_parity_with_transformers_holds_at_length(tmp_path: Path) -> None:
@@ -284,34 +255,16 @@ def test_a_lengthened_model_trains_at_the_new_length(
 ) -> None:
     model = Pretrainer(config(("mlm",), vocab_size=400))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
-    words = (
-        "resize",
-        tmp_path / "model",
-        "--out",
-        tmp_path / "long",
-        "--positions",
-        128,
-        "--window",
-        16,
+    words = shlex.split(
+        f"resize {tmp_path / 'model'} --out {tmp_path / 'long'} --positions 128 --window 16"
     )
     status, _, err = run(*words)
     assert status == 0, err
     assert "--sequences.length 128" in err
-    train = (
-        "pretrain",
-        "--from",
-        tmp_path / "long",
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "run",
-        "--budget",
-        "1 steps",
-        "--sequences.length",
-        128,
-        "--train.batch",
-        "2 sequences",
-        "--json",
+    train = shlex.split(
+        f"pretrain --from {tmp_path / 'long'} --shards {tiny_data} --out "
+        f"{tmp_path / 'run'} --budget '1 steps' --sequences.length 128 "
+        "--train.batch '2 sequences' --json"
     )
     status, out, err = run(*train)
     assert status == 0, err
@@ -353,22 +306,11 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
     for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
         out = tmp_path / task
         status, _, err = run(
-            "finetune",
-            tmp_path / "long",
-            "--task",
-            task,
-            "--data",
-            tmp_path / data,
-            "--dev",
-            tmp_path / data,
-            "--length",
-            4096,
-            "--epochs",
-            1,
-            "--train.batch",
-            "4 sequences",
-            "--out",
-            out,
+            *shlex.split(
+                f"finetune {tmp_path / 'long'} --task {task} --data {tmp_path / data} "
+                f"--dev {tmp_path / data} --length 4096 --epochs 1 --train.batch "
+                f"'4 sequences' --out {out}"
+            )
         )
         assert status == 0, err
         assert json.loads((out / "model" / "task.json").read_text())["length"] == 4096

@@ -4,6 +4,7 @@ what is refused.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -246,9 +247,7 @@ def test_what_matters_most_keeps_more_than_what_matters_least(
     best = measure_importance(run, tiny_data, batches=4)
     assert torch.equal(best.features, measure_importance(run, tiny_data, batches=4).features)
     worst = Importance(
-        -best.features,
-        tuple(-head for head in best.heads),
-        tuple(-unit for unit in best.units),
+        -best.features, tuple(-head for head in best.heads), tuple(-unit for unit in best.units)
     )
     losses, source = {}, read_folder(run)
     inner = source.config.encoder.intermediate_size // 4
@@ -272,15 +271,9 @@ def test_the_command_keeps_what_matters_and_says_what_was_lost(
 ) -> None:
     folder = pretrain(config(train={"budget": "2 steps"}), tiny_data, tmp_path / "run").folder
     shape = read_folder(folder).config.encoder
-    words = (
-        "resize",
-        folder,
-        "--out",
-        tmp_path / "small",
-        "--hidden-size",
-        shape.hidden_size // 2,
-        "--shards",
-        tiny_data,
+    words = shlex.split(
+        f"resize {folder} --out {tmp_path / 'small'} --hidden-size "
+        f"{shape.hidden_size // 2} --shards {tiny_data}"
     )
     status, out, err = run(*words)
     assert status == 0, err

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -166,15 +167,8 @@ def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
 
 def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
     save_litebert(large(), small_tokenizer(), tmp_path / "bert")
-    words = (
-        "resize",
-        tmp_path / "bert",
-        "--out",
-        tmp_path / "albert",
-        "--share",
-        "all",
-        "--embedding-size",
-        4,
+    words = shlex.split(
+        f"resize {tmp_path / 'bert'} --out {tmp_path / 'albert'} --share all --embedding-size 4"
     )
     status, out, err = run(*words)
     assert status == 0

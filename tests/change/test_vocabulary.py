@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,8 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     old = train(kind)
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges
-    words = (
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--add-tokens",
-        size,
-        "--out",
-        tmp_path / "new",
+    words = shlex.split(
+        f"adapt {tmp_path / 'model'} --source {text} --add-tokens {size} --out {tmp_path / 'new'}"
     )
     status, out, err = run(*words, "--json")
     assert status == 0, err
@@ -127,15 +121,8 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
     status, before, err = run(*compare, "--add-tokens", 8)
     assert status == 0, err
-    words = (
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--add-tokens",
-        8,
-        "--out",
-        tmp_path / "new",
+    words = shlex.split(
+        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
     )
     assert json.loads(run(*words, "--json")[1]) == json.loads(before)
     status, out, _ = run(*compare, "--other-tokenizer", tmp_path / "new")
@@ -165,36 +152,19 @@ def test_the_new_model_prepares_text_and_trains_on(
     }
     sizes: dict[str, Any] = shape
     save_litebert(model_of(old, **sizes), old, tmp_path / "model")
-    words = (
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--add-tokens",
-        8,
-        "--out",
-        tmp_path / "new",
+    words = shlex.split(
+        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
     )
     assert run(*words)[0] == 0
     prepared = run(
-        "prepare",
-        tiny_corpus,
-        "--tokenizer",
-        tmp_path / "new",
-        "--out",
-        tmp_path / "data",
-        "--processes",
-        1,
+        *shlex.split(
+            f"prepare {tiny_corpus} --tokenizer {tmp_path / 'new'} --out "
+            f"{tmp_path / 'data'} --processes 1"
+        )
     )
     assert prepared[0] == 0, prepared[2]
-    pretrain = (
-        "pretrain",
-        recipe,
-        "--shards",
-        tmp_path / "data",
-        "--out",
-        tmp_path / "run",
-        "--from",
+    pretrain = shlex.split(
+        f"pretrain {recipe} --shards {tmp_path / 'data'} --out {tmp_path / 'run'} --from"
     )
     status, _, err = run(*pretrain, tmp_path / "new")
     assert status == 0, err
@@ -212,15 +182,8 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
         old,
         tmp_path / "model",
     )
-    words = (
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--add-tokens",
-        8,
-        "--out",
-        tmp_path / "new",
+    words = shlex.split(
+        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
     )
     assert run(*words)[0] == 0
     assert run("convert", tmp_path / "new", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
@@ -307,15 +270,8 @@ def test_a_fine_tuned_model_keeps_its_classes(
         labels=("a", "b", "c"),
         task={"task": name, "kind": "sequence", "length": 16},
     )
-    words = (
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--add-tokens",
-        4,
-        "--out",
-        tmp_path / "new",
+    words = shlex.split(
+        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 4 --out {tmp_path / 'new'}"
     )
     status, out, err = run(*words)
     assert status == 0, err

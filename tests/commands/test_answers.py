@@ -297,7 +297,7 @@ SQUAD = {
                     "qas": [
                         {"id": f"q{i}", "question": "kumi mimi", "answers": []} for i in range(3)
                     ],
-                },
+                }
             ],
         }
     ],
@@ -479,10 +479,7 @@ def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     give_standard_input(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
     assert [
         answer["text"] for answer in json.loads(run("fill-mask", pretrained_folder, "--json")[1])
-    ] == [
-        "bado <mask>",
-        "kumi [MASK]",
-    ]
+    ] == ["bado <mask>", "kumi [MASK]"]
 
 
 def test_mistakes_of_fill(pretrained_folder: Path, classifier: Path, run: Run) -> None:

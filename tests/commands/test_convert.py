@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,14 +65,9 @@ def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_pat
     )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
     status, _, err = run(
-        "convert",
-        tmp_path / "own",
-        "--out",
-        tmp_path / "hf",
-        "--to",
-        "hf",
-        "--head",
-        "discriminator",
+        *shlex.split(
+            f"convert {tmp_path / 'own'} --out {tmp_path / 'hf'} --to hf --head discriminator"
+        )
     )
     assert status == 2
     names(err.strip(), "discriminator", "backbone", "mlm")

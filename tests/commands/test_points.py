@@ -110,16 +110,3 @@ def test_plan_measures(
     assert measured["batch_processes"] == 0
     assert measured["largest_micro_batch"] > 1
     assert "CPU cores" in measured["machine"]
-
-
-def test_a_recipe_in_json_and_one_in_python(run: Callable[..., Output], tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text('{"base": "albert-tiny", "encoder": {"layers": 5}}')
-    (tmp_path / "mine.py").write_text(
-        "from litebert.config import replace\nfrom litebert.recipes import albert_tiny\n\n\n"
-        "def deeper():\n    base = albert_tiny()\n    return replace(base, "
-        "encoder=replace(base.encoder, layers=9))\n"
-    )
-    for name in (tmp_path / "mine.json", f"{tmp_path / 'mine.py'}:deeper"):
-        status, out, err = run("plan", name, "--json")
-        assert status == 0, err
-        assert json.loads(out)["parameters"]["total"] == 738_306

@@ -10,6 +10,7 @@ import lzma
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -36,14 +37,8 @@ def prepare_sources(
     """Prepare the sources; what it says in JSON."""
 
     def call(*words: object, out: str = "out") -> dict[str, Any]:
-        options = (
-            "--tokenizer",
-            tiny_tokenizer,
-            "--out",
-            tmp_path / out,
-            "--processes",
-            1,
-            "--json",
+        options = shlex.split(
+            f"--tokenizer {tiny_tokenizer} --out {tmp_path / out} --processes 1 --json"
         )
         status, output, error = run("prepare", *words, *options)
         assert status == 0, error
@@ -158,17 +153,9 @@ def test_the_table_and_the_lines_after_it(
     run: Run, tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
 ) -> None:
     out = tmp_path / "a folder"
-    words = (
-        "prepare",
-        tiny_corpus,
-        "--tokenizer",
-        tiny_tokenizer,
-        "--language",
-        "de",
-        "--out",
-        out,
-        "--processes",
-        1,
+    words = shlex.split(
+        f"prepare {tiny_corpus} --tokenizer {tiny_tokenizer} --language de --out "
+        f"'{out}' --processes 1"
     )
     status, output, error = run(*words)
     assert status == 0
@@ -469,15 +456,8 @@ def test_a_reader_of_ones_own_counts_by_its_code(
     def second(name: str, reading: object) -> Any:
         yield from (("One.", 1), ("Three.", 2))
 
-    words = (
-        "prepare",
-        "mine",
-        "--tokenizer",
-        tiny_tokenizer,
-        "--out",
-        tmp_path / "out",
-        "--processes",
-        1,
+    words = shlex.split(
+        f"prepare mine --tokenizer {tiny_tokenizer} --out {tmp_path / 'out'} --processes 1"
     )
     sources.add("mine", first)
     assert run(*words)[0] == 0

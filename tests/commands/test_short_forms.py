@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,18 +35,9 @@ def test_a_run_of_fine_tuning_records_the_fields(
 ) -> None:
     out = tmp_path / "run"
     train = write_table(tmp_path / "train.csv", 40, 0)
-    words = (
-        "--task",
-        "table",
-        "--data",
-        train,
-        "--tokenizer",
-        tiny_tokenizer,
-        "--out",
-        out,
-        "--steps",
-        2,
-        "--no-baseline",
+    words = shlex.split(
+        f"--task table --data {train} --tokenizer {tiny_tokenizer} --out {out} "
+        "--steps 2 --no-baseline"
     )
     status, _, err = run("finetune", recipe_file(tmp_path), *words, *SHORT)
     assert status == 0, err

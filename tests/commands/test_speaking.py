@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from pathlib import Path
@@ -54,77 +54,39 @@ def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     write_table(place / "table.csv", 80)
     shutil.copy(tiny_corpus, place / "text.txt")
     run = ["pretrain", place / "small.toml", "--shards", tiny_data, "--out", place / "run"]
-    task = [
-        "--task",
-        "table",
-        "--data",
-        place / "table.csv",
-        "--out",
-        place / "tuned",
-        "--epochs",
-        "1",
-    ]
+    task = shlex.split(
+        f"--task table --data {place / 'table.csv'} --out {place / 'tuned'} --epochs 1"
+    )
     for words in (run, ["finetune", place / "run", *task]):
         assert main(list(map(str, words))) == 0
     return place
 
 
-def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
+def command(verb: str, folder: Path, data: Path, out: Path) -> Sequence[object]:
     """Each verb as a user types it."""
     text, recipe = folder / "table.csv", folder / "small.toml"
-    commands: dict[str, list[object]] = {
+    commands: dict[str, Sequence[object]] = {
         "recipes": ["recipes"],
         "plan": ["plan", recipe, "--measure"],
-        "tokenizer train": [
-            "tokenizer",
-            "train",
-            text,
-            "--kind",
-            "bpe",
-            "--vocab-size",
-            300,
-            "--out",
-            out,
-        ],
+        "tokenizer train": shlex.split(
+            f"tokenizer train {text} --kind bpe --vocab-size 300 --out {out}"
+        ),
         "tokenizer inspect": ["tokenizer", "inspect", text, "--tokenizer", data / "tokenizer"],
-        "prepare": [
-            "prepare",
-            text,
-            "--tokenizer",
-            data / "tokenizer",
-            "--out",
-            out,
-            "--heldout",
-            0.1,
-        ],
+        "prepare": shlex.split(
+            f"prepare {text} --tokenizer {data / 'tokenizer'} --out {out} --heldout 0.1"
+        ),
         "pretrain": ["pretrain", recipe, "--shards", data, "--out", out],
         "evaluate": ["evaluate", folder / "run", "--shards", data],
         "compare": ["compare", folder / "run", "--shards", data],
-        "finetune": [
-            "finetune",
-            folder / "run",
-            "--task",
-            "table",
-            "--data",
-            text,
-            "--out",
-            out,
-            "--epochs",
-            1,
-        ],
+        "finetune": shlex.split(
+            f"finetune {folder / 'run'} --task table --data {text} --out {out} --epochs 1"
+        ),
         "predict": ["predict", folder / "tuned", "--input", text, "--out", f"{out}.csv"],
         "evaluate tuned": ["evaluate", folder / "tuned", "--data", text],
-        "quickstart": [
-            "quickstart",
-            "--source",
-            folder / "text.txt",
-            "--vocab-size",
-            400,
-            "--budget",
-            "8 steps",
-            "--out",
-            out,
-        ],
+        "quickstart": shlex.split(
+            f"quickstart --source {folder / 'text.txt'} --vocab-size 400 --budget "
+            f"'8 steps' --out {out}"
+        ),
         "convert": ["convert", folder / "run", "--out", out, "--to", "litebert"],
     }
     return commands[verb]

@@ -22,28 +22,16 @@ from litebert.studies import cells
 from litebert.studies.cells import Cell, Command, make_cells, read_scores, run_cells
 from litebert.studies.findings import Findings, find_decided
 from litebert.studies.grid import make_environment
-from litebert.studies.plan import PLAN, Extras, Plan, make_plan
-from litebert.studies.study import Study, make_base_config, make_study, vary
+from litebert.studies.papers import make_study
+from litebert.studies.plan import PLAN, Plan, StudySettings, make_plan
+from litebert.studies.study import Study, make_base_config, vary
 from toys.refusals import names, refused
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return Plan(
-        "own",
-        tmp_path,
-        tmp_path / "data",
-        "toy",
-        "4 steps",
-        1,
-        2,
-        1,
-        {"a": 4},
-        "cpu",
-        {},
-        400,
-        "text",
-    )
+    data = tmp_path / "data"
+    return Plan("own", tmp_path, data, "toy", "4 steps", 1, 2, 1, {"a": 4}, "cpu", {}, 400, "text")
 
 
 @pytest.fixture
@@ -144,12 +132,7 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
             "own",
             tmp_path / "out",
             tiny_data,
-            Extras(**extras),  # type: ignore[arg-type]
-            scale="toy",
-            budget="30 steps",
-            seeds=1,
-            jobs=1,
-            device="cpu",
+            StudySettings(scale="toy", budget="30 steps", seeds=1, jobs=1, device="cpu", **extras),  # type: ignore[arg-type]
         )
 
     with lock_folder(tmp_path / "out", RunError):
@@ -199,7 +182,7 @@ def run_fake_study(
         "own", folder, folder, "toy", "4 steps", 5, 2, 1, steps, "cpu", {}, 400, "", baseline="a"
     )
     while True:
-        grid, polls = make_cells(study, plan, Extras(), "auto"), 0
+        grid, polls = make_cells(study, plan, StudySettings()), 0
 
         def sleep(_: float) -> None:
             nonlocal polls

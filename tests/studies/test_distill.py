@@ -13,11 +13,16 @@ import pytest
 
 import litebert
 from litebert.cli import main
+from litebert.distill.results import advise
+from litebert.distill.steps import (
+    DistillInputs,
+    DistillRecord,
+    _write_texts,
+    choose_budget,
+    choose_student,
+    parse_size,
+)
 from litebert.errors import ConfigError, ModelError
-from litebert.studies import distilling
-from litebert.studies.distill_record import DistillRecord
-from litebert.studies.distilled import advise
-from litebert.studies.distilling import choose_budget, choose_student, parse_size
 from litebert.tasks.registry import open_task
 from toys.beir import make_collection
 from toys.finetuning import finetune_on_other_labels, write_table
@@ -245,10 +250,7 @@ def test_another_command_on_the_folder_is_refused(
         ({"--data": "words.csv", "--unlabeled": "words.csv"}, ("--phrases 40", "one word")),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
-        (
-            {"--task": "tagging", "--data": "tags.conll", "--dev": "tags.conll"},
-            ("tagging",),
-        ),
+        ({"--task": "tagging", "--data": "tags.conll", "--dev": "tags.conll"}, ("tagging",)),
         ({"teacher": "nowhere"}, ("nowhere",)),
         ({"--tokenizer": "teacher"}, ("--tokenizer", "baseline")),
         ({"--epochs": "-1"}, ("epochs",)),
@@ -448,5 +450,7 @@ def test_rows_of_several_labels_and_numbers_are_written_as_they_are_read(tmp_pat
         file = tmp_path / f"{name}.jsonl"
         file.write_text("\n".join(map(json.dumps, rows)))
         files = open_task("table", str(file), dev=str(file))
-        written = list(distilling._list_rows(files.task, files.read("dev")))
-        assert written == rows
+        inputs = DistillInputs(files, [], True, False, 100)
+        _write_texts(inputs, tmp_path)
+        written = (tmp_path / "dev.jsonl").read_text().splitlines()
+        assert list(map(json.loads, written)) == rows

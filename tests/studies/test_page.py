@@ -14,12 +14,11 @@ from litebert.data.prepare import PrepareConfig, prepare
 from litebert.errors import ConfigError
 from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
-from litebert.studies.findings import Findings
+from litebert.studies.findings import AGREES, DISAGREES, NOISE, Findings, make_verdict_table
 from litebert.studies.page import write_markdown, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary
-from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, make_verdict_table
 from litebert.tokenizer import train_tokenizer
 from toys.refusals import refused
 
@@ -38,21 +37,8 @@ def make_findings(
     study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]
 ) -> Findings:
     """Findings of a study whose runs ended with these losses, None for one that failed."""
-    plan = Plan(
-        "own",
-        folder,
-        folder,
-        "toy",
-        "4 steps",
-        3,
-        1,
-        1,
-        dict.fromkeys(losses, 4),
-        "cpu",
-        {},
-        400,
-        "text",
-    )
+    steps = dict.fromkeys(losses, 4)
+    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, steps, "cpu", {}, 400, "text")
     cells = []
     for variant, variant_losses in losses.items():
         for seed, loss in enumerate(variant_losses):

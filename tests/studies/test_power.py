@@ -11,15 +11,17 @@ import pytest
 from scipy import stats
 
 from litebert.errors import DataError
-from litebert.studies.power import (
+from litebert.studies.findings import describe_power
+from litebert.studies.statistics import (
     POWER,
+    compare_with_baseline,
+    compute_look_level,
     compute_power,
     find_difference,
     make_power,
     measure_spread,
     read_seed_scores,
 )
-from litebert.studies.statistics import compare_with_baseline, compute_look_level
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -58,7 +60,7 @@ def test_the_spread_is_pooled_over_the_variants() -> None:
     power = make_power(5, 2, spread)
     assert power is not None
     assert power.difference == pytest.approx(power.spreads * spread.value)
-    names(power.describe(), "5 seeds", "2 comparisons", "nats", "here")
+    names(describe_power(power), "5 seeds", "2 comparisons", "nats", "here")
 
 
 def test_a_folder_without_scores_is_no_pilot(tmp_path: Path) -> None:
@@ -80,10 +82,7 @@ embedding_size = 16
 
 
 def test_a_forecast_says_what_it_sees_and_starts_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run: Callable[..., Output],
-    tiny_data: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Output], tiny_data: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
@@ -97,7 +96,7 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     names(err, "old", "mlm_loss", "--pilot")
     rows[-1] += "5"  # so that the pairs differ
     (tmp_path / "old" / "results.csv").write_text("\n".join(rows), encoding="utf-8")
-    status, out, err = run(*words, "--forecast", "--pilot", "old", "--json", "--page", "page.md")
+    status, out, err = run(*words, "--forecast", "--pilot", "old", "--json", "--page=page.md")
     assert status == 0, err
     assert not list((tmp_path / "study-own" / "runs").glob("*"))
     power = json.loads(out)["power"]
@@ -105,6 +104,7 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert power in page
     assert "--forecast" not in page
+    assert "--page=" not in page
     assert json.loads((tmp_path / "study-own" / "study.json").read_text())["power"] == power
     (tmp_path / "old" / "results.csv").unlink()  # a study that continues needs no pilot
     status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")

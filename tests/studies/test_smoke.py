@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import make_study
+from litebert.studies.papers import STUDIES, make_study
 
 
 @pytest.mark.slow
@@ -27,19 +27,10 @@ def test_every_study_runs(
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
     status, output, err = run(
-        "study",
-        name,
-        "--shards",
-        tiny_data,
-        "--scale",
-        "toy",
-        "--budget",
-        "4 steps",
-        "--seeds",
-        "1",
-        "--out",
-        out,
-        "--json",
+        *shlex.split(
+            f"study {name} --shards {tiny_data} --scale toy --budget '4 steps' "
+            f"--seeds 1 --out {out} --json"
+        )
     )
     assert status == 0, err
     record, study = json.loads(output), make_study(name, "toy")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import html
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -19,9 +20,9 @@ import pytest
 
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
-from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import Scale, make_slug, make_study
+from litebert.studies.papers import STUDIES, make_study
+from litebert.studies.study import Scale, make_slug
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -111,19 +112,8 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) -
 
 
 def test_a_grid_from_end_to_end(grid: Path, run: Callable[..., Output], tiny_data: Path) -> None:
-    words = (
-        "study",
-        grid,
-        "--shards",
-        tiny_data,
-        "--scale",
-        "toy",
-        "--budget",
-        "4 steps",
-        "--seeds",
-        "2",
-        "--jobs",
-        "2",
+    words = shlex.split(
+        f"study {grid} --shards {tiny_data} --scale toy --budget '4 steps' --seeds 2 --jobs 2"
     )
     status, out, err = run(*words, "--json")
     assert status == 0, err
@@ -164,17 +154,9 @@ def test_a_run_that_fails_loses_nothing_else(
         encoding="utf-8",
     )
     status, out, _ = run(
-        "study",
-        grid,
-        "--shards",
-        tiny_data,
-        "--scale",
-        "toy",
-        "--budget",
-        "4 steps",
-        "--seeds",
-        "1",
-        "--json",
+        *shlex.split(
+            f"study {grid} --shards {tiny_data} --scale toy --budget '4 steps' --seeds 1 --json"
+        )
     )
     assert status == 1
     record = json.loads(out)

@@ -156,7 +156,6 @@ def _end(line: Series) -> str:
 
 
 def _svg(figure: Figure) -> str:
-    """Draw a figure for a page, with a description for readers who cannot see it."""
     file = io.BytesIO()
     _write(
         figure,
@@ -182,13 +181,11 @@ def _svg(figure: Figure) -> str:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure on white, at twice the size."""
     with atomic_write(path) as file:
         _write(figure, _PRINT, file, format="png", dpi=200, facecolor="white")
 
 
 def _describe(figure: Figure) -> str:
-    """Put the numbers of a figure into a sentence, escaped for HTML."""
     if isinstance(figure, Chart):
         lines = [line for line in figure.series if line.points()]
         ends = "; ".join(
@@ -347,7 +344,6 @@ def _format_cell(value: float, highest: float) -> str:
 
 
 def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
-    """Draw the colors from the lowest to the highest number, with numbers beside them."""
     from matplotlib.patches import Rectangle
 
     steps, span = 32, figure.high - figure.low or 1.0
@@ -368,7 +364,6 @@ def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
 
 
 def _thin_names(names: Sequence[str], most: int = 13) -> tuple[list[int], list[str]]:
-    """Return positions with their names, so few that they do not collide."""
     step = -(-len(names) // most)
     return list(range(0, len(names), step)), list(names[::step])
 

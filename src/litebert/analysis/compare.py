@@ -94,7 +94,6 @@ def compare(
 
 
 def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
-    """Return a sentence on each difference that makes the runs hard to compare."""
     sentences = []
     if len({row.data_fingerprint for row in rows}) > 1:
         sentences.append(
@@ -205,11 +204,6 @@ def _format_score(row: ComparedRun, scores: Mapping[str, Score]) -> str:
 
 
 def _read_run(folder: Path) -> ComparedRun:
-    """Read a run folder.
-
-    Raises:
-        RunError: a file is missing, or was changed.
-    """
     run = read_json(folder / "run.json", RunError, "name a whole run folder")
     recipe = folder / "recipe.json"
     fields = read_json(recipe, RunError)
@@ -217,11 +211,23 @@ def _read_run(folder: Path) -> ComparedRun:
         config = from_dict(Config, fields)
         steps, fingerprint = int(run["steps"]), str(run["data_fingerprint"])
     except ConfigError as error:
-        raise RunError(f"{recipe}: {error}; {_suggest_remedy(fields)}") from None
+        remedy, objectives = "restore the file", fields.get("objectives")
+        encoder = fields.get("encoder")
+        parts: list[tuple[Any, Any]] = []
+        if isinstance(objectives, list):
+            parts += [(name, OBJECTIVES) for name in objectives]
+        if isinstance(encoder, dict):
+            parts.append((encoder.get("positions"), POSITIONS))
+        if any(isinstance(name, str) and name not in registry for name, registry in parts):
+            remedy = (
+                "if an extension adds it, name the file of the extension in LITEBERT_EXTENSIONS"
+            )
+        raise RunError(f"{recipe}: {error}; {remedy}") from None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(
             f"{folder / 'run.json'} was changed ({fault_of(error)}); restore it"
         ) from None
+
     rows = metrics.read(folder / "metrics.jsonl")
     trained = [row for row in rows if row["kind"] == "train" and isinstance(row.get("tokens"), int)]
     heldout = next((row for row in reversed(rows) if row["kind"] == "heldout"), None)
@@ -233,7 +239,24 @@ def _read_run(folder: Path) -> ComparedRun:
         for name, score in (heldout or {}).items()
         if name.startswith(prefixes) and _is_number(score)
     }
-    seconds, rate = _read_speed(folder)
+
+    newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
+    state = read_json(newest / "state.json", RunError) if newest else {}
+    seconds, seen, rate = state.get("seconds"), state.get("tokens"), None
+    if _is_number(seconds) and _is_number(seen) and seconds > 0:
+        rate = seen / seconds
+    else:
+        seconds = None
+
+    sets = run.get("sets")
+    data = os.path.basename(str(run.get("data", "")))
+    if isinstance(sets, list):
+        data = " ".join(f"{os.path.basename(entry['data'])}:{entry['weight']}" for entry in sets)
+    settings = flatten(to_dict(config))
+    settings = {name: value for name, value in settings.items() if name not in _FREE}
+    settings |= {"data": data, "data fingerprint": fingerprint[:8]}
+    if isinstance(run.get("machine"), str):
+        settings["machine"] = run["machine"]
     return ComparedRun(
         run=str(folder),
         recipe=config.name,
@@ -249,54 +272,9 @@ def _read_run(folder: Path) -> ComparedRun:
         data_fingerprint=fingerprint,
         budget=config.train.budget,
         length=config.sequences.length,
-        settings=_list_settings(config, run, fingerprint),
+        settings=settings,
     )
-
-
-def _suggest_remedy(recipe: Mapping[str, Any]) -> str:
-    """Say what to do about a recipe that cannot be read."""
-    objectives, encoder = recipe.get("objectives"), recipe.get("encoder")
-    unregistered = []
-    if isinstance(objectives, list):
-        unregistered = [
-            name for name in objectives if isinstance(name, str) and name not in OBJECTIVES
-        ]
-    positions = encoder.get("positions") if isinstance(encoder, dict) else None
-    if unregistered or (isinstance(positions, str) and positions not in POSITIONS):
-        return "if an extension adds it, name the file of the extension in LITEBERT_EXTENSIONS"
-    return "restore the file"
-
-
-def _list_settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[str, str]:
-    facts = {
-        "data": _name_data(run),
-        "data fingerprint": fingerprint[:8],
-    }
-    if isinstance(run.get("machine"), str):
-        facts["machine"] = run["machine"]
-    return {
-        **{name: value for name, value in flatten(to_dict(config)).items() if name not in _FREE},
-        **facts,
-    }
-
-
-def _name_data(run: Mapping[str, Any]) -> str:
-    """Return the names of the folders of a run's data, with their weights where it has several."""
-    sets = run.get("sets")
-    if not isinstance(sets, list):
-        return os.path.basename(str(run.get("data", "")))
-    return " ".join(f"{os.path.basename(entry['data'])}:{entry['weight']}" for entry in sets)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _read_speed(folder: Path) -> tuple[float | None, float | None]:
-    """Return the seconds of training and the tokens per second up to the newest checkpoint."""
-    newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
-    state = read_json(newest / "state.json", RunError) if newest else {}
-    seconds, tokens = state.get("seconds"), state.get("tokens")
-    if not (_is_number(seconds) and _is_number(tokens) and seconds > 0):
-        return None, None
-    return seconds, tokens / seconds

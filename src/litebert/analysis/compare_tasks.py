@@ -62,11 +62,7 @@ class TaskRow:
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
-    """Compare run folders, in the same order. An unfinished run has the scores of finished seeds.
-
-    Raises:
-        RunError: a folder is no fine-tuning run, or was changed.
-    """
+    """Compare run folders, in the same order; an unfinished run has its finished seeds."""
     return [_read_run(Path(run)) for run in runs]
 
 
@@ -75,7 +71,6 @@ Column = list[TaskRow]
 
 
 def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
-    """Group runs into the columns of a table, by their headings."""
     differing = _find_differing_settings(rows)
     columns: dict[tuple[Any, ...], Column] = {}
     for row in rows:
@@ -147,7 +142,6 @@ def _format_baselines(rows: Iterable[TaskRow]) -> str:
 
 
 def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
-    """Return the sentences under the table, on the marks that it has."""
     seeds = sorted({len(row.scores) for row in rows if row.scores}) or [0]
     note = "Scores times 100."
     if seeds[-1] > 1:
@@ -200,7 +194,6 @@ def make_differences_table(rows: Sequence[TaskRow]) -> Table:
 
 
 def _question_of(row: TaskRow) -> tuple[str, str, str]:
-    """Return a key that is equal for runs with the same task, metric and scored rows."""
     return row.task, row.metric, row.data
 
 
@@ -270,11 +263,6 @@ def is_percent(task: str) -> bool:
 
 
 def _read_run(folder: Path) -> TaskRow:
-    """Read a run folder.
-
-    Raises:
-        RunError: the folder is no fine-tuning run, or was changed.
-    """
     files = find_finetunings(folder)
     if not files:
         raise RunError(
@@ -284,7 +272,12 @@ def _read_run(folder: Path) -> TaskRow:
     summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:
         if summary.is_file():
-            files = files[: _count_seeds(summary)]
+            seeds = read_json(summary, RunError).get("scores")
+            if not isinstance(seeds, list) or not seeds:
+                raise RunError(
+                    f"{summary} has no list of scores; give the run's command again to write it"
+                )
+            files = files[: len(seeds)]  # a later command may have run fewer of them
         else:
             missing = 1
     runs = [read_json(file, RunError) for file in files]
@@ -301,6 +294,25 @@ def _read_run(folder: Path) -> TaskRow:
             )
         scale = 1.0 if is_percent(task) else 100.0
         has_baseline = baseline is not None and metric in baseline.scores
+        named = {
+            split: [os.path.basename(str(name)) for name in names]
+            for split, names in runs[0]["files"].items()
+        }
+        # A dev split that was held out has no file.
+        dev = [
+            name
+            for split, names in named.items()
+            if split not in ("train", "test")
+            for name in names
+        ]
+        settings = flatten({"config": runs[0]["config"]})
+        settings = {name: value for name, value in settings.items() if name not in _FREE}
+        if len(files) > 1:
+            settings["seeds"] = str(len(files))
+        if named.get("train"):
+            settings["training files"] = ", ".join(named["train"])
+        for key in ("model_fingerprint", "data_fingerprint"):
+            settings[key.replace("_", " ")] = str(runs[0][key])[:8]
         return TaskRow(
             run=str(folder),
             task=task,
@@ -311,8 +323,8 @@ def _read_run(folder: Path) -> TaskRow:
             restarted=sum((file.parent / "collapsed").is_dir() for file in files),
             collapsed=sum(_is_collapsed(file.parent) for file in finished),
             unfinished=len(files) - len(finished) or missing,
-            files=_list_scored_files(runs[0]),
-            settings=_list_settings(runs[0], len(files)),
+            files=tuple(dev or named.get("train", ())),
+            settings=settings,
             baseline=scale * baseline.scores[metric] if baseline and has_baseline else None,
             rows=int(runs[0].get("dev_rows", 0)),
         )
@@ -322,46 +334,8 @@ def _read_run(folder: Path) -> TaskRow:
         ) from None
 
 
-def _count_seeds(summary: Path) -> int:
-    """Count the seeds in the summary of a run; a later command may have run fewer of them."""
-    scores = read_json(summary, RunError).get("scores")
-    if not isinstance(scores, list) or not scores:
-        raise RunError(f"{summary} has no list of scores; give the run's command again to write it")
-    return len(scores)
-
-
 def _is_collapsed(folder: Path) -> bool:
     """Return True if a finished run gives the same answer to all, by its newest checkpoint."""
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = read_json(newest / "state.json", RunError).get("diagnostic_state") if newest else None
     return isinstance(state, dict) and state.get("one_answer") is True
-
-
-def _list_files(run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the files of each split."""
-    return {
-        split: [os.path.basename(str(name)) for name in names]
-        for split, names in run["files"].items()
-    }
-
-
-def _list_scored_files(run: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the files of the dev splits, or the train files, of which a share was held out."""
-    files = _list_files(run)
-    dev = [
-        name for split, names in files.items() if split not in ("train", "test") for name in names
-    ]
-    return tuple(dev or files.get("train", ()))
-
-
-def _list_settings(run: Mapping[str, Any], seeds: int) -> dict[str, str]:
-    """Return the settings of a run, beside its model and the files it was scored on."""
-    config = flatten({"config": run["config"]})
-    settings = {name: value for name, value in config.items() if name not in _FREE}
-    if seeds > 1:
-        settings["seeds"] = str(seeds)
-    if train := _list_files(run).get("train"):
-        settings["training files"] = ", ".join(train)
-    for key in ("model_fingerprint", "data_fingerprint"):
-        settings[key.replace("_", " ")] = str(run[key])[:8]
-    return settings

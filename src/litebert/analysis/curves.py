@@ -43,24 +43,30 @@ class Point:
 
 
 def read_points(folder: Path) -> list[Point]:
-    """Read the held-out evaluations of a pretraining run, in order.
-
-    Raises:
-        RunError: the folder is no run, or was changed.
-    """
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
-    rows, clock = metrics.read(folder / "metrics.jsonl"), _read_clock(folder)
+    rows, file = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
+    speed = metrics.read(file) if file.is_file() else []
+    clock = sorted((row["step"], float(row["seconds"])) for row in speed)
     clock_steps = [step for step, _ in clock]
     token_flops: dict[tuple[int, int], float] = {}
     points, tokens, flops = [], 0, 0.0
     plan = Plan.of_record(read_json(folder / "run.json", RunError))
+    # Where each length ends; an extension does not move that.
+    ends = [
+        (plan.find(round(share * plan.planned_ends[0])), length)
+        for share, length in config.train.length_schedule
+    ]
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
             layers = int(row.get("layers", config.encoder.layers))
-            shape = layers, _length_at(config, plan, row["step"])
+            stages = (length for end, length in ends if row["step"] <= end)
+            shape = layers, next(stages, config.sequences.length)
             if shape not in token_flops:
+                train = replace(config.train, depth_schedule=())
+                encoder = replace(config.encoder, layers=layers)
+                at_depth = replace(config, encoder=encoder, train=train)
                 # A backward pass takes twice the operations of a forward pass.
-                token_flops[shape] = 3 * cost.forward_flops(_set_depth(config, layers), shape[1])
+                token_flops[shape] = 3 * cost.forward_flops(at_depth, shape[1])
             flops += (row["tokens"] - tokens) * token_flops[shape]
             tokens = row["tokens"]
         elif row["kind"] == "heldout":
@@ -69,26 +75,6 @@ def read_points(folder: Path) -> list[Point]:
             scores = {name: value for name, value in row.items() if isinstance(value, float)}
             points.append(Point(row["step"], tokens, flops, seconds, scores))
     return points
-
-
-def _read_clock(folder: Path) -> list[tuple[int, float]]:
-    """Return (step, seconds of training) in order; empty if the run did not record its speed."""
-    file = folder / "speed.jsonl"
-    rows = metrics.read(file) if file.is_file() else []
-    return sorted((row["step"], float(row["seconds"])) for row in rows)
-
-
-def _length_at(config: Config, plan: Plan, step: int) -> int:
-    """Return the tokens of the sequences of the step before `step`."""
-    for share, length in config.train.length_schedule:
-        if step <= plan.find(round(share * plan.planned_ends[0])):
-            return length
-    return config.sequences.length
-
-
-def _set_depth(config: Config, layers: int) -> Config:
-    train = replace(config.train, depth_schedule=())
-    return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
 def make_charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
@@ -126,53 +112,48 @@ def make_switched(
         keys: the names of the score and of its standard error; the second may be empty.
         scale: a factor for both.
     """
-    charts = [make_chart(title, y_label, keys, axis, runs, scale) for axis in axes]
-    with_lines = tuple(chart for chart in charts if chart.series)
-    return Switched(with_lines) if with_lines else None
-
-
-def make_chart(
-    title: str,
-    y_label: str,
-    keys: tuple[str, str],
-    axis: str,
-    runs: Mapping[str, Sequence[Point]],
-    scale: float = 1.0,
-) -> Chart:
-    """Make a chart of a score by an axis; arguments are as in `make_switched`."""
-    lines, (score, error) = [], keys
-    for name, points in runs.items():
-        values = [
-            (x, scale * point.scores[score], point.scores.get(error))
-            for point in points
-            if (x := point.locate(axis)) is not None and score in point.scores
-        ]
-        if not values:
-            continue
-        errors = tuple(scale * value for _, _, value in values if value is not None)
-        if len(errors) < len(values):  # a band needs all errors
-            errors = ()
-        xs, ys = tuple(x for x, _, _ in values), tuple(y for _, y, _ in values)
-        lines.append(Series(name, xs, ys, errors=errors))
-    return Chart(title, tuple(lines), axis, y_label)
+    score, error = keys
+    charts = []
+    for axis in axes:
+        lines = []
+        for name, points in runs.items():
+            values = [
+                (x, scale * point.scores[score], point.scores.get(error))
+                for point in points
+                if (x := point.locate(axis)) is not None and score in point.scores
+            ]
+            if not values:
+                continue
+            errors = tuple(scale * value for _, _, value in values if value is not None)
+            if len(errors) < len(values):  # a band needs all errors
+                errors = ()
+            xs, ys = tuple(x for x, _, _ in values), tuple(y for _, y, _ in values)
+            lines.append(Series(name, xs, ys, errors=errors))
+        if lines:
+            charts.append(Chart(title, tuple(lines), axis, y_label))
+    return Switched(tuple(charts)) if charts else None
 
 
 def average_points(seeds: Sequence[Sequence[Point]]) -> list[Point]:
     """Average runs that differ in their seeds, at the steps where all of them were scored."""
     by_step = [{point.step: point for point in points} for points in seeds]
     shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
-    return [_average([points[step] for points in by_step]) for step in shared]
+    averages = []
 
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
 
-def _average(points: Sequence[Point]) -> Point:
-    """Average the points of several runs at the same step."""
-    count = len(points)
-    names = sorted(set.intersection(*(set(point.scores) for point in points)))
-    seconds = [point.seconds for point in points if point.seconds is not None]
-    return Point(
-        points[0].step,
-        round(sum(point.tokens for point in points) / count),
-        sum(point.flops for point in points) / count,
-        sum(seconds) / count if len(seconds) == count else None,
-        {name: sum(point.scores[name] for point in points) / count for name in names},
-    )
+    for step in shared:
+        points = [points[step] for points in by_step]
+        names = sorted(set.intersection(*(set(point.scores) for point in points)))
+        seconds = [point.seconds for point in points if point.seconds is not None]
+        averages.append(
+            Point(
+                step,
+                round(mean([point.tokens for point in points])),
+                mean([point.flops for point in points]),
+                mean(seconds) if len(seconds) == len(points) else None,
+                {name: mean([point.scores[name] for point in points]) for name in names},
+            )
+        )
+    return averages

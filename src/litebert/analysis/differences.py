@@ -23,7 +23,6 @@ def flatten(fields: Any, path: str = "") -> dict[str, str]:
 
 
 def find_differing(runs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the settings whose values differ between runs, in order of first mention."""
     names = dict.fromkeys(name for settings in runs for name in settings)
     return [name for name in names if len({settings.get(name) for settings in runs}) > 1]
 

@@ -125,7 +125,9 @@ def analyze(
         name = Path(path).name or str(path)
         analyses.append(_analyze_model(name, loaded, batches, device))
         if control:
-            scratch = _reset_weights(loaded)
+            torch.manual_seed(0)
+            network, untrained = Pretrainer(loaded.config), tuple(loaded.config.objectives)
+            scratch = replace(loaded, network=network, untrained=untrained)
             analyses.append(_analyze_model(f"{name}, {CONTROL}", scratch, batches, device))
     return analyses
 
@@ -140,14 +142,6 @@ def _make_batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
         make_batch(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
         for first in range(0, count, EVALUATION_BATCH)
     ]
-
-
-def _reset_weights(loaded: LoadedModel) -> LoadedModel:
-    """Return the same network from scratch."""
-    torch.manual_seed(0)
-    return replace(
-        loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives)
-    )
 
 
 @torch.no_grad()
@@ -216,7 +210,6 @@ class _Sums:
         return states
 
     def add_attention(self, encoder: Encoder, batch: Batch) -> None:
-        """Add the entropy and the reach of every head of every layer, on unmasked text."""
         is_token_BS, length = _find_tokens(batch), batch.input_ids.shape[1]
         position = torch.arange(length, device=batch.input_ids.device)
         distance = (position - position[:, None]).abs().float()
@@ -300,7 +293,6 @@ def _find_tokens(batch: Batch) -> Tensor:
 
 
 def _unmask(batch: Batch) -> Tensor:
-    """Return the ids of a batch with the masked tokens put back."""
     ids = batch.input_ids.flatten().clone()
     ids[batch.masked_positions] = batch.masked_labels
     return ids.view_as(batch.input_ids)
@@ -315,11 +307,10 @@ def compute_similarity(layers: Sequence[Tensor]) -> tuple[tuple[float, ...], ...
     """
     centered = [(states - states.mean(0)).double() for states in layers]
     norms = [float((states.T @ states).norm()) for states in centered]
-    rows = []
-    for i, states in enumerate(centered):
-        row = [
+    return tuple(
+        tuple(
             float((other.T @ states).norm() ** 2) / max(norms[i] * norms[j], 1e-300)
             for j, other in enumerate(centered)
-        ]
-        rows.append(tuple(row))
-    return tuple(rows)
+        )
+        for i, states in enumerate(centered)
+    )

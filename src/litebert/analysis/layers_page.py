@@ -87,8 +87,7 @@ def make_summary(analyses: Sequence[Analysis]) -> Table:
     )
 
 
-def make_sections(analyses: Sequence[Analysis]) -> list[Section]:
-    """Make the sections of the page: the summary, the curves, the heat maps and the tables."""
+def _make_sections(analyses: Sequence[Analysis]) -> list[Section]:
     sections: list[Section] = [make_summary(analyses)]
     for title, axis, value, note in CURVES:
         lines = [_make_line(analysis, value) for analysis in analyses]
@@ -98,16 +97,12 @@ def make_sections(analyses: Sequence[Analysis]) -> list[Section]:
     sections += [_map_similarity(analysis) for analysis in analyses]
     sections += [_map_entropy(analysis) for analysis in analyses]
     sections += [_make_layer_table(analysis) for analysis in analyses]
-    return [*sections, _make_parameter_table(analyses)]
-
-
-def _make_parameter_table(analyses: Sequence[Analysis]) -> Table:
     parts = list(dict.fromkeys(part for analysis in analyses for part in analysis.parameters))
     rows = tuple(
         (analysis.name, *(f"{analysis.parameters.get(part, 0):,}" for part in parts))
         for analysis in analyses
     )
-    return Table("Where the parameters are", ("model", *parts), rows)
+    return [*sections, Table("Where the parameters are", ("model", *parts), rows)]
 
 
 def _map_similarity(analysis: Analysis) -> HeatMap:
@@ -152,40 +147,28 @@ def _make_line(analysis: Analysis, value: Callable[[Layer], float | None]) -> Se
     return Series(analysis.name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
+_COLUMNS: dict[str, Callable[[Layer], str]] = {
+    "distance": lambda layer: f"{layer.distance:.2f} ± {layer.distance_std:.2f}",
+    "angle": lambda layer: f"{layer.angle:.1f} ± {layer.angle_std:.1f}",
+    "cosine": lambda layer: f"{layer.cosine:.3f}",
+    "norm after": lambda layer: f"{layer.norm:.2f}",
+    "entropy of heads": lambda layer: _format_range(layer.entropy),
+    "reach of heads": lambda layer: _format_range(layer.reach),
+    "MLM loss": lambda layer: "-" if layer.mlm_loss is None else f"{layer.mlm_loss:.3f}",
+    "MLM accuracy": lambda layer: (
+        "-" if layer.mlm_accuracy is None else f"{layer.mlm_accuracy:.1%}"
+    ),
+}
+
+
 def _make_layer_table(analysis: Analysis) -> Table:
-    rows = []
-    for i, layer in enumerate(analysis.layers, 1):
-        loss, accuracy = "-", "-"
-        if layer.mlm_loss is not None and layer.mlm_accuracy is not None:
-            loss, accuracy = f"{layer.mlm_loss:.3f}", f"{layer.mlm_accuracy:.1%}"
-        rows.append(
-            (
-                str(i),
-                f"{layer.distance:.2f} ± {layer.distance_std:.2f}",
-                f"{layer.angle:.1f} ± {layer.angle_std:.1f}",
-                f"{layer.cosine:.3f}",
-                f"{layer.norm:.2f}",
-                _format_range(layer.entropy),
-                _format_range(layer.reach),
-                loss,
-                accuracy,
-            )
-        )
-    columns = (
-        "layer",
-        "distance",
-        "angle",
-        "cosine",
-        "norm after",
-        "entropy of heads",
-        "reach of heads",
-        "MLM loss",
-        "MLM accuracy",
-    )
     return Table(
         f"{analysis.name}: layer by layer",
-        columns,
-        tuple(rows),
+        ("layer", *_COLUMNS),
+        tuple(
+            (str(i), *(cell(layer) for cell in _COLUMNS.values()))
+            for i, layer in enumerate(analysis.layers, 1)
+        ),
         "± is the standard deviation over tokens. Of heads, the lowest and the highest are shown.",
     )
 
@@ -201,4 +184,4 @@ def write_page(path: Path, analyses: Sequence[Analysis], machine: str, command: 
         machine, command: shown in the lead.
     """
     lead = f"{command} (litebert {version('litebert')}, {date.today()}, {machine})"
-    write(path, "From layer to layer", lead, make_sections(analyses))
+    write(path, "From layer to layer", lead, _make_sections(analyses))

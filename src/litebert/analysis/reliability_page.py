@@ -36,7 +36,6 @@ def make_reliability_sections(folder: Path) -> list[Section]:
 
 
 def _draw_diagram(record: Mapping[str, Any]) -> Chart:
-    """Draw the share of right answers against the probability of the answer."""
     calibration, part = record["calibration"], record["part"]
     temperature = calibration["temperature"]
     lines = [_draw_line("as trained", calibration["bins_before"])]
@@ -62,12 +61,13 @@ def _draw_diagram(record: Mapping[str, Any]) -> Chart:
 
 
 def _draw_line(name: str, bins: Sequence[Mapping[str, float]]) -> Series:
-    confidences = tuple(float(part["confidence"]) for part in bins)
-    return Series(name, confidences, tuple(float(part["share"]) for part in bins))
+    confidences, shares = (
+        tuple(float(part[key]) for part in bins) for key in ("confidence", "share")
+    )
+    return Series(name, confidences, shares)
 
 
 def _list_precision(record: Mapping[str, Any]) -> list[Section]:
-    """List thresholds with the precision and the coverage of their answers."""
     points = record["precision"]
     if not points:
         return []
@@ -98,7 +98,6 @@ def _format_count(point: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _list_confusions(record: Mapping[str, Any]) -> list[Section]:
-    """Make the confusion matrix, or of many classes the list of the commonest confusions."""
     if "confusion" not in record:
         return []
     labels, matrix = record["confusion"]["labels"], record["confusion"]["rows"]
@@ -116,7 +115,6 @@ def _list_confusions(record: Mapping[str, Any]) -> list[Section]:
 
 
 def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
-    """List the wrong answers of the highest probability."""
     mistakes = record["mistakes"]
     if not mistakes:
         return []

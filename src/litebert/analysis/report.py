@@ -22,12 +22,31 @@ from litebert.analysis.charts import HeatMap as HeatMap
 from litebert.analysis.charts import Intervals as Intervals
 from litebert.analysis.charts import Series as Series
 from litebert.analysis.charts import draw
-from litebert.analysis.page_style import PAGE, STYLE
 from litebert.finetuning.seeds import compute_share_error
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
 from litebert.storage import atomic_text
 from litebert.tasks.scores import score_title
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<header><h1>{title}</h1><p>{lead}</p></header>
+{body}
+</main>
+</body>
+</html>
+"""
+
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -87,7 +106,9 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
         sections, lambda section: isinstance(section, (Table, Headline))
     ):
         group = list(sections_group)
-        axes = _axes(group)
+        switched = [section for section in group if isinstance(section, Switched)]
+        labels = (chart.x_label for section in switched for chart in section.charts)
+        axes = list(dict.fromkeys(labels))
         html = "\n".join(_section(section, axes) for section in group)
         if not is_wide:
             switch = _switch(axes, f"axis-{next(switches)}") if len(axes) > 1 else ""
@@ -121,12 +142,6 @@ def _section(section: Section, axes: Sequence[str]) -> str:
 
 def _add_note(body: str, note: str) -> str:
     return body + (f'<p class="note">{escape(note)}</p>' if note else "")
-
-
-def _axes(group: Sequence[Section]) -> list[str]:
-    """Return the axes of the switched charts of a group, in order of first mention."""
-    switched = [section for section in group if isinstance(section, Switched)]
-    return list(dict.fromkeys(chart.x_label for section in switched for chart in section.charts))
 
 
 def _switch(axes: Sequence[str], name: str) -> str:
@@ -195,7 +210,6 @@ _SHORT = 30
 
 
 def _look(cells: Sequence[str]) -> str:
-    """Return the class of a column of numbers, or of names that do not break."""
     if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
         return ' class="number"'
     return ' class="short"' if max(map(len, cells)) <= _SHORT else ""
@@ -234,14 +248,18 @@ def run_sections(
     }
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
-    kinds["train"] = _without_short_end(kinds["train"])
+    steps = [int(row["step"]) for row in kinds["train"][-3:]]
+    if len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]:
+        kinds["train"].pop()  # it sums far fewer steps, so that its mean is noise
     drawn = [
         _chart(name, curves, kinds, unigram_entropy)
         for name, objective in OBJECTIVES.items()
         for curves in objective.curves
     ]
     charts = [chart for chart in drawn if chart.series] or _plain_charts(kinds, dev_rows or {})
-    if full := _full_depth(kinds["train"]):
+    depths = _series("", kinds["train"], "layers")
+    if depths.ys and depths.ys[0] < max(depths.ys):
+        full = int(depths.xs[depths.ys.index(max(depths.ys))])
         note = (
             f"Held-out scores always use all layers. Training uses them from step {full:,} "
             "on, so the held-out scores of earlier steps say little."
@@ -260,13 +278,6 @@ def run_sections(
         events = tuple((f"{row['step']:,}", str(row["message"])) for row in kinds["event"])
         sections.append(Table("What happened", ("step", "event"), events))
     return sections
-
-
-def _without_short_end(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the training rows without a last row that sums far fewer steps: its mean is noise."""
-    steps = [int(row["step"]) for row in rows[-3:]]
-    is_short = len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]
-    return rows[:-1] if is_short else rows
 
 
 def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -297,14 +308,6 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     ]
 
 
-def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
-    """Return the step of the first row at full depth; 0 if the run began at full depth."""
-    depths = _series("", rows, "layers")
-    if not depths.ys or depths.ys[0] == max(depths.ys):
-        return 0
-    return int(depths.xs[depths.ys.index(max(depths.ys))])
-
-
 def _plain_charts(
     kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]
 ) -> list[Chart]:
@@ -323,18 +326,14 @@ def _plain_charts(
         lines = []
         for name in group:
             line = _series(score_title(name), kinds["heldout"], name)
+            if count := dev_rows.get(name, 0):
+                line_errors = tuple(compute_share_error(y, count) for y in line.ys)
+                line = replace(line, errors=line_errors, size=f"{count:,} rows")
             if line.xs:
-                lines.append(_with_share_errors(line, dev_rows.get(name, 0)))
+                lines.append(line)
         if lines:
             charts.append(Chart(title, tuple(lines), "step", axis))
     return charts
-
-
-def _with_share_errors(line: Series, count: int) -> Series:
-    if not count:
-        return line
-    errors = tuple(compute_share_error(y, count) for y in line.ys)
-    return replace(line, errors=errors, size=f"{count:,} rows")
 
 
 def _chart(

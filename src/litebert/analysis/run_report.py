@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from litebert.analysis.charts import format_with_error
 from litebert.analysis.compare_tasks import is_percent
 from litebert.analysis.reliability_page import make_reliability_sections
-from litebert.analysis.report import (
-    Headline,
-    HeadlineScore,
-    Section,
-    Table,
-    run_sections,
-    write,
-)
+from litebert.analysis.report import Headline, HeadlineScore, Section, Table, run_sections, write
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.finetuning.seeds import compute_share_error
@@ -48,12 +40,10 @@ def write_run(folder: Path) -> Path:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read the rows of metrics.jsonl and speed.jsonl."""
     return metrics.read(folder / "metrics.jsonl") + metrics.read(folder / "speed.jsonl")
 
 
 def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """Return the lead and the sections of a pretraining run."""
     facts = read_json(folder / "run.json", RunError)
     recipe = read_json(folder / "recipe.json", RunError)
     shape = recipe["encoder"]
@@ -64,31 +54,27 @@ def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str
     tables: list[Table] = []
     headlines: list[Section] = []
     if heldout := [row for row in rows if row["kind"] == "heldout"]:
-        shown = list_shown_scores(_numbers(heldout[-1]))
+        numbers = {key: value for key, value in heldout[-1].items() if isinstance(value, float)}
+        shown = list_shown_scores(numbers)
         when = f"at step {heldout[-1]['step']:,}"
         note = "litebert evaluate scores more sequences by default, so its numbers differ a little."
         headlines = [make_pretraining_headline(f"Held-out scores {when}", shown, note)]
         if len(shown) > MOST_HEADLINES:
             tables = [make_score_table(f"All held-out scores {when}", shown)]
     if sets := facts.get("sets"):
-        tables.append(_make_set_table(sets))
+        cells = tuple(
+            (
+                str(entry["data"]),
+                str(entry["weight"]),
+                f"{entry['share']:.1%}",
+                f"{entry['epochs']:,.2f}",
+            )
+            for entry in sets
+        )
+        columns = ("data", "weight", "share of the sequences", "epochs in the whole run")
+        tables.append(Table("Data by weight", columns, cells))
     curves = run_sections(rows, facts.get("unigram_entropy"))
     return lead, arrange_sections(headlines, curves, tables)
-
-
-def _make_set_table(sets: Sequence[Mapping[str, Any]]) -> Table:
-    """Make a table of the sets of a mixture: their weights, shares and epochs in the whole run."""
-    rows = tuple(
-        (
-            str(entry["data"]),
-            str(entry["weight"]),
-            f"{entry['share']:.1%}",
-            f"{entry['epochs']:,.2f}",
-        )
-        for entry in sets
-    )
-    columns = ("data", "weight", "share of the sequences", "epochs in the whole run")
-    return Table("Data by weight", columns, rows)
 
 
 def arrange_sections(
@@ -98,10 +84,6 @@ def arrange_sections(
     charts = [section for section in curves if not isinstance(section, Table)]
     events = [section for section in curves if isinstance(section, Table)]
     return [*headlines, *charts, *tables, *events]
-
-
-def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in row.items() if isinstance(value, float)}
 
 
 def make_pretraining_headline(title: str, shown: list[ShownScore], note: str = "") -> Headline:
@@ -126,7 +108,6 @@ ERROR_NOTE = "± is the standard error."
 
 
 def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
-    """Make a table of held-out scores, with their errors, baselines and sizes."""
     rows = []
     for score in shown:
         value = f"{score.value} ± {score.error}" if score.error else score.value
@@ -136,7 +117,6 @@ def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Tab
 
 
 def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """Return the lead and the sections of a fine-tuning run."""
     facts = read_json(folder / "finetune.json", RunError)
     metric, file = facts["metric"], folder / "scores.json"
     saved = read_json(file, RunError) if file.is_file() else {}
@@ -164,9 +144,16 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
             notes.append(f"{advice[0].upper()}{advice[1:]}.")
         headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
     if len(names) > MOST_HEADLINES:
-        tables.append(_make_task_table(names, scores, baseline_scores))
-    for title, columns, cells in make_exit_tables(folder):
-        tables.append(Table(title, columns, cells, _EXITS_NOTE))
+        columns: tuple[str, ...] = ("score", "value")
+        cells: list[tuple[str, ...]]
+        cells = [(score_title(name), f"{scores[name]:.4g}") for name in names]
+        if baseline_scores:
+            columns = (*columns, "baseline")
+            values = (baseline_scores.get(name) for name in names)
+            texts = ("-" if value is None else f"{value:.4g}" for value in values)
+            cells = [(*row, text) for row, text in zip(cells, texts, strict=True)]
+        tables.append(Table("All scores of the best weights", columns, tuple(cells)))
+    tables += [Table(*table, _EXITS_NOTE) for table in make_exit_tables(folder)]
     lead = (
         f"{facts['model']}, fine-tuned on the task {facts['task']}: {_format_steps(rows)} of "
         f"{facts['steps']:,} steps. The best weights are those with the highest "
@@ -177,21 +164,6 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
     tables += [section for section in reliability if isinstance(section, Table)]
     curves = [*run_sections(rows, dev_rows=counts), *charts]
     return lead, arrange_sections(headlines, curves, tables)
-
-
-def _make_task_table(
-    names: Sequence[str], scores: Mapping[str, float], baseline_scores: Mapping[str, float]
-) -> Table:
-    """Make a table of all scores, with those of the baseline if there is a baseline."""
-    title = "All scores of the best weights"
-    rows = [(score_title(name), f"{scores[name]:.4g}") for name in names]
-    if not baseline_scores:
-        return Table(title, ("score", "value"), tuple(rows))
-    with_baseline = [
-        (*row, _format_score(baseline_scores.get(name)))
-        for name, row in zip(names, rows, strict=True)
-    ]
-    return Table(title, ("score", "value", "baseline"), tuple(with_baseline))
 
 
 def _make_task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
@@ -207,10 +179,6 @@ def _make_task_score(name: str, value: float, count: int, baseline: float | None
         return HeadlineScore(score_title(name), f"{value:.4g}", notes=notes)
     text, error = format_with_error(value, compute_share_error(value, count)).split(" ", 1)
     return HeadlineScore(score_title(name), text, error, (*notes, f"on {count:,} rows"))
-
-
-def _format_score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 _SHARES = ("accuracy", "exact")

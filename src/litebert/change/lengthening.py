@@ -39,11 +39,6 @@ def lengthen(
 ) -> LoadedModel:
     """The model with more positions, or with windows in its layers and global tokens; None keeps
     what there is.
-
-    Raises:
-        ModelError: there are more positions already, or they are of a kind that cannot be
-            stretched.
-        ConfigError: the windows are impossible.
     """
     was = loaded.config.encoder
     positions = was.max_positions if positions is None else positions

@@ -95,12 +95,7 @@ def importance_of(encoder: Encoder) -> Importance:
 def widths(
     shape: EncoderConfig, path: str | Path, hidden_size: int | None, intermediate_size: int | None
 ) -> tuple[int, int]:
-    """The hidden and the intermediate size of a narrower network; None keeps one.
-
-    Raises:
-        ConfigError: a size that cannot be.
-        ModelError: a map between tables and states of the same width, which nothing tells apart.
-    """
+    """The hidden and the intermediate size of a narrower network; None keeps one."""
     head = shape.hidden_size // shape.heads
     width = shape.hidden_size if hidden_size is None else hidden_size
     inner = shape.intermediate_size if intermediate_size is None else intermediate_size
@@ -140,10 +135,6 @@ def narrow(
         path: of the model, for messages.
         hidden_size, intermediate_size: what they become; None keeps them.
         measure: computes the importances; it is called after the sizes are validated.
-
-    Raises:
-        ConfigError: a size that cannot be.
-        ModelError: as `widths`.
     """
     wide = config.encoder
     width, inner = widths(wide, path, hidden_size, intermediate_size)
@@ -182,7 +173,6 @@ class _Parts(NamedTuple):
 def _select_weights(
     state: Mapping[str, Tensor], config: Config, shape: EncoderConfig, parts: _Parts
 ) -> dict[str, Tensor]:
-    """The weights of a network of `shape`, of all weights those that belong to its parts."""
     wide = config.encoder
     with torch.device("meta"):
         expected = Pretrainer(replace(config, encoder=shape)).state_dict()
@@ -210,7 +200,6 @@ def _select_weights(
 
 
 def _of_attention(leaf: str, tensor: Tensor, parts: int, heads: Tensor, features: Tensor) -> Tensor:
-    """The fused map (3 A D, H), the last one (H, A D), their biases, and the norm."""
     if leaf.startswith("qkv."):
         rows = tensor.view(3, parts, -1, *tensor.shape[1:])[:, heads].flatten(0, 2)
         return rows[:, features] if tensor.ndim == 2 else rows
@@ -222,9 +211,6 @@ def _of_attention(leaf: str, tensor: Tensor, parts: int, heads: Tensor, features
 def _of_feedforward(
     leaf: str, tensor: Tensor, size: int, units: Tensor, features: Tensor
 ) -> Tensor:
-    """The first map (I, H), or (2 I, H) when gated, the last one (H, I), their biases, and the
-    norm.
-    """
     if leaf.startswith("input."):
         rows = tensor.view(-1, size, *tensor.shape[1:])[:, units].flatten(0, 1)
         return rows[:, features] if tensor.ndim == 2 else rows
@@ -232,7 +218,6 @@ def _of_feedforward(
 
 
 def _most(importance: Tensor, count: int) -> Tensor:
-    """The numbers of the parts that matter most, in their order."""
     return importance.argsort(descending=True, stable=True)[:count].sort().values
 
 

@@ -106,13 +106,7 @@ class Shrunk:
 
 
 def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
-    """A smaller model of a pretrained one.
-
-    Raises:
-        ConfigError: a size that cannot be.
-        ModelError: the model is fine-tuned, or of a kind whose parts cannot be merged or
-            factorized.
-    """
+    """A smaller model of a pretrained one."""
     path = loaded.path
     model, depth = _require_shrinkable(loaded, how)
     teacher = model.encoder.config
@@ -151,12 +145,6 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
 
 
 def _require_shrinkable(loaded: LoadedModel, how: Shrinking) -> tuple[Pretrainer, int]:
-    """The network of a model that can be shrunk, and its new depth.
-
-    Raises:
-        ConfigError: more layers than there are.
-        ModelError: the model is fine-tuned, or has a generator.
-    """
     model, path = loaded.model, loaded.path
     if not isinstance(model, Pretrainer):
         raise ModelError(
@@ -340,8 +328,6 @@ def _factorize(state: dict[str, Tensor], size: int) -> float:
 def _select_objectives(
     config: Config, shape: EncoderConfig, state: Mapping[str, Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The objectives whose heads have the same form in the smaller model, and those that have
-    not."""
     objectives = replace(config, encoder=shape).build_objectives()
     fitting: list[str] = []
     for name in config.objectives:

@@ -42,12 +42,6 @@ class Moved:
 
 
 def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
-    """The model for the ids of another tokenizer.
-
-    Raises:
-        ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand
-            for.
-    """
     sources = find_sources(require_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
     ids = [source.ids for source in sources]
@@ -67,9 +61,6 @@ def with_rows_of(
     Args:
         data, tokenizer: the folder of the text, and its tokenizer.
         source: the folder of the model, as a person named it.
-
-    Raises:
-        DataError: the model has another tokenizer, or none.
     """
     require_tokenizer_of(data, tokenizer, loaded, source)
     if loaded.config.encoder.vocab_size == (rows := tokenizer.vocab_size):
@@ -79,11 +70,6 @@ def with_rows_of(
 
 
 def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
-    """The tokenizer of a model.
-
-    Raises:
-        ModelError: its folder has none.
-    """
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.path} has no tokenizer, so the text of its tokens is not known; put it there"
@@ -92,12 +78,10 @@ def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
 
 
 def with_vocabulary(config: Config, size: int) -> Config:
-    """The config of a model of so many tokens."""
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
 def _rows(table: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
-    """A table (V, ...) for tokens that are made of these old ones."""
     counts = torch.tensor([len(ids) for ids in sources])
     old, new = torch.tensor([i for ids in sources for i in ids]), torch.repeat_interleave(counts)
     rows = table.new_zeros(len(sources), *table.shape[1:]).index_add(0, new, table[old])

@@ -80,7 +80,6 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
 
 
 def with_task_options(cls: type[Any]) -> type[Any]:
-    """Add the options of all tasks to the arguments of a verb."""
     options = list(dict.fromkeys(TASKS[name].options for name in TASKS))
     newest = [
         group

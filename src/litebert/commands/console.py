@@ -78,9 +78,6 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
 def _refuse_twice(cls: type, words: Sequence[str]) -> None:
     """Refuse an option that is given twice, of which the parser would drop the first without a
     word.
-
-    Raises:
-        ConfigError: one is.
     """
     kinds = get_type_hints(cls, include_extras=True) if is_dataclass(cls) else {}
     several = {
@@ -99,11 +96,7 @@ def _refuse_twice(cls: type, words: Sequence[str]) -> None:
 
 
 def refuse_lessons(words: Sequence[str], teacher: object) -> None:
-    """Refuse options of what is learned from a teacher where none teaches.
-
-    Raises:
-        ConfigError: there are some.
-    """
+    """Refuse options of what is learned from a teacher where none teaches."""
     option = next((word.partition("=")[0] for word in words if word.startswith("--distill.")), "")
     require(
         teacher is not None or not option,
@@ -112,7 +105,6 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
 
 
 def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
-    """The arguments of a verb, and the words that are none of them."""
     parsed: Any = parse(cls, words, verb, return_unknown_args=True)
     return parsed[0], list(parsed[1])
 
@@ -139,7 +131,6 @@ def first(
 
 
 def _flags_of(cls: type, prefix: str = "--") -> set[str]:
-    """The options of a dataclass that take no value."""
     flags = set()
     for field, kind in get_type_hints(cls, include_extras=True).items():
         name = field.replace("_", "-")
@@ -187,11 +178,7 @@ def parse_with_recipe(
 
 def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:
     return parse(
-        Config,
-        words,
-        f"{verb} {name}",
-        default=config,
-        description="Fields of the recipe.",
+        Config, words, f"{verb} {name}", default=config, description="Fields of the recipe."
     )
 
 
@@ -310,7 +297,6 @@ def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
 
 
 def suggest_finetuning(model: object) -> tuple[object, ...]:
-    """Make the command that fine-tunes a model on a table of the user's own."""
     return ("finetune", model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
 
 
@@ -327,11 +313,7 @@ def program() -> str:
 
 
 def confirm_overwrite(*folders: RunFolder) -> None:
-    """On a terminal, ask before runs are deleted; elsewhere the option suffices.
-
-    Raises:
-        RunError: the answer is no, or a folder holds what no run wrote.
-    """
+    """On a terminal, ask before runs are deleted; elsewhere the option suffices."""
     from litebert.errors import RunError
 
     removable = {folder.path: names for folder in folders if (names := folder.list_removable())}

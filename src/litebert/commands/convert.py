@@ -19,7 +19,6 @@ from litebert.errors import ConfigError, ModelError, require
 from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
-    from litebert.change.conversion import Resized
     from litebert.change.shrinking import Shrunk
 
 log = logging.getLogger("litebert")
@@ -54,7 +53,18 @@ def convert(words: list[str]) -> int:
     with console.loading():
         from litebert.change.conversion import convert as run
 
-    to = _check_format(arguments)
+    if arguments.to is None:
+        raise ConfigError(
+            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
+        )
+    to = arguments.to
+    is_foreign = not any(
+        Path(arguments.model, name).is_file() for name in ("recipe.json", "finetune.json")
+    )
+    require(
+        arguments.head is None or to != "litebert" or is_foreign,
+        f"--head is of Hugging Face folders, and {arguments.model} has its own; leave --head out",
+    )
     converted = run(
         arguments.model,
         arguments.out,
@@ -71,28 +81,7 @@ def convert(words: list[str]) -> int:
     return 0
 
 
-def _check_format(arguments: ConvertArguments) -> str:
-    """Return the format to write, and refuse a head that would have no effect.
-
-    Raises:
-        ConfigError: names the option.
-    """
-    if arguments.to is None:
-        raise ConfigError(
-            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
-        )
-    is_foreign = all(
-        not Path(arguments.model, name).is_file() for name in ("recipe.json", "finetune.json")
-    )
-    require(
-        arguments.head is None or arguments.to != "litebert" or is_foreign,
-        f"--head is of Hugging Face folders, and {arguments.model} has its own; leave --head out",
-    )
-    return arguments.to
-
-
 def _describe_opening(out: Path, to: str) -> str:
-    """Say how Python opens a written folder."""
     opener = "litebert.load"
     if to == "hf":  # the class, because AutoModel would leave the head out
         (name,) = read_json(out / "config.json", ModelError)["architectures"]
@@ -206,18 +195,6 @@ def resize(words: list[str]) -> int:
     after = None
     if shards is not None:
         after = evaluate_pretrained(arguments.out, shards, device=arguments.device)
-    _show_resized(arguments, resized, before, after)
-    console.ending(arguments.out, *_steps_after_resizing(arguments, resized.shrunk))
-    return 0
-
-
-def _show_resized(
-    arguments: ResizeArguments,
-    resized: Resized,
-    before: dict[str, float] | None,
-    after: dict[str, float] | None,
-) -> None:
-    """Print what was lost, with the held-out scores before and after where they were computed."""
     shrunk = resized.shrunk
     if arguments.json:
         parameters = None if shrunk is None else list(shrunk.parameters)
@@ -226,17 +203,14 @@ def _show_resized(
     elif shrunk is not None:
         rows = shrunk.rows()
         if before is not None and after is not None:
-            rows += _loss_rows(before, after)
+            rows += [
+                (f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
+                for name in after
+                if name.endswith("_loss") and name in before
+            ]
         console.table(("made smaller", arguments.out.name), rows)
-
-
-def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, str]]:
-    """Make the rows of a table: each held-out loss before and after a model was made smaller."""
-    return [
-        (f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
-        for name in after
-        if name.endswith("_loss") and name in before
-    ]
+    console.ending(arguments.out, *_steps_after_resizing(arguments, shrunk))
+    return 0
 
 
 def _steps_after_resizing(
@@ -278,10 +252,7 @@ def push(words: list[str]) -> int:
         from litebert.change.conversion import push as run
 
     pushed = run(
-        arguments.model,
-        arguments.destination,
-        private=arguments.private,
-        message=arguments.message,
+        arguments.model, arguments.destination, private=arguments.private, message=arguments.message
     )
     for note in pushed.notes:
         log.warning(note)

@@ -82,7 +82,6 @@ def _open_models(out: Path | None) -> Iterator[Mapping[str, Path]]:
 
 
 def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
-    """Print what each model says of some texts."""
     import numpy as np
 
     from litebert.answer.model import load
@@ -112,7 +111,6 @@ def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
 
 
 def _serve(models: Mapping[str, Path], arguments: DemoArguments) -> int:
-    """Serve the models until a signal, and open a browser when they are ready."""
     from litebert.serve.server import Settings, serve
 
     port = arguments.port

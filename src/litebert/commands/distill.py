@@ -7,7 +7,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,10 +29,7 @@ from litebert.errors import ConfigError, MissingExtraError, ModelError, RunError
 from litebert.storage import lock_folder
 
 if TYPE_CHECKING:
-    from litebert.finetuning.task import TaskOptions
-    from litebert.studies.distill_record import DistillRecord
-    from litebert.studies.distilled import DistillResults
-    from litebert.studies.distilling import DistillInputs, DistillRequest, Step
+    from litebert.distill.steps import DistillRecord, Step
 
 log = logging.getLogger("litebert")
 
@@ -87,28 +85,52 @@ def distill(words: list[str]) -> int:
     """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
-        from litebert.finetuning.setup import settle_for_output
-        from litebert.recipes import STUDENT_WIDTHS, make_student
-        from litebert.studies.distill_record import open_record
-        from litebert.studies.distilling import (
+        from litebert.distill.results import DistillResults, measure_distillation, write_card
+        from litebert.distill.steps import (
+            DistillRequest,
             choose_student,
             describe_student,
             list_steps,
+            open_record,
             parse_size,
+            read_inputs,
         )
+        from litebert.finetuning.setup import settle_for_output
+        from litebert.recipes import STUDENT_WIDTHS, make_student
+        from litebert.tasks.registry import open_task
         from litebert.train.device import choose
         from litebert.train.trackers import require_trackers
 
-    request = _make_request(arguments, options, rest)
+    if not all(arguments.data or [""]):
+        raise ConfigError("data is empty; name the labeled texts")
+    request = DistillRequest(
+        task_words=tuple(list_option_words(options)),
+        student_words=tuple(rest),
+        **{
+            name: getattr(arguments, name)
+            for name in (
+                *("teacher", "data", "task", "unlabeled", "phrases", "size", "tokenizer"),
+                *("vocab_size", "language", "budget", "max_drop"),
+            )
+        },
+    )
+    request.check()
+    for library in ("onnx", "onnxruntime"):  # of the last step
+        if find_spec(library) is None:
+            raise MissingExtraError(library, "onnx")
     require_trackers(arguments.tracker)
     choose("auto", arguments.device)
-    inputs = _read_inputs(arguments, request, options, words)
+
+    settings = collect_options(options, {word.partition("=")[0] for word in words})
+    files = open_task(arguments.task, join_source(arguments.data), **settings)
+    unlabeled = read_unlabeled(files.task, arguments.unlabeled, settings) or []
+    inputs = read_inputs(request, files, unlabeled)
     lessons = console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
     if lessons.seeds > 1:
         raise ConfigError(f"seeds is {lessons.seeds}, and distill makes one student; leave it out")
     # What finetune would refuse in the last step but one.
     encoder = make_student(STUDENT_WIDTHS[0], inputs.vocab_size).encoder
-    settle_for_output(inputs.files.task.output, lessons, encoder)
+    settle_for_output(files.task.output, lessons, encoder)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:
@@ -123,63 +145,23 @@ def distill(words: list[str]) -> int:
         if status:
             console.say("stopped; the same command continues")
             return status
-        results = _finish(request, inputs, steps, record, words)
-    _show_results(arguments, results)
+        if record.results and {step.name for step in steps} <= set(record.done):
+            results = DistillResults.from_dict(record.results)
+        else:
+            results = measure_distillation(request, inputs, out)
+            write_card(results, steps, out, ("litebert", "distill", *words))
+            record.results = asdict(results)
+            record.write()
+
+    if arguments.json:
+        console.print_json({"distilled": str(out), **asdict(results)})
+        return 0
+    console.table(results.columns, results.cells)
+    console.show(results.note)
+    for sentence in results.advice:
+        console.show(sentence)
+    console.ending(out, ("predict", out / "student", "--input", "TEXTS.txt"))
     return 0
-
-
-def _make_request(
-    arguments: DistillArguments, options: TaskOptions, rest: Sequence[str]
-) -> DistillRequest:
-    """Make the request, with its values checked.
-
-    Raises:
-        ConfigError: names the option.
-        MissingExtraError: a library of the last step is not installed.
-    """
-    from importlib.util import find_spec
-
-    from litebert.studies.distilling import DistillRequest
-
-    if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name the labeled texts")
-    request = DistillRequest(
-        teacher=arguments.teacher,
-        data=arguments.data,
-        task=arguments.task,
-        task_words=tuple(list_option_words(options)),
-        unlabeled=arguments.unlabeled,
-        phrases=arguments.phrases,
-        size=arguments.size,
-        tokenizer=arguments.tokenizer,
-        vocab_size=arguments.vocab_size,
-        language=arguments.language,
-        budget=arguments.budget,
-        max_drop=arguments.max_drop,
-        student_words=tuple(rest),
-    )
-    request.check()
-    for library in ("onnx", "onnxruntime"):
-        if find_spec(library) is None:
-            raise MissingExtraError(library, "onnx")
-    return request
-
-
-def _read_inputs(
-    arguments: DistillArguments,
-    request: DistillRequest,
-    options: TaskOptions,
-    words: Sequence[str],
-) -> DistillInputs:
-    """Open the task and the teacher, and read the texts without labels."""
-    from litebert.studies.distilling import read_inputs
-    from litebert.tasks.registry import open_task
-
-    names = {word.partition("=")[0] for word in words}
-    settings = collect_options(options, names)
-    files = open_task(arguments.task, join_source(arguments.data), **settings)
-    unlabeled = read_unlabeled(files.task, arguments.unlabeled, settings) or []
-    return read_inputs(request, files, unlabeled)
 
 
 def _show_step(step: Step, label: str) -> None:
@@ -227,36 +209,3 @@ def _run_verb(words: Sequence[str]) -> int:
     verbs = {verb.__name__: verb for verb in (export, finetune, prepare, pretrain, tokenizer)}
     with redirect_stdout(sys.stderr):
         return verbs[words[0]](list(words[1:]))
-
-
-def _finish(
-    request: DistillRequest,
-    inputs: DistillInputs,
-    steps: Sequence[Step],
-    record: DistillRecord,
-    words: Sequence[str],
-) -> DistillResults:
-    """Return the table of a finished distillation, measured if it was not."""
-    from litebert.studies.distilled import DistillResults, measure_distillation, write_card
-
-    whole = {step.name for step in steps} <= set(record.done)
-    if record.results and whole:
-        return DistillResults.from_dict(record.results)
-    results = measure_distillation(request, inputs, record.folder)
-    write_card(results, steps, record.folder, ("litebert", "distill", *words))
-    record.results = results.to_dict()
-    record.write()
-    return results
-
-
-def _show_results(arguments: DistillArguments, results: DistillResults) -> None:
-    """Print the table, and what it means."""
-    if arguments.json:
-        console.print_json({"distilled": str(arguments.out), **results.to_dict()})
-        return
-    console.table(results.columns, results.cells)
-    console.show(results.note)
-    for sentence in results.advice:
-        console.show(sentence)
-    answer = ("predict", arguments.out / "student", "--input", "TEXTS.txt")
-    console.ending(arguments.out, answer)

@@ -67,7 +67,12 @@ def doctor(words: list[str]) -> int:
     arguments = parse(DoctorArguments, words, "doctor")
     checks = examine()
     if arguments.engines is not None:
-        checks["engines"] = _engines(arguments.engines, arguments.device)
+        with loading():
+            from litebert.answer.engine_speed import measure_engines
+            from litebert.answer.model import load
+
+        model = load(arguments.engines, device=arguments.device)
+        checks["engines"] = [vars(speed) for speed in measure_engines(model)]
     if arguments.json:
         print_json(checks)
         return 0
@@ -94,7 +99,17 @@ def doctor(words: list[str]) -> int:
     ]
     table(("", "found"), rows)
     if arguments.engines is not None:
-        table(("engine", "texts/s", "differs by at most", ""), _engine_rows(checks["engines"]))
+        fastest_first = sorted(checks["engines"], key=lambda each: -(each["texts_per_second"] or 0))
+        speeds = [
+            (
+                each["engine"],
+                "" if each["fault"] else f"{each['texts_per_second']:,.1f}",
+                "" if each["fault"] else f"{each['difference']:.1g}",
+                each["fault"] or "",
+            )
+            for each in fastest_first
+        ]
+        table(("engine", "texts/s", "differs by at most", ""), speeds)
     return 0
 
 
@@ -102,6 +117,9 @@ def examine() -> dict[str, Any]:
     """All of it, as `--json` prints it; sizes in bytes."""
     faults = {name: _fault(name) for name in LIBRARIES if _version(name)}
     torch = importlib.import_module("torch") if faults.get("torch", "absent") is None else None
+    instructions = machine.read_instructions()
+    if torch:
+        from litebert.model.cpu import loader, packed
     return {
         "litebert": _version("litebert") or "not installed",
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -110,42 +128,17 @@ def examine() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": machine.read_processor_name(),
         "cores": machine.count_cores(),
-        "instructions": _instructions(),
+        "instructions": [name for flag, name in INSTRUCTIONS.items() if flag in instructions],
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
-        "kernels": _kernels() if torch else None,
-        "multiplied_types": _list_multiplied_types() if torch else [],
+        "kernels": loader.describe() if torch else None,
+        "multiplied_types": packed.list_matmul_dtypes() if torch else [],
         "free_memory": machine.read_free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,
         "extras": _extras(),
         "extensions": _extensions(),
     }
-
-
-def _engines(folder: str, device: str) -> list[dict[str, Any]]:
-    """The speed of each engine with a model."""
-    with loading():
-        from litebert.answer.engine_speed import measure_engines
-        from litebert.answer.model import load
-
-    return [vars(speed) for speed in measure_engines(load(folder, device=device))]
-
-
-def _engine_rows(speeds: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A table of them, the fastest first."""
-    ordered = sorted(speeds, key=lambda speed: -(speed["texts_per_second"] or 0))
-    return [
-        (speed["engine"], "", "", speed["fault"])
-        if speed["fault"]
-        else (
-            speed["engine"],
-            f"{speed['texts_per_second']:,.1f}",
-            f"{speed['difference']:.1g}",
-            "",
-        )
-        for speed in ordered
-    ]
 
 
 def _version(distribution: str) -> str | None:
@@ -172,25 +165,6 @@ def _accelerators(torch: Any) -> list[str]:
     ] + apple
 
 
-def _kernels() -> str:
-    """Tell if the compiled kernels for training on a CPU are in use, and if not, why."""
-    from litebert.model.cpu import loader
-
-    return loader.describe()
-
-
-def _list_multiplied_types() -> list[str]:
-    """The types that the compiled kernels multiply when a model answers on this processor."""
-    from litebert.model.cpu import packed
-
-    return packed.list_matmul_dtypes()
-
-
-def _instructions() -> list[str]:
-    instructions = machine.read_instructions()
-    return [name for flag, name in INSTRUCTIONS.items() if flag in instructions]
-
-
 def _extras() -> dict[str, dict[str, Any]]:
     """Each extra: the packages of it that are missing, and the command that installs them."""
     packages: dict[str, list[str]] = defaultdict(list)
@@ -208,7 +182,6 @@ def _extras() -> dict[str, dict[str, Any]]:
 
 
 def _extensions() -> dict[str, str | None]:
-    """The files that LITEBERT_EXTENSIONS names, and what is wrong with each."""
     faults: dict[str, str | None] = {}
     for file in list_extensions():
         try:

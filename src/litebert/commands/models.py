@@ -27,7 +27,6 @@ from litebert.storage import check_output
 
 if TYPE_CHECKING:
     from litebert.analysis.report import Table
-    from litebert.train.pretrain import Pretrained
 
 log = logging.getLogger("litebert")
 
@@ -115,7 +114,18 @@ def pretrain(words: list[str]) -> int:
         return 128 + (outcome.signal or 0)
     if not ranks.main:  # only the main process has the run, where machines share no disk
         return 0
-    _show_pretrained(done, arguments.json)
+    if arguments.json:
+        console.print_json(
+            {
+                "run": str(done.folder),
+                "steps": done.steps,
+                "tokens": outcome.tokens,
+                "seconds": outcome.seconds,
+                "heldout": outcome.scores,
+            }
+        )
+    else:
+        console.table(("held out", done.folder.name), score_rows(outcome.scores))
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
         (
@@ -127,23 +137,6 @@ def pretrain(words: list[str]) -> int:
         console.suggest_finetuning(done.folder),
     )
     return 0
-
-
-def _show_pretrained(done: Pretrained, as_json: bool) -> None:
-    """Print the last held-out scores of a run."""
-    outcome = done.outcome
-    if as_json:
-        console.print_json(
-            {
-                "run": str(done.folder),
-                "steps": done.steps,
-                "tokens": outcome.tokens,
-                "seconds": outcome.seconds,
-                "heldout": outcome.scores,
-            }
-        )
-        return
-    console.table(("held out", done.folder.name), score_rows(outcome.scores))
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
@@ -189,7 +182,16 @@ def compare(words: list[str]) -> int:
         from litebert.analysis import compare as runs
         from litebert.analysis import compare_tasks as tasks
 
-    _check_comparison(arguments)
+    if arguments.json and arguments.markdown:
+        raise ConfigError(
+            "--json and --markdown are two formats of one table; give only one of them"
+        )
+    if not arguments.runs:
+        raise RunError("name the folder of at least one run")
+    require(
+        arguments.shards is not None or arguments.device == "auto",
+        "--device says where --shards is scored; give --shards too, or leave --device out",
+    )
     kinds = {bool(tasks.find_finetunings(Path(run))): run for run in arguments.runs}
     is_finetuned = True in kinds
     if len(kinds) == 2:
@@ -197,7 +199,15 @@ def compare(words: list[str]) -> int:
             f"{kinds[True]} is a fine-tuning run and {kinds[False]} is none; compare runs of one "
             "kind"
         )
-    _check_comparison_of(arguments, is_finetuned)
+    if is_finetuned and arguments.page is not None:
+        raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
+    if arguments.page is not None:
+        check_output(arguments.page, "--page")
+    if is_finetuned and arguments.shards is not None:
+        raise RunError(
+            "--shards scores pretraining runs; leave it out for fine-tuning runs, and see "
+            "litebert evaluate --data"
+        )
     comparison: _Comparison
     with progress.task("reading the runs"):
         if is_finetuned:
@@ -242,33 +252,6 @@ class _Comparison:
     """Sentences on runs that should not be compared without a second thought."""
     keys: int
     """Columns at the left that are repeated where the table is too wide for the terminal."""
-
-
-def _check_comparison(arguments: CompareArguments) -> None:
-    """Refuse options that exclude each other or would have no effect."""
-    if arguments.json and arguments.markdown:
-        raise ConfigError(
-            "--json and --markdown are two formats of one table; give only one of them"
-        )
-    if not arguments.runs:
-        raise RunError("name the folder of at least one run")
-    require(
-        arguments.shards is not None or arguments.device == "auto",
-        "--device says where --shards is scored; give --shards too, or leave --device out",
-    )
-
-
-def _check_comparison_of(arguments: CompareArguments, is_finetuned: bool) -> None:
-    """Refuse what only pretraining runs have, and a page that cannot be written."""
-    if is_finetuned and arguments.page is not None:
-        raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
-    if arguments.page is not None:
-        check_output(arguments.page, "--page")
-    if is_finetuned and arguments.shards is not None:
-        raise RunError(
-            "--shards scores pretraining runs; leave it out for fine-tuning runs, and see "
-            "litebert evaluate --data"
-        )
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
@@ -340,6 +323,7 @@ def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
     with console.loading():
+        from litebert.studies.quickstart import Quickstart
         from litebert.studies.quickstart import quickstart as run
 
     keep_freed_memory()
@@ -349,9 +333,8 @@ def quickstart(words: list[str]) -> int:
     def collect(columns: Sequence[str], rows: Sequence[Any], title: str = "") -> None:
         tables.append({"title": title, "columns": columns, "rows": rows})
 
-    status: int = run(
-        **options, show=collect if as_json else console.table, program=console.program()
-    )
+    show = collect if as_json else console.table
+    status = run(Quickstart(**options), show, console.program())
     if as_json and status == 0:
         console.print_json(tables)
     return status

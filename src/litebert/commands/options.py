@@ -51,9 +51,6 @@ class ShortForms:
 
         Args:
             length: the long form of --max-length.
-
-        Raises:
-            ConfigError: a field has both forms, or --bf16 stands beside --fp32.
         """
         require(not (self.bf16 and self.fp32), "--bf16 and --fp32 exclude each other; give one")
         precision = "bfloat16" if self.bf16 else "float32" if self.fp32 else None
@@ -161,7 +158,6 @@ def meanings(cls: type[Any]) -> dict[str, str]:
 
 
 def join_lines(text: str) -> str:
-    """Make each paragraph of a docstring one line."""
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
@@ -229,7 +225,6 @@ def bare(kind: Any) -> Any:
 
 
 def metadata_of(kind: Any) -> tuple[Any, ...]:
-    """Return the annotations of a type."""
     return getattr(kind, "__metadata__", ())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,8 +101,12 @@ def plan(words: list[str]) -> int:
         arguments.measure or arguments.device == "auto",
         "--device says where --measure trains; give --measure too, or leave --device out",
     )
-    shards = _open_data(arguments.shards)
-    if shards is not None:
+    shards = None
+    if arguments.shards:
+        with loading():
+            from litebert.data.mixture import open_data, parse_weights
+
+        shards = open_data(parse_weights(arguments.shards))
         config = replace(
             config, encoder=replace(config.encoder, vocab_size=shards.tokenizer.vocab_size)
         )
@@ -123,13 +127,23 @@ def plan(words: list[str]) -> int:
         if "measured" in data:
             _show_measured(config, data["measured"])
         if "data" in data:
-            _show_data(data["data"])
+            rows = [
+                (
+                    entry["data"],
+                    f"{entry['tokens']:,}",
+                    f"{entry['share']:.1%}",
+                    "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
+                )
+                for entry in data["data"]
+            ]
+            table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
+            if any(entry["epochs"] is None for entry in data["data"]):
+                show("How often a budget in time reads the data is known with --measure.")
     ending(None, *following)
     return 0
 
 
 def _show_parameters(config: Config, data: dict[str, Any]) -> None:
-    """Print the parameters of each part, and what the paper prints for the encoder."""
     total = data["parameters"]["total"]
     rows = [
         (part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()
@@ -150,7 +164,6 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
 
 
 def _show_costs(config: Config, data: dict[str, Any]) -> None:
-    """Print the FLOPs of a token and the memory of a training step."""
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),
@@ -175,7 +188,6 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
 
 
 def _show_measured(config: Config, measured: dict[str, Any]) -> None:
-    """Print the speed of this machine, and what the budget takes on it."""
     table(
         ("measured here", ""),
         [
@@ -205,22 +217,6 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
         )
 
 
-def _show_data(sets: Sequence[Mapping[str, Any]]) -> None:
-    """Print the share and the epochs of each set of shards."""
-    rows = [
-        (
-            entry["data"],
-            f"{entry['tokens']:,}",
-            f"{entry['share']:.1%}",
-            "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
-        )
-        for entry in sets
-    ]
-    table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
-    if any(entry["epochs"] is None for entry in sets):
-        show("How often a budget in time reads the data is known with --measure.")
-
-
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     """Choose the options with which a run fits in the memory that was measured."""
     measured = data.get("measured", {})
@@ -243,18 +239,13 @@ def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
     return remaining
 
 
-def _find_published(config: Config) -> tuple[str, str] | None:
-    """Find the number of parameters that a paper prints for this very encoder, and where."""
-    shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
-    return next(
-        (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
-    )
-
-
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
-    published = _find_published(config)
+    shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
+    published = next(
+        (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
+    )
     memory, less = (
         cost.memory(config),
         cost.memory(replace(config, train=replace(config.train, recompute=True))),
@@ -274,21 +265,10 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
         "recompute_memory_bytes": {**vars(less), "total": sum(vars(less).values())},
-        "held_bytes_per_process": memory.weights + memory.gradients + memory.optimizer,
     }
     if measured:
         data["measured"] = _measure(config, device)
     return data
-
-
-def _open_data(words: Sequence[str]) -> TrainingData | None:
-    """Open the data that a plan is for; None where it is for any."""
-    if not words:
-        return None
-    with loading():
-        from litebert.data.mixture import open_data, parse_weights
-
-    return open_data(parse_weights(words))
 
 
 def _count_epochs(
@@ -318,11 +298,7 @@ def _count_epochs(
 
 
 def _measure(config: Config, device: str) -> dict[str, Any]:
-    """Train a few steps on this machine: its speed, and the micro-batch that fits.
-
-    Raises:
-        ConfigError: the memory does not hold a single sequence.
-    """
+    """Train a few steps on this machine: its speed, and the micro-batch that fits."""
     with loading():
         from litebert.train import device as devices
         from litebert.train.budget import choose_batch, count_steps

@@ -146,22 +146,12 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
 
 def require_packages() -> None:
-    """Look for the packages of the extra before anything else takes time.
-
-    Raises:
-        MissingExtraError: one is not installed.
-    """
     for name in ("fastapi", "uvicorn"):
         if find_spec(name) is None:
             raise MissingExtraError(name, "serve")
 
 
 def _check_options(arguments: ServeArguments) -> None:
-    """Refuse numbers and origins that no service could use.
-
-    Raises:
-        ConfigError: names the option.
-    """
     most = MOST_EACH * count_cores()
     for name, low, high in (
         ("port", 0, 65535),

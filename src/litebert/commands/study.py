@@ -68,8 +68,9 @@ def study(words: list[str]) -> int:
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
         from litebert.studies.page import write_markdown
+        from litebert.studies.papers import make_study
+        from litebert.studies.plan import StudySettings
         from litebert.studies.run import study as run
-        from litebert.studies.study import make_study
 
     if arguments.page is not None:
         check_output(arguments.page, "--page")
@@ -84,14 +85,16 @@ def study(words: list[str]) -> int:
         arguments.name,
         arguments.shards,
         arguments.out,
-        budget=arguments.budget,
-        seeds=arguments.seeds,
-        scale=arguments.scale,
-        tasks=dict(map(_task, arguments.tasks)),
-        blimp=arguments.blimp,
-        pilot=arguments.pilot,
-        jobs=arguments.jobs,
-        device=arguments.device,
+        StudySettings(
+            budget=arguments.budget,
+            seeds=arguments.seeds,
+            scale=arguments.scale,
+            tasks=dict(map(_task, arguments.tasks)),
+            blimp=arguments.blimp,
+            pilot=arguments.pilot,
+            jobs=arguments.jobs,
+            device=arguments.device,
+        ),
         forecast=arguments.forecast,
         command=command,
     )
@@ -153,8 +156,7 @@ def studies(words: list[str]) -> int:
     """litebert studies"""
     arguments = console.parse(StudiesArguments, words, "studies")
     with console.loading():
-        from litebert.registry import STUDIES
-        from litebert.studies.study import make_study
+        from litebert.studies.papers import STUDIES, make_study
 
     questions = {name: make_study(name, "tiny").question for name in STUDIES}
     if arguments.json:
@@ -167,7 +169,7 @@ def studies(words: list[str]) -> int:
 
 def _drop_options(words: Sequence[str]) -> list[str]:
     """Return the words of a command without the options that do not change its runs."""
-    rest = [word for word in words if word != "--forecast"]
+    rest = [word for word in words if word != "--forecast" and not word.startswith("--page=")]
     if "--page" in rest:
         position = rest.index("--page")
         del rest[position : position + 2]

@@ -47,7 +47,6 @@ class LabeledFiles:
     """Encoding of all files, such as latin-1; utf-8 by default."""
 
     def reading_options(self) -> dict[str, Any]:
-        """Return the options of the task that are set."""
         columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
         names = (*columns, "separator", *layout, "encoding")
         options = {name: getattr(self, name) for name in names}
@@ -73,9 +72,6 @@ def parse_with_task(
     Returns:
         The arguments of the verb; the options of the task; and the other words, which are fields of
         the recipe.
-
-    Raises:
-        ConfigError: an option is of another task.
     """
     task_name, options = _find_task(cls, words, default)
     ordered = console.first(words, cls, options, FinetuneConfig)
@@ -88,11 +84,6 @@ def parse_with_task(
 
 
 def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
-    """Add the options of the task among the words to the arguments of a verb.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
     task_name, options = _find_task(cls, words, default)
     if not fields(options):
         return cls
@@ -113,11 +104,6 @@ def _name_group(task_name: str) -> str:
 def _find_task(
     cls: type, words: Sequence[str], default: str | None
 ) -> tuple[str, type[TaskOptions]]:
-    """Return the registered name of the task among the words, and the dataclass of its options.
-
-    Raises:
-        ConfigError: there is no such task, or an option has the name of another option of the verb.
-    """
     from litebert.tasks.registry import find_task
 
     value = _find_task_name(words) or default
@@ -138,7 +124,6 @@ def _find_task(
 
 
 def _find_task_name(words: Sequence[str]) -> str | None:
-    """Return the value of --task among the words of the verb."""
     for place, word in enumerate(words):
         following = words[place + 1] if place + 1 < len(words) else ""
         option, equals, value = word.partition("=")
@@ -148,11 +133,6 @@ def _find_task_name(words: Sequence[str]) -> str | None:
 
 
 def _refuse_other_options(task: str, words: Sequence[str]) -> None:
-    """Refuse options of other tasks among the words that the verb did not take.
-
-    Raises:
-        ConfigError: there is one.
-    """
     from litebert.tasks.registry import list_takers, require_option
 
     recipe = {field.name for field in fields(FinetuneConfig)}
@@ -181,7 +161,6 @@ def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, A
 
 
 def list_option_words(options: TaskOptions) -> list[str]:
-    """List the words of a command line that set the same options of a task."""
     words: list[str] = []
     for option in fields(options):
         value = getattr(options, option.name)

@@ -29,7 +29,7 @@ from litebert.json_reader import read_json
 if TYPE_CHECKING:
     from litebert.change.vocabulary import Moved
     from litebert.config import Config
-    from litebert.tokenizer import Inspection, Tokenizer
+    from litebert.tokenizer import Tokenizer
     from litebert.tokenizer.extension import Added
 
 log = logging.getLogger("litebert")
@@ -144,7 +144,53 @@ def adapt(words: list[str]) -> int:
             getattr(arguments, name) is None,
             f"{option} is of --source; leave {option} out beside --tokenizer",
         )
-    return _transplant(arguments) if arguments.tokenizer is not None else _extend(arguments)
+    with loading():
+        from litebert.change.vocabulary import require_tokenizer, with_tokenizer
+        from litebert.interop import read_folder
+        from litebert.interop.files import require_new
+        from litebert.tokenizer import Tokenizer
+
+    size = 2000 if arguments.add_tokens is None else arguments.add_tokens
+    sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
+    _check_memory(sample_mib)
+    require(size >= 1, f"--add-tokens is {size}; give at least 1")
+    require_new(arguments.out, arguments.model)
+    if arguments.tokenizer is not None:
+        new = Tokenizer.load(arguments.tokenizer)
+        moved = with_tokenizer(read_folder(arguments.model), new)
+        _save(moved, arguments.out)
+        if arguments.json:
+            print_json({name: getattr(moved, name) for name in ("same", "averaged", "drawn")})
+    else:
+        loaded = read_folder(arguments.model)
+        old = require_tokenizer(loaded)
+        lines = _lines(arguments, arguments.source, sample_mib, arguments.seed or 0)
+        new, added = _extend_tokenizer(old, lines, size)
+        moved = with_tokenizer(loaded, new)
+        _save(moved, arguments.out)
+        _report(old, new, lines, loaded.config, added, arguments.json)
+    drawn = f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
+    say(
+        f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
+        f"their old tokens{drawn if moved.drawn else ''}"
+    )
+
+    record, out = arguments.out / "task.json", arguments.out
+    if record.is_file():  # further pretraining would drop its head
+        from litebert.registry import TASKS
+
+        facts = read_json(record, ModelError)
+        name = str(facts.get("task"))
+        task = name if name in TASKS else _TASK_OF.get(str(facts.get("kind")), "table")
+        ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
+        return 0
+    sources = arguments.words(arguments.source) if arguments.source else ["TEXT"]
+    ending(
+        out,
+        ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
+        ("pretrain", "--from", out, "--shards", "DATA", "--out", "RUN"),
+    )
+    return 0
 
 
 def tokenizer(words: list[str]) -> int:
@@ -278,50 +324,11 @@ def _inspect(words: list[str]) -> int:
     return 0
 
 
-def _extend(arguments: AdaptArguments) -> int:
-    """Add tokens of a domain to the vocabulary of a model."""
-    size = 2000 if arguments.add_tokens is None else arguments.add_tokens
-    sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
-    _check_memory(sample_mib)
-    require(size >= 1, f"--add-tokens is {size}; give at least 1")
-    with loading():
-        from litebert.change.vocabulary import require_tokenizer, with_tokenizer
-        from litebert.interop import read_folder, save_litebert
-        from litebert.interop.files import require_new
+def _save(moved: Moved, out: Path) -> None:
+    from litebert.interop import save_litebert
 
-    require_new(arguments.out, arguments.model)
-    loaded = read_folder(arguments.model)
-    tokenizer = require_tokenizer(loaded)
-    lines = _lines(arguments, arguments.source, sample_mib, arguments.seed or 0)
-    new, added = _extend_tokenizer(tokenizer, lines, size)
-    moved = with_tokenizer(loaded, new)
-    for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
+    for note in (*moved.model.notes, *save_litebert(moved.model, out)):
         log.warning(note)
-    _report(tokenizer, new, lines, loaded.config, added, arguments.json)
-    _say_rows(moved)
-    _end(arguments.out, arguments.words(arguments.source))
-    return 0
-
-
-def _transplant(arguments: AdaptArguments) -> int:
-    """Move a model to another tokenizer."""
-    assert arguments.tokenizer is not None
-    with loading():
-        from litebert.change.vocabulary import with_tokenizer
-        from litebert.interop import read_folder, save_litebert
-        from litebert.interop.files import require_new
-        from litebert.tokenizer import Tokenizer
-
-    require_new(arguments.out, arguments.model)
-    new = Tokenizer.load(arguments.tokenizer)
-    moved = with_tokenizer(read_folder(arguments.model), new)
-    for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
-        log.warning(note)
-    if arguments.json:
-        print_json({name: getattr(moved, name) for name in ("same", "averaged", "drawn")})
-    _say_rows(moved)
-    _end(arguments.out, ["TEXT"])
-    return 0
 
 
 def _extend_tokenizer(
@@ -336,7 +343,6 @@ def _extend_tokenizer(
 
 
 def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
-    """A sample of the lines of some text."""
     from litebert.errors import DataError
     from litebert.progress import track
     from litebert.text.sentences import split_lines
@@ -375,18 +381,26 @@ def _report(
     added: tuple[Added, ...],
     as_json: bool,
 ) -> None:
-    """Print how many tokens another vocabulary saves on a text, and how many parameters it
-    costs."""
+    from litebert.cost import model_parameters
     from litebert.tokenizer import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line
-    inspections = [
-        inspect(old, text, warns=False),
-        inspect(new, text, warns=True),
+    inspections = (inspect(old, text, warns=False), inspect(new, text, warns=True))
+    rates = [
+        {
+            "tokens": each.tokens,
+            "tokens_per_character": 1 / each.characters_per_token if each.tokens else 0.0,
+            "tokens_per_word": each.tokens_per_word,
+            "unknown_rate": each.unknown_rate,
+        }
+        for each in inspections
     ]
-    rates = [_rates(inspection) for inspection in inspections]
     sizes = [tokenizer.vocab_size for tokenizer in (old, new)]
-    parameters = [_count_parameters(config, tokenizer) for tokenizer in (old, new)]
+    parameters: list[int | None] = [None, None]
+    if config is not None:
+        shapes = (replace(config.encoder, vocab_size=size) for size in sizes)
+        configs = [replace(config, encoder=encoder) for encoder in shapes]
+        parameters = [sum(model_parameters(each).values()) for each in configs]
     if as_json:
         before, after = (
             {**rate, "vocab_size": size, "parameters": count}
@@ -394,8 +408,9 @@ def _report(
         )
         print_json({"before": before, "after": after, "added": [asdict(token) for token in added]})
         return
+    formats = dict.fromkeys(rates[0], ".3f") | {"tokens": ",", "unknown_rate": ".2%"}
     rows = [
-        (name.replace("_", " "), *(_format_rate(name, rate[name]) for rate in rates))
+        (name.replace("_", " "), *(format(rate[name], formats[name]) for rate in rates))
         for name in rates[0]
     ]
     rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
@@ -405,65 +420,6 @@ def _report(
     if added:
         tokens = [(token.token, f"{token.saved:,}") for token in added[:_SHOWN]]
         table(("new token", "tokens saved"), tokens)
-
-
-def _rates(inspection: Inspection) -> dict[str, float]:
-    return {
-        "tokens": inspection.tokens,
-        "tokens_per_character": 1 / inspection.characters_per_token if inspection.tokens else 0.0,
-        "tokens_per_word": inspection.tokens_per_word,
-        "unknown_rate": inspection.unknown_rate,
-    }
-
-
-def _format_rate(name: str, value: float) -> str:
-    if name == "tokens":
-        return f"{value:,}"
-    if name == "unknown_rate":
-        return f"{value:.2%}"
-    return f"{value:.3f}"
-
-
-def _count_parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
-    """Count the parameters of a model that has the vocabulary of a tokenizer."""
-    if config is None:
-        return None
-    from litebert.config import replace
-    from litebert.cost import model_parameters
-
-    encoder = replace(config.encoder, vocab_size=tokenizer.vocab_size)
-    return sum(model_parameters(replace(config, encoder=encoder)).values())
-
-
-def _say_rows(moved: Moved) -> None:
-    sentence = (
-        f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
-        "their old tokens"
-    )
-    say(
-        sentence
-        + (
-            f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
-            if moved.drawn
-            else ""
-        )
-    )
-
-
-def _end(out: Path, sources: list[str]) -> None:
-    if (out / "task.json").is_file():  # further pretraining would drop its head
-        from litebert.registry import TASKS
-
-        record = read_json(out / "task.json", ModelError)
-        name = str(record.get("task"))
-        task = name if name in TASKS else _TASK_OF.get(str(record.get("kind")), "table")
-        ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
-        return
-    ending(
-        out,
-        ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
-        ("pretrain", "--from", out, "--shards", "DATA", "--out", "RUN"),
-    )
 
 
 def _check_memory(memory: int) -> None:

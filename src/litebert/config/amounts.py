@@ -49,12 +49,7 @@ _EXAMPLES = {
 
 
 def parse_amount(text: str, name: str, units: tuple[Unit, ...]) -> Amount:
-    """Read `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences` or `10%`.
-
-    Raises:
-        ConfigError: it is not written like that, or not in one of `units`; `name` is the field the
-            message names.
-    """
+    """Read `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences` or `10%`."""
     amount = _read(text)
     if amount is not None and amount.unit in units and 0 < amount.value < math.inf:
         return amount

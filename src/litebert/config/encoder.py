@@ -21,6 +21,8 @@ Pooling = Literal["cls", "mean"]
 tokens.
 """
 
+SIZES = "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size"
+"""The fields that are at least 1."""
 LARGEST_SIZES = {
     "vocab_size": 100_000_000,
     "embedding_size": 1_000_000,
@@ -138,60 +140,30 @@ class EncoderConfig:
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
-        self._check_sizes()
-        self._check_positions()
-        self._check_blocks()
-        self._check_windows()
-        self._check_rotation()
-        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
-        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
-
-    def _check_sizes(self) -> None:
-        for name in (
-            "vocab_size",
-            "embedding_size",
-            "hidden_size",
-            "layers",
-            "heads",
-            "intermediate_size",
-            "groups",
-        ):
-            require(
-                getattr(self, name) >= 1,
-                f"encoder.{name} is {getattr(self, name)}; it must be at least 1",
-            )
+        for name in (*SIZES, "groups"):
+            value = getattr(self, name)
+            require(value >= 1, f"encoder.{name} is {value}; it must be at least 1")
         for name, most in LARGEST_SIZES.items():
-            require(
-                getattr(self, name) <= most,
-                f"encoder.{name} is {getattr(self, name)}; it must be at most {most}",
-            )
-        require(
-            self.max_positions >= 8,
-            f"encoder.max_positions is {self.max_positions}; it must be at least 8",
-        )
-        require(
-            self.segment_types >= 0,
-            f"encoder.segment_types is {self.segment_types}; it cannot be negative",
-        )
-        require(
-            self.position_offset >= 0,
-            f"encoder.position_offset is {self.position_offset}; it cannot be negative",
-        )
+            value = getattr(self, name)
+            require(value <= most, f"encoder.{name} is {value}; it must be at most {most}")
+        for name, least, what in (
+            ("max_positions", 8, "it must be at least 8"),
+            ("segment_types", 0, "it cannot be negative"),
+            ("position_offset", 0, "it cannot be negative"),
+        ):
+            value = getattr(self, name)
+            require(value >= least, f"encoder.{name} is {value}; {what}")
         require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads "
             f"{self.heads}",
         )
-
-    def _check_positions(self) -> None:
         require(
             self.positions in POSITIONS,
             f"encoder.positions is '{self.positions}'; {nearest(self.positions, POSITIONS)}",
         )
-        POSITIONS[self.positions](self).check()
-
-    def _check_blocks(self) -> None:
-        """Check what belongs to the blocks of layers: sharing, dropout and the first norm."""
+        positions = POSITIONS[self.positions](self)
+        positions.check()
         require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
@@ -201,65 +173,53 @@ class EncoderConfig:
             f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}",
         )
         for name in ("hidden_dropout", "attention_dropout"):
-            require(
-                0 <= getattr(self, name) < 1,
-                f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)",
-            )
+            value = getattr(self, name)
+            require(0 <= value < 1, f"encoder.{name} is {value}; it must be in [0, 1)")
         require(
             self.first_norm or self.norm == "pre",
             "encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, "
-            f"and encoder.norm={self.norm}; "
-            "set encoder.first_norm=True too",
+            f"and encoder.norm={self.norm}; set encoder.first_norm=True too",
         )
 
-    def _check_windows(self) -> None:
-        require(
-            self.window == 0 or self.window >= 2,
-            f"encoder.window is {self.window}; it must be 0 for none, or at least 2",
-        )
-        require(
-            self.global_every >= 0,
-            f"encoder.global_every is {self.global_every}; it cannot be negative",
-        )
-        require(
-            self.window > 0 or self.global_every == 1,
-            f"encoder.global_every is {self.global_every}, which only a window reads; set "
-            "it to 1, or set "
-            "encoder.window",
-        )
-        require(
-            self.window == 0 or self.global_every != 1,
-            f"encoder.window is {self.window}, and with encoder.global_every=1 no layer "
-            "attends within it; set "
-            "encoder.global_every to 2 or more, or to 0",
-        )
-        require(
-            self.global_tokens >= 0,
-            f"encoder.global_tokens is {self.global_tokens}; it cannot be negative",
-        )
-        require(
-            self.window > 0 or self.global_tokens == 0,
-            f"encoder.global_tokens is {self.global_tokens}, and without a window every "
-            "token reads everything; set it "
-            "to 0, or set encoder.window",
-        )
-
-    def _check_rotation(self) -> None:
-        kind = POSITIONS[self.positions](self)
+        window, every, first = self.window, self.global_every, self.global_tokens
+        for name, is_right, what in (
+            ("window", window == 0 or window >= 2, "; it must be 0 for none, or at least 2"),
+            ("global_every", every >= 0, "; it cannot be negative"),
+            (
+                "global_every",
+                window > 0 or every == 1,
+                ", which only a window reads; set it to 1, or set encoder.window",
+            ),
+            (
+                "window",
+                window == 0 or every != 1,
+                ", and with encoder.global_every=1 no layer attends within it; set "
+                "encoder.global_every to 2 or more, or to 0",
+            ),
+            ("global_tokens", first >= 0, "; it cannot be negative"),
+            (
+                "global_tokens",
+                window > 0 or first == 0,
+                ", and without a window every token reads everything; set it to 0, or set "
+                "encoder.window",
+            ),
+        ):
+            require(is_right, f"encoder.{name} is {getattr(self, name)}{what}")
         for name in ("rotary_base", "window_rotary_base"):
             base = getattr(self, name)
             require(1 <= base <= 1e12, f"encoder.{name} is {base}; it must be from 1 to 1e12")
             require(
-                kind.rotates or base == getattr(EncoderConfig, name),
+                positions.rotates or base == getattr(EncoderConfig, name),
                 f"encoder.{name} is {base}, which only rotary positions read; set "
                 "encoder.positions=rotary",
             )
         require(
-            self.window > 0 or self.window_rotary_base == EncoderConfig.window_rotary_base,
+            window > 0 or self.window_rotary_base == EncoderConfig.window_rotary_base,
             f"encoder.window_rotary_base is {self.window_rotary_base}, which only a window "
-            "reads; set encoder.window "
-            "as well",
+            "reads; set encoder.window as well",
         )
+        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
+        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
     def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
         """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers`

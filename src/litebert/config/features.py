@@ -90,9 +90,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("an offset with a map", {"position_offset": 2}, transformers=REFUSED),
     Feature("norm before the block", {"norm": "pre"}, transformers=REFUSED),
     Feature(
-        "no norm before the first block",
-        {"norm": "pre", "first_norm": False},
-        transformers=REFUSED,
+        "no norm before the first block", {"norm": "pre", "first_norm": False}, transformers=REFUSED
     ),
     Feature("norm behind the map E -> H", {"embedding_norm": "after"}, transformers=REFUSED),
     Feature("gated feed-forward", {"feedforward": "gated"}, transformers=REFUSED),

@@ -39,9 +39,6 @@ def pack(folders: Mapping[str, Path], archive: Path) -> int:
 
     Args:
         folders: the folder of each model, by the name that it is to have.
-
-    Raises:
-        ModelError: a folder has no weights.
     """
     entries: dict[str, bytes] = {}
     index: dict[str, dict[str, str]] = {}
@@ -64,9 +61,6 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
     """Write the models of an archive as litebert model folders under `out`; return each by name.
 
     A folder that is there already stays as it is.
-
-    Raises:
-        ModelError: the archive is missing or damaged, or a folder cannot be written.
     """
     folders: dict[str, Path] = {}
     try:

@@ -158,7 +158,6 @@ def write_tickets(folder: str | Path, seed: int = 0) -> list[Path]:
 
 
 def make_ticket(draw: random.Random) -> tuple[str, str]:
-    """Draw the text of a ticket and the team that it is given to."""
     team, other = draw.sample(sorted(THINGS), 2)
     when = _choose(draw, WHEN)
     body = wrong = f"{_choose(draw, THINGS[team])} {_choose(draw, WRONG).format(when=when)}"
@@ -193,7 +192,6 @@ def _capitalize(text: str) -> str:
 
 
 def _mistype(text: str, draw: random.Random) -> str:
-    """Add the errors and habits of people who type in haste."""
     words = [
         _add_error(word, draw) if draw.random() < TYPING_ERRORS else word for word in text.split()
     ]
@@ -208,7 +206,6 @@ def _mistype(text: str, draw: random.Random) -> str:
 
 
 def _add_error(word: str, draw: random.Random) -> str:
-    """Drop a letter, double it, or exchange it with the next."""
     if len(word) < 4:
         return word
     place = draw.randrange(1, len(word) - 1)

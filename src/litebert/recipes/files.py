@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,30 +82,32 @@ def _read_file(path: Path, seen: tuple[Path, ...]) -> Config:
         raise ConfigError(f"recipe file {path}: {error}") from None
 
 
-def _run_python(path: Path, function: str) -> Config:
+def load_function(path: Path, name: str, kind: str) -> Callable[..., Any]:
+    """Run a person's Python file of a recipe or a study, and return its function of a name."""
     if not path.is_file():
-        raise ConfigError(f"recipe file {path} does not exist")
+        raise ConfigError(f"{kind} file {path} does not exist")
     try:
         namespace = python_file(path.resolve())
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"recipe file {path} cannot be run: {type(error).__name__}: {error}"
+            f"{kind} file {path} cannot be run: {type(error).__name__}: {error}"
         ) from error
-    if not callable(namespace.get(function)):
-        names = [
-            name
-            for name, value in namespace.items()
-            if callable(value) and not name.startswith("_")
-        ]
-        raise ConfigError(
-            f"recipe file {path} has no function '{function}'; {nearest(function, names)}"
-        )
+    function: Any = namespace.get(name)
+    if callable(function):
+        found: Callable[..., Any] = function
+        return found
+    names = [key for key, value in namespace.items() if callable(value) and key[:1] != "_"]
+    raise ConfigError(f"{kind} file {path} has no function '{name}'; {nearest(name, names)}")
+
+
+def _run_python(path: Path, name: str) -> Config:
+    function = load_function(path, name, "recipe")
     try:
-        config = namespace[function]()
+        config = function()
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{path}:{function} fails: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{path}:{name} fails: {type(error).__name__}: {error}") from error
     if not isinstance(config, Config):
         raise ConfigError(
-            f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config"
+            f"{path}:{name} returned {type(config).__name__}; it must return a litebert Config"
         )
     return config

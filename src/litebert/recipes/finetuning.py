@@ -19,7 +19,6 @@ def _make_preset(
     weight_decay: float = 0.01,
     layer_decay: float = 1.0,
 ) -> FinetuneConfig:
-    """Return a preset with a linear schedule."""
     base = FinetuneConfig().train
     optimizer = replace(base.optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
     schedule = ScheduleConfig(name="linear", warmup=warmup)
@@ -167,11 +166,7 @@ def share_warmup(preset: FinetuneConfig) -> FinetuneConfig:
 
 
 def finetune_preset(name: str, task: str) -> FinetuneConfig:
-    """Return the hyper-parameters of a preset for a task.
-
-    Raises:
-        ConfigError: there is no such preset.
-    """
+    """Return the hyper-parameters of a preset for a task."""
     if name not in FINETUNE_PRESETS:
         raise ConfigError(f"no preset is called '{name}'; {nearest(name, FINETUNE_PRESETS)}")
     return FINETUNE_PRESETS[name].get(task, FINETUNE_PRESETS[name][ANY])

@@ -111,7 +111,6 @@ def albert_xxlarge_v1() -> Config:
 
 
 def _make_encoder(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderConfig:
-    """Return BERT's encoder. The later systems change a few of its fields."""
     return EncoderConfig(
         vocab_size=vocab_size,
         embedding_size=hidden,
@@ -288,9 +287,6 @@ SPANS = MaskingConfig(
 
 
 def _make_spanbert(name: str, bert: Config) -> Config:
-    """Return BERT, cased, with spans. Weight decay is that of section 4.2 (the code's README has
-    0.01).
-    """
     return replace(
         bert,
         name=name,

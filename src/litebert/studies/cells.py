@@ -26,7 +26,7 @@ from litebert.json_reader import read_json
 from litebert.registry import TASKS
 from litebert.storage import atomic_text, lock_folder, write_json
 from litebert.studies.grid import DECIDING, make_environment
-from litebert.studies.plan import Extras, Plan
+from litebert.studies.plan import Plan, StudySettings
 from litebert.studies.statistics import FIRST_LOOK
 from litebert.studies.study import Study
 from litebert.train import metrics
@@ -87,12 +87,7 @@ class Cell:
             if "--out" in command.words
         ]
 
-    def find_next_command(self) -> int | None:
-        """Return the index of the first command that is not done; None if all are."""
-        return next((i for i, command in enumerate(self.commands) if not command.done), None)
-
     def count_steps(self) -> int:
-        """Count the steps that its training has taken."""
         if self.commands[0].done:
             return self.steps
         with suppress(OSError, RunError):
@@ -111,39 +106,25 @@ class _Job(NamedTuple):
     log: IO[bytes]
 
 
-class _Grid(NamedTuple):
-    """The cells of a study, and what decides which of them start."""
-
-    cells: Sequence[Cell]
-    plan: Plan
-    logs: Path
-    decide: Decide
-
-
-def make_cells(study: Study, plan: Plan, extras: Extras, device: str) -> list[Cell]:
+def make_cells(study: Study, plan: Plan, settings: StudySettings) -> list[Cell]:
     """Make the cells of a study, seed by seed, so that the first cells hold every variant."""
     return [
-        _make_cell(study, plan, extras, variant, seed, device)
+        _make_cell(study, plan, settings, variant, seed)
         for seed in range(plan.seeds)
         for variant in study.variants
     ]
 
 
-def _make_cell(
-    study: Study, plan: Plan, extras: Extras, variant: str, seed: int, device: str
-) -> Cell:
-    run, steps, after = (
-        plan.run_folder(variant, seed),
-        plan.steps[variant],
-        study.after.get(variant),
-    )
+def _make_cell(study: Study, plan: Plan, settings: StudySettings, variant: str, seed: int) -> Cell:
+    run, steps = plan.run_folder(variant, seed), plan.steps[variant]
+    after = study.after.get(variant)
     scores = plan.folder / "scores" / run.name
     sequences = DECIDING * study.variants[variant].train.evaluate_sequences
-    device_option = ("--device", device) if device != "auto" else ()
+    on_device = () if settings.device == "auto" else ("--device", settings.device)
     source = ("--from", str(plan.run_folder(after, seed))) if after else ()
 
     def make_command(name: str, *words: str | Path) -> Command:
-        return Command((*map(str, words), *device_option, "--json"), scores / f"{name}.json")
+        return Command((*map(str, words), *on_device, "--json"), scores / f"{name}.json")
 
     pretrain = ("pretrain", plan.recipe_file(variant), "--shards", plan.data_folder(variant))
     budget = ("--budget", f"{steps} steps", "--train.seed", str(seed))
@@ -152,9 +133,9 @@ def _make_cell(
         make_command("pretrain", *pretrain, "--out", run, *budget, *source),
         make_command("heldout", *evaluate),
     ]
-    if extras.blimp is not None:
-        commands.append(make_command("blimp", "evaluate", run, "--blimp", extras.blimp))
-    for name, folder in extras.tasks.items():
+    if settings.blimp is not None:
+        commands.append(make_command("blimp", "evaluate", run, "--blimp", settings.blimp))
+    for name, folder in settings.tasks.items():
         out = plan.folder / "tasks" / f"{run.name}-{name}"
         words = ("finetune", run, "--task", name, "--data", folder, "--out", out)
         commands.append(make_command(name, *words, "--train.seed", str(seed)))
@@ -182,11 +163,7 @@ def read_scores(cell: Cell) -> dict[str, float]:
     return scores
 
 
-def _decide_nothing(_: Sequence[Cell]) -> Collection[str]:
-    return ()
-
-
-def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = _decide_nothing) -> int | None:
+def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = lambda _: ()) -> int | None:
     """Run the cells that are not done, `plan.jobs` at a time.
 
     A cell that starts from another cell waits for it, and fails if that failed. After the first
@@ -202,13 +179,42 @@ def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = _decide_nothin
             path.unlink()
     logs = plan.folder / "logs"
     logs.mkdir(exist_ok=True)
-    grid = _Grid(cells, plan, logs, decide)
-    _drop_needless(grid)
+    _drop_needless(cells, plan, decide)
+    cell_of = {(cell.variant, cell.seed): cell for cell in cells}
+    waiting = [cell for cell in cells if not cell.done]
+    free_slots = list(range(plan.jobs))
+    jobs: dict[int, _Job] = {}
     total, done = _count_all_steps(cells), sum(cell.count_steps() for cell in cells)
     with progress.task("study", total, "steps", done, tenths=True) as bar, _Stop() as stop:
-        jobs: dict[int, _Job] = {}
         try:
-            _run_jobs(grid, bar, stop, jobs)
+            while (waiting or jobs) and stop.signal is None:
+                waiting = [cell for cell in waiting if not cell.is_needless]
+                while waiting and free_slots:
+                    cell = next((cell for cell in waiting if _may_start(cell, cell_of)), None)
+                    if cell is None:
+                        break
+                    waiting.remove(cell)
+                    if not cell.fault:
+                        slot = free_slots.pop(0)
+                        jobs[slot] = _start_next(cell, slot, plan, logs)
+                time.sleep(POLL_SECONDS)
+                for slot, job in list(jobs.items()):
+                    seconds = -_count_processor_seconds()
+                    if job.process.poll() is None:
+                        continue
+                    seconds += _count_processor_seconds()
+                    job.log.close()
+                    del jobs[slot]
+                    _finish(job, logs)
+                    if job.cell.fault or job.cell.done:
+                        free_slots.append(slot)
+                        _drop_needless(cells, plan, decide)
+                        bar.total = _count_all_steps(cells)
+                    else:
+                        jobs[slot] = _start_next(job.cell, slot, plan, logs)
+                    if not job.cell.fault:
+                        _note_time(plan, job, seconds)
+                _show_progress(cells, bar)
         finally:  # no process goes on after a signal or an error
             _end([job.process for job in jobs.values()])
             for job in jobs.values():
@@ -220,46 +226,6 @@ def _count_all_steps(cells: Sequence[Cell]) -> int:
     return sum(cell.count_steps() if cell.is_needless else cell.steps for cell in cells)
 
 
-def _run_jobs(grid: _Grid, bar: progress.Task, stop: _Stop, jobs: dict[int, _Job]) -> None:
-    """Start the commands of cells and wait for them, until all have ended or a signal comes.
-
-    Args:
-        jobs: by slot, of which there are `plan.jobs`; the caller ends what is left in it.
-    """
-    cells, plan, logs = grid.cells, grid.plan, grid.logs
-    cell_of = {(cell.variant, cell.seed): cell for cell in cells}
-    waiting = [cell for cell in cells if not cell.done]
-    free_slots = list(range(plan.jobs))
-    while (waiting or jobs) and stop.signal is None:
-        waiting = [cell for cell in waiting if not cell.is_needless]
-        while waiting and free_slots:
-            cell = next((cell for cell in waiting if _may_start(cell, cell_of)), None)
-            if cell is None:
-                break
-            waiting.remove(cell)
-            if cell.fault:
-                continue
-            slot = free_slots.pop(0)
-            jobs[slot] = _start_next(cell, slot, plan, logs)
-        time.sleep(POLL_SECONDS)
-        for slot, job in list(jobs.items()):
-            seconds = -_count_processor_seconds()
-            if job.process.poll() is None:
-                continue
-            seconds += _count_processor_seconds()
-            job.log.close()
-            del jobs[slot]
-            _finish(job, logs)
-            if job.cell.fault or job.cell.done:
-                free_slots.append(slot)
-                _drop_needless(grid)
-                bar.total = _count_all_steps(cells)
-            else:
-                jobs[slot] = _start_next(job.cell, slot, plan, logs)
-            _note_time(plan, job, seconds)
-        _show_progress(cells, bar)
-
-
 def _count_processor_seconds() -> float:
     """Count the processor seconds of all processes that were started here and have ended."""
     times = os.times()
@@ -267,32 +233,29 @@ def _count_processor_seconds() -> float:
 
 
 def _note_time(plan: Plan, job: _Job, seconds: float) -> None:
-    if not job.cell.fault:
-        words = (job.cell.run.name, job.cell.commands[job.command].output.stem, f"{seconds:.1f}")
-        path = plan.folder / TIMES
-        before = path.read_text("utf-8", "replace") if path.exists() else ""
-        with atomic_text(path) as file:  # a line that an earlier version tore is cut off
-            file.write(before[: before.rfind("\n") + 1] + ",".join(words) + "\n")
+    words = (job.cell.run.name, job.cell.commands[job.command].output.stem, f"{seconds:.1f}")
+    path = plan.folder / TIMES
+    before = path.read_text("utf-8", "replace") if path.exists() else ""
+    with atomic_text(path) as file:  # a line that an earlier version tore is cut off
+        file.write(before[: before.rfind("\n") + 1] + ",".join(words) + "\n")
 
 
-def _drop_needless(grid: _Grid) -> None:
+def _drop_needless(cells: Sequence[Cell], plan: Plan, decide: Decide) -> None:
     """Drop the cells that no open verdict needs, once all cells of a seed have ended."""
-    seeds = {cell.seed for cell in grid.cells}
-    ended = [
-        seed for seed in seeds if all(_has_ended(cell) for cell in grid.cells if cell.seed <= seed)
-    ]
+    seeds = {cell.seed for cell in cells}
+    ended = [seed for seed in seeds if all(_has_ended(cell) for cell in cells if cell.seed <= seed)]
     if not ended or max(ended) + 1 < FIRST_LOOK:
         return
-    decided = {*grid.decide(grid.cells)}
-    variants = {cell.variant: cell.after for cell in grid.cells}
+    decided = {*decide(cells)}
+    variants = {cell.variant: cell.after for cell in cells}
     needed = {variant for variant in variants if variant not in decided}
-    if needed <= {grid.plan.baseline}:  # nothing is left to compare it with
+    if needed <= {plan.baseline}:  # nothing is left to compare it with
         needed = set()
     for variant in reversed(list(variants)):  # what a variant starts from comes before it
         source = variants[variant]
         if variant in needed and source is not None:
             needed.add(source)
-    for cell in grid.cells:
+    for cell in cells:
         if cell.variant not in needed and cell.seed > max(ended) and not cell.done:
             cell.is_needless = True
 
@@ -353,9 +316,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _start_next(cell: Cell, slot: int, plan: Plan, logs: Path) -> _Job:
-    """Start the first command of a cell that is not done."""
-    number = cell.find_next_command()
-    assert number is not None
+    number = next(i for i, command in enumerate(cell.commands) if not command.done)
     command = cell.commands[number]
     log_file = (logs / f"{cell.run.name}.log").open("ab")
     log_file.write(f"$ litebert {shlex.join(command.words)}\n".encode())
@@ -375,7 +336,6 @@ def _start_next(cell: Cell, slot: int, plan: Plan, logs: Path) -> _Job:
 
 
 def _finish(job: _Job, logs: Path) -> None:
-    """Save the output of a command that has ended, or note why it failed."""
     cell, command, status = job.cell, job.cell.commands[job.command], job.process.returncode
     temporary = _temporary_path(command.output)
     if status == 0:

@@ -1,8 +1,8 @@
-"""The scores of a study's cells, compared."""
+"""The scores of a study's cells, compared, and put into words, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
 from importlib.metadata import version
@@ -16,19 +16,25 @@ from litebert.errors import RunError
 from litebert.studies.cells import Cell, read_scores
 from litebert.studies.grid import set_vocabulary
 from litebert.studies.plan import Plan
-from litebert.studies.power import Power, make_power, measure_spread
-from litebert.studies.statistics import compare_with_baseline, compute_mean
-from litebert.studies.study import Study
-from litebert.studies.verdicts import (
-    format_difference,
-    format_mean,
-    format_title,
-    format_verdict,
+from litebert.studies.statistics import (
+    POWER,
+    Difference,
+    Power,
+    compare_with_baseline,
+    compute_mean,
+    make_power,
+    measure_spread,
 )
+from litebert.studies.study import Study
+from litebert.tasks.scores import score_title
 from litebert.train.plateau import knows_frequencies_only
 
-Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""A value for each seed that has ended, by variant and name of score."""
+NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
+OPEN = "open"
+"""The verdict where seeds are still to come."""
+
+LOWER = ("perplexity",)
+"""Columns of papers that are better lower."""
 
 
 def read_cells(
@@ -99,7 +105,7 @@ class Findings:
         self.judged = study.list_judged(extras)
         self.ended = [cell for cell in cells if cell.done and not cell.fault]
         by_seed = read_cells(study, cells)
-        self.scores: Scores = {
+        self.scores = {
             variant: {
                 name: [value for value in values.values() if value is not None]
                 for name, values in by_name.items()
@@ -179,7 +185,6 @@ class Findings:
         return Table("Results", tuple(columns), tuple(rows), self._write_note())
 
     def _write_note(self) -> str:
-        """Return the sentences under the table of results."""
         note = self._describe_seeds()
         tested = sum(difference.p is not None for difference in self.differences)
         if self.judged:
@@ -239,7 +244,6 @@ class Findings:
         )
 
     def make_figures(self) -> list[Intervals]:
-        """Make a figure of the differences, and of the means of all variants in each score."""
         first = self.make_difference_figure()
         figures = [] if first is None else [first]
         for name in self.names:
@@ -283,7 +287,6 @@ class Findings:
         return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
 
     def make_run_table(self) -> Table:
-        """Make a table of the first score of every run."""
         name = self.names[0]
         values = read_cells(self.study, self.cells)
         rows = []
@@ -296,7 +299,6 @@ class Findings:
         return Table(f"Every run: {format_title(name)}", columns, tuple(rows))
 
     def make_origin_table(self) -> Table:
-        """Make a table of the machine, the versions, the text and the network of the scores."""
         plan, config = self.plan, self.study.variants[self.study.baseline]
         encoder = config.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
@@ -330,7 +332,6 @@ class Findings:
         return Table("How it was made", ("what", "value"), rows, note)
 
     def make_curves(self) -> list[Switched]:
-        """Make the held-out curves of the first score, means over seeds, by steps or by time."""
         name, runs = self.names[0], {}
         for variant in self.study.variants:
             with suppress(OSError, RunError):
@@ -341,3 +342,226 @@ class Findings:
         axes = ("step", "minutes of training")
         curves = make_switched(format_title(name), unit, (name, ""), runs, scale=scale, axes=axes)
         return [curves] if curves else []
+
+
+# ------------------------------------------------------------------------------------------- words
+
+
+def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[str]) -> str:
+    """Summarize the deciding score of all variants, and say how it fits the paper.
+
+    Args:
+        judged: the scores that have verdicts; the first decides.
+    """
+    deciding = [difference for difference in differences if difference.score == judged[0]]
+    if not any(difference.p is not None for difference in deciding):
+        return (
+            f"{format_title(judged[0])} of {len(deciding)} variants beside '{study.baseline}'; no "
+            "difference could be tested."
+        )
+    verdict_words = {
+        "better": "better beyond the noise of the seeds",
+        "worse": "worse beyond the noise of the seeds",
+        NOISE: NOISE,
+        OPEN: OPEN,
+    }
+    by_verdict = [
+        (words, [difference.variant for difference in deciding if _judge(difference) == verdict])
+        for verdict, words in verdict_words.items()
+    ]
+    text = f"{format_title(judged[0])} against '{study.baseline}': {_join_groups(by_verdict)}."
+    fit_of = {difference.variant: compare_with_paper(difference, study) for difference in deciding}
+    by_fit = [
+        (fit, [variant for variant in fit_of if fit_of[variant] == fit])
+        for fit in (AGREES, DISAGREES, NOISE, OPEN)
+    ]
+    if fits := _join_groups(by_fit):
+        text += f" The sign of the paper's differences compared with ours: {fits}."
+    return text
+
+
+def _join_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    total = sum(len(variants) for _, variants in groups)
+    texts = []
+    for words, variants in groups:
+        if not variants:
+            continue
+        names = ", ".join(f"'{variant}'" for variant in variants)
+        # The names of all variants say nothing once there are many of them.
+        texts.append(f"{words}: {f'all {total}' if len(variants) == total > 3 else names}")
+    return "; ".join(texts)
+
+
+def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table:
+    columns: tuple[str, ...] = ("score", "variant", "difference", "p", "verdict")
+    scores = list(dict.fromkeys(difference.score for difference in differences))
+    ordered = sorted(differences, key=lambda difference: scores.index(difference.score))
+    rows: list[tuple[str, ...]] = []
+    for difference in ordered:
+        score, value, halfwidth = difference.score, difference.value, difference.halfwidth
+        size = f"{_format_sign(value)}{format_amount(score, abs(value))}"
+        if halfwidth is not None:
+            size += f" ± {format_amount(score, halfwidth)}"
+        p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
+        row: tuple[str, ...]
+        row = (format_title(score), difference.variant, size, p, _judge(difference))
+        if study.paper:
+            fit = compare_with_paper(difference, study) or "-"
+            row += (_format_published(difference, study), fit)
+        rows.append(row)
+    note = (
+        f"A difference is measured from '{study.baseline}': it is the mean over pairs of runs, one "
+        "pair for each seed. Its 95 % interval is not corrected. The column p is from a paired t "
+        "test of whether this mean is zero: the chance of a mean at least as large if the "
+        "variants were equal. It is corrected for the comparisons and for testing after each seed."
+    )
+    if study.paper:
+        columns += ("paper's difference", "sign of both")
+        note += f" The paper's differences are from {study.paper.source}."
+    return Table("Verdicts", columns, tuple(rows), note)
+
+
+def _judge(difference: Difference) -> str:
+    if difference.p is None:
+        if difference.is_open:
+            return OPEN
+        return "one seed" if difference.halfwidth is None else "cannot be tested"
+    if not difference.is_beyond_noise:
+        return OPEN if difference.is_open else NOISE
+    lower_is_better = difference.score.endswith("loss")
+    return "better" if (difference.value < 0) == lower_is_better else "worse"
+
+
+def _find_published(difference: Difference, study: Study) -> tuple[str, str, str] | None:
+    """Find the paper's figures of the variant and of the baseline for a score, and their column.
+
+    They are in the column named after the score's objective, or else in the first column that has
+    both figures.
+    """
+    paper, variant = study.paper, difference.variant
+    if paper is None or variant not in paper.rows or study.baseline not in paper.rows:
+        return None
+    pairs = list(zip(paper.rows[variant], paper.rows[study.baseline], strict=True))
+    objective = difference.score.partition("_")[0]
+    same_name = [i for i, column in enumerate(paper.columns) if column.lower() == objective]
+    for i in same_name or range(len(pairs)):
+        if "-" not in pairs[i]:
+            return *pairs[i], paper.columns[i]
+    return None
+
+
+def _format_published(difference: Difference, study: Study) -> str:
+    """Return the paper's difference with the name of its column; "-" if there is none."""
+    figures = _find_published(difference, study)
+    if figures is None:
+        return "-"
+    variant, baseline, column = figures
+    value, digits = float(variant) - float(baseline), len(variant.partition(".")[2])
+    return f"{_format_sign(round(value, digits))}{abs(value):.{digits}f} {column}"
+
+
+def compare_with_paper(difference: Difference, study: Study) -> str | None:
+    """Say if the paper's difference has the same sign; None if there is nothing to compare."""
+    expected = find_expected(difference, study)
+    if expected is None or difference.p is None:
+        return None
+    if not difference.is_beyond_noise:
+        return OPEN if difference.is_open else NOISE
+    return AGREES if _judge(difference) == expected else DISAGREES
+
+
+def find_expected(difference: Difference, study: Study) -> str | None:
+    """Return `better` or `worse` as the paper found the variant; None if it says neither."""
+    if difference.variant in study.expected:
+        return study.expected[difference.variant]
+    figures = _find_published(difference, study)
+    if figures is None:
+        return None
+    variant, baseline = map(float, figures[:2])
+    if variant == baseline:
+        return None
+    return "better" if (variant < baseline) == (figures[2] in LOWER) else "worse"
+
+
+def _format_sign(value: float) -> str:
+    return "+" if value > 0 else "−" if value < 0 else ""
+
+
+def format_verdict(difference: Difference, baseline: str) -> str:
+    score, value, halfwidth = difference.score, difference.value, difference.halfwidth
+    if value == 0:
+        comparison = "equal to"
+    else:
+        is_better = (value < 0) == score.endswith("loss")
+        amount = format_amount(score, abs(value))
+        comparison = f"{amount} {'better than' if is_better else 'worse than'}"
+    start = f"{format_title(score)}: '{difference.variant}' is {comparison} '{baseline}'"
+    if halfwidth is None:
+        return f"{start} with one seed, which cannot tell a difference from noise."
+    if difference.is_open:
+        return f"{start}, ± {format_amount(score, halfwidth)}: no verdict stands yet."
+    if difference.p is None:
+        return f"{start}; the seeds of each agree exactly, so it cannot be tested."
+    verdict = "beyond the noise of the seeds" if difference.is_beyond_noise else NOISE
+    p = _format_p(difference.p)
+    return f"{start}, ± {format_amount(score, halfwidth)}: {verdict} (p {p})."
+
+
+def format_amount(score: str, difference: float) -> str:
+    """Return a difference with its unit; shares differ by points."""
+    if score.endswith("loss"):
+        return f"{difference:.3f} nats"
+    return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
+
+
+def _format_p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def format_title(name: str) -> str:
+    """Return the title of a score: MLM loss for mlm_loss."""
+    objective, _, quantity = name.partition("_")
+    if quantity:
+        return f"{objective.upper()} {quantity.replace('_', ' ')}"
+    return score_title(name)
+
+
+def _format_value(name: str, value: float) -> str:
+    return f"{value:.3f}" if name.endswith(("loss", "auc")) else f"{value:.1%}"
+
+
+def format_mean(name: str, values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = compute_mean(values)
+    text = _format_value(name, mean.value)
+    if mean.halfwidth is not None:
+        text += f" ± {_format_value(name, mean.halfwidth)}"
+    return text
+
+
+def format_difference(difference: Difference | None) -> str:
+    """Return a difference in the unit of its score, with * if it is beyond the noise."""
+    if difference is None:
+        return "-"
+    sign = _format_sign(difference.value)
+    star = "*" if difference.is_beyond_noise else ""
+    return f"{sign}{_format_value(difference.score, abs(difference.value))}{star}"
+
+
+def describe_power(power: Power) -> str:
+    """Describe which difference a study sees, in two sentences."""
+    comparisons = f"{power.comparisons} comparison{'s' * (power.comparisons != 1)}"
+    start = f"With {power.seeds} seeds and {comparisons}, the study can detect"
+    if power.spread is None:
+        return (
+            f"{start} a difference of {power.spreads:.1f} times the spread of a pair of runs, "
+            f"with a chance of {100 * POWER:.0f} %. That spread is measured once two seeds "
+            "have finished."
+        )
+    score, value = power.spread.score, power.spreads * power.spread.value
+    return (
+        f"{start} a difference of {format_amount(score, value)} in {format_title(score)} with "
+        f"a chance of {100 * POWER:.0f} %. The spread of a pair of runs is "
+        f"{format_amount(score, power.spread.value)}, from {power.spread.source}."
+    )

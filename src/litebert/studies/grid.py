@@ -1,4 +1,7 @@
-"""How many steps the runs of a study take, how many runs go at a time, and what they cost."""
+"""How many steps the runs of a study take, how many runs go at a time, and what they cost.
+
+As a program, this module measures the speed of a config: a JSON object in, another one out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -16,14 +20,15 @@ import torch
 from litebert import cost
 from litebert.config import Config, replace
 from litebert.config.amounts import Amount
-from litebert.config.serialization import to_dict
+from litebert.config.serialization import from_dict, to_dict
 from litebert.errors import ConfigError, RunError
 from litebert.machine import count_cores, read_free_memory
 from litebert.progress import duration, task
+from litebert.registry import load_extensions
 from litebert.studies.study import Study
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS
-from litebert.train.measure import Rate
+from litebert.train.measure import Rate, measure
 
 START_SECONDS = 12.0
 """The seconds of a run without steps, for its commands pretrain and evaluate.
@@ -39,7 +44,6 @@ DECIDING = 4
 
 
 def set_vocabulary(config: Config, vocabulary: int) -> Config:
-    """Return the config with a token table for a vocabulary of this size."""
     return replace(config, encoder=replace(config.encoder, vocab_size=vocabulary))
 
 
@@ -93,6 +97,14 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
     speeds = _measure_speeds(grid) if is_time or measured else {}
     rates = {name: speed.rate for name, speed in speeds.items()}
     steps = _plan_steps(grid, amount.value, amount.unit, rates)
+    hours = None
+    if speeds:  # without fine-tuning and sentence pairs, if nothing else runs on the machine
+        seconds = sum(
+            START_SECONDS
+            + share * (steps[name] * rate.mean_step_seconds + _evaluation_seconds(rate))
+            for name, (rate, share) in speeds.items()
+        )
+        hours = seconds * grid.seeds / grid.jobs / 3600
     return {
         "baseline": grid.study.baseline,
         "shares": grid.study.data,
@@ -100,74 +112,47 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
         "threads": grid.threads,
         "steps": steps,
         "step_seconds": {name: rate.mean_step_seconds for name, rate in rates.items()},
-        "hours": _estimate_hours(grid, steps, speeds) if speeds else None,
+        "hours": hours,
     }
 
 
 def _plan_steps(grid: Grid, value: float, unit: str, rates: Mapping[str, Rate]) -> dict[str, int]:
     """Plan the steps of each variant from a budget.
 
-    A budget in time is for the whole grid. A budget in steps or tokens is for each run.
+    A budget in time is for the whole grid. A budget in steps or tokens is for each run: the
+    baseline takes the steps, and every other variant what is equal.
 
     Args:
         rates: the speed of each variant, which budgets in time need.
     """
-    study, configs = grid.study, grid.configs
-    step_tokens = {
-        name: config.batch_sequences * config.mean_length for name, config in configs.items()
-    }
-    if unit == "tokens" or (unit == "steps" and study.equal == "tokens"):
-        tokens = value if unit == "tokens" else value * step_tokens[study.baseline]
-        return {name: max(1, round(tokens / count)) for name, count in step_tokens.items()}
-    if unit == "steps" and study.equal == "steps":
-        return dict.fromkeys(configs, int(value))
-    if unit == "steps" and study.equal == "operations":
-        operations = _count_step_operations(configs)
-        return {
-            name: max(1, round(value * operations[study.baseline] / count))
-            for name, count in operations.items()
-        }
-    step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
-    if unit == "steps":
-        # The baseline takes this many steps, and every other variant as much time.
-        seconds = value * step_seconds[study.baseline]
-        return {name: max(1, round(seconds / step_seconds[name])) for name in configs}
-    return _plan_time(grid, value, rates, step_tokens)
-
-
-def _plan_time(
-    grid: Grid, seconds: float, rates: Mapping[str, Rate], step_tokens: Mapping[str, float]
-) -> dict[str, int]:
-    """Plan the steps of each variant from the seconds for the whole grid.
-
-    Raises:
-        ConfigError: a variant would get too few steps.
-    """
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
+    equal = "tokens" if unit == "tokens" else grid.study.equal
+    sizes: dict[str, float]  # of a step, in what is equal for all variants
+    if equal == "tokens":
+        sizes = {
+            name: config.batch_sequences * config.mean_length for name, config in configs.items()
+        }
+    elif equal == "time":
+        sizes = {name: rate.mean_step_seconds for name, rate in rates.items()}
+    elif equal == "operations":
+        sizes = {name: cost.training_flops(config, 1)(1) for name, config in configs.items()}
+    else:
+        sizes = dict.fromkeys(configs, 1.0)
+    if unit != "time":
+        total = value if unit == "tokens" else value * sizes[grid.study.baseline]
+        return {name: max(1, round(total / size)) for name, size in sizes.items()}
+
     step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
-    operations = _count_step_operations(configs)
     fixed = sum(START_SECONDS + _evaluation_seconds(rate) for rate in rates.values()) * seeds / jobs
-    left = seconds - fixed - len(configs) * MEASURE_SECONDS / jobs
-    # Every run gets the same number of units: of steps, tokens, seconds or operations.
-    unit_seconds = {
-        "steps": step_seconds,
-        "tokens": {name: step_seconds[name] / step_tokens[name] for name in configs},
-        "time": dict.fromkeys(configs, 1.0),
-        "operations": {name: step_seconds[name] / operations[name] for name in configs},
-    }[grid.study.equal]
-    units = left * jobs / (seeds * sum(unit_seconds.values()))
-    run_steps = {
-        "steps": dict.fromkeys(configs, units),
-        "tokens": {name: units / step_tokens[name] for name in configs},
-        "time": {name: units / step_seconds[name] for name in configs},
-        "operations": {name: units / operations[name] for name in configs},
-    }[grid.study.equal]
-    steps = {name: int(count) for name, count in run_steps.items()}
+    left = value - fixed - len(configs) * MEASURE_SECONDS / jobs
+    unit_seconds = sum(step_seconds[name] / sizes[name] for name in configs)
+    units = left * jobs / (seeds * unit_seconds)
+    steps = {name: int(units / sizes[name]) for name in configs}
     least = min(steps, key=lambda name: steps[name])
     if steps[least] < LEAST_STEPS:
         needed = sum(LEAST_STEPS * step_seconds[name] for name in configs) * seeds / jobs
         raise ConfigError(
-            f"a budget of {duration(seconds)} for {len(configs)} variants and {seeds} "
+            f"a budget of {duration(value)} for {len(configs)} variants and {seeds} "
             f"seed{'s' * (seeds > 1)} gives '{least}' {max(0, steps[least])} of at least "
             f"{LEAST_STEPS} steps; give --budget {int(1.3 * (fixed + needed)) + 60}s or "
             "more, fewer --seeds or a smaller --scale"
@@ -180,28 +165,12 @@ def _evaluation_seconds(rate: Rate) -> float:
     return rate.evaluation_seconds * (10 + DECIDING)
 
 
-def _count_step_operations(configs: Mapping[str, Config]) -> dict[str, float]:
-    """Count the floating point operations of a step of each variant."""
-    return {name: cost.training_flops(config, 1)(1) for name, config in configs.items()}
-
-
 class _Speed(NamedTuple):
     """The speed of a config."""
 
     rate: Rate
     share: float
     """The share of the time in which other programs left the core to the measurement."""
-
-
-def _estimate_hours(grid: Grid, steps: Mapping[str, int], speeds: Mapping[str, _Speed]) -> float:
-    """Estimate the hours of all runs, without their fine-tuning and sentence pairs, if nothing else
-    runs on the machine.
-    """
-    seconds = sum(
-        START_SECONDS + share * (steps[name] * rate.mean_step_seconds + _evaluation_seconds(rate))
-        for name, (rate, share) in speeds.items()
-    )
-    return seconds * grid.seeds / grid.jobs / 3600
 
 
 @task("measuring the variants")
@@ -239,7 +208,7 @@ def _measure_speed(
         "seconds": MEASURE_SECONDS,
     }
     process = subprocess.run(
-        [sys.executable, "-m", "litebert.studies.speed"],
+        [sys.executable, "-m", "litebert.studies.grid"],
         input=json.dumps(request),
         capture_output=True,
         text=True,
@@ -273,3 +242,28 @@ def make_environment(slot: int, threads: int) -> dict[str, str]:
     elif len(visible):
         environment["CUDA_VISIBLE_DEVICES"] = str(visible[slot % len(visible)])
     return environment
+
+
+def _main() -> None:
+    """Measure a config: the fields of a `Rate`, and the share of the time in which other programs
+    left the core to the measurement.
+    """
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # an extension that prints must not spoil the output
+    request = json.load(sys.stdin)
+    load_extensions()
+    if request["threads"]:
+        torch.set_num_threads(request["threads"])
+    config = from_dict(Config, request["config"])
+    machine = devices.choose(config.train.precision, request["device"])
+    start, start_of_process = time.perf_counter(), time.process_time()
+    rate = measure(config, machine, request["seconds"])
+    share = 1.0
+    if request["threads"] == 1:  # more threads also wait for one another
+        share = (time.process_time() - start_of_process) / (time.perf_counter() - start)
+    with output:
+        json.dump({"rate": vars(rate), "share": min(1.0, share)}, output)
+
+
+if __name__ == "__main__":
+    _main()

@@ -59,11 +59,7 @@ def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Fine
 
 
 def write_table(folder: str | Path) -> tuple[Path, Path]:
-    """Write train.csv and dev.csv unless they exist, and return their paths.
-
-    Raises:
-        DataError: fewer than two packages have enough docstrings.
-    """
+    """Write train.csv and dev.csv unless they exist, and return their paths."""
     folder = Path(folder)
     files = folder / "train.csv", folder / "dev.csv"
     if all(file.exists() for file in files):

@@ -1,23 +1,40 @@
-"""Write the results of a study: report.html, report.md, results.csv and figures in its folder."""
+"""Write the results of a study in its folder: report.html, report.md, results.csv and figures.
+
+report.md is for a student. It has the question, what the paper found, the answer with a picture,
+what was run, how to repeat it on other text, and what it costs. All sentences are fixed, with the
+figures of the record filled in.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from litebert.analysis.charts import Intervals, save_png
 from litebert.analysis.report import Section, Table, write
+from litebert.config import Config
+from litebert.progress import duration
 from litebert.storage import atomic_text
-from litebert.studies.cells import read_scores
-from litebert.studies.findings import Findings
-from litebert.studies.markdown import format_markdown
-from litebert.studies.verdicts import (
+from litebert.studies.cells import TIMES, read_scores
+from litebert.studies.findings import (
+    AGREES,
+    DISAGREES,
+    NOISE,
+    OPEN,
+    Findings,
+    compare_with_paper,
+    describe_power,
+    find_expected,
+    format_verdict,
     make_verdict_table,
     summarize,
 )
+from litebert.studies.plan import Plan
+from litebert.studies.statistics import Difference
 
 
 def write_reports(findings: Findings, command: Sequence[str]) -> Path:
@@ -32,7 +49,14 @@ def write_reports(findings: Findings, command: Sequence[str]) -> Path:
     sections = _make_sections(findings, figures, command)
     page = plan.folder / "report.html"
     write(page, study.question, lead, sections)
-    _write_text(plan.folder / "results.csv", _format_csv(findings))
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(("variant", "seed", "steps", "score", "value"))
+    for cell in findings.ended:
+        for name, value in read_scores(cell).items():
+            rows.writerow((cell.variant, cell.seed, cell.steps, name, repr(value)))
+    with atomic_text(plan.folder / "results.csv") as file:
+        file.write(table.getvalue())
     folder = plan.folder / "figures"
     folder.mkdir(exist_ok=True)
     for figure in figures:
@@ -57,7 +81,8 @@ def write_markdown(
     if figures:
         save_png(figures[0], picture)
     place = picture.relative_to(path.parent).as_posix() if figures else None
-    _write_text(path, format_markdown(findings, tables, command, place))
+    with atomic_text(path) as file:
+        file.write(_format_markdown(findings, tables, command, place))
 
 
 def _make_sections(
@@ -89,17 +114,197 @@ def _make_sections(
     return [*sections, findings.make_origin_table(), again]
 
 
-def _write_text(path: Path, text: str) -> None:
-    with atomic_text(path) as file:
-        file.write(text)
+def _format_markdown(
+    findings: Findings, tables: Sequence[Table], command: Sequence[str], picture: str | None
+) -> str:
+    """Format the page of a study.
+
+    Args:
+        tables: details for the end of the page.
+        command: the words of the study's command.
+        picture: the path of the picture, from the page; None without a picture.
+    """
+    study = findings.study
+    paragraphs = [f"# {study.question}"]
+    if study.finding:
+        source = f" Source: {study.paper.source}." if study.paper else ""
+        paragraphs.append(f"**What the paper found.** {study.finding}{source}")
+    if study.naming:
+        paragraphs.append(f"**What the variants are called.** {study.naming}")
+    finding = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
+    paragraphs.append(f"**What we found.** {finding}".strip())
+    if sentences := _list_verdicts(findings):
+        paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
+    if picture is not None:
+        paragraphs.append(f"![Differences from the baseline with their 95 % intervals]({picture})")
+    paragraphs += [
+        f"**What we ran.** {_describe_runs(findings)}",
+        f"**What it can detect.** {_describe_power(findings)}",
+        f"**What it costs.** {_describe_cost(findings)}",
+        "**How to repeat it on your own text.**",
+        _list_commands(findings.plan, command),
+    ]
+    origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
+    if "--pilot" in command:
+        origin += (
+            " `--pilot` names an earlier study, which tells what this one can detect before its "
+            "first run. The runs do not need it."
+        )
+    paragraphs.append(origin)
+    for table in tables:
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (table.columns, ("---",) * len(table.columns), *table.rows)
+        ]
+        paragraphs += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-def _format_csv(findings: Findings) -> str:
-    """Return a row for each score of each run that has ended."""
-    file = io.StringIO()
-    rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(("variant", "seed", "steps", "score", "value"))
-    for cell in findings.ended:
-        for name, value in read_scores(cell).items():
-            rows.writerow((cell.variant, cell.seed, cell.steps, name, repr(value)))
-    return file.getvalue()
+def _count_fits(findings: Findings) -> str:
+    study = findings.study
+    fits = Counter(
+        compare_with_paper(difference, study) or OPEN
+        for difference in findings.differences
+        if find_expected(difference, study) is not None
+    )
+    if not fits:
+        return ""
+    counts = (
+        f"{fits[AGREES]} agree{'s' * (fits[AGREES] == 1)}",
+        f"{fits[DISAGREES]} disagree{'s' * (fits[DISAGREES] == 1)}",
+        f"{fits[NOISE]} {'is' if fits[NOISE] == 1 else 'are'} inside the noise",
+    )
+    if sum(fits.values()) == 1 and not fits[OPEN]:
+        verdict = next(name for name in (AGREES, DISAGREES, NOISE) if fits[name])
+        return {
+            AGREES: "The one comparison agrees with the paper.",
+            DISAGREES: "The one comparison disagrees with the paper.",
+            NOISE: "The one comparison with the paper is inside the noise.",
+        }[verdict]
+    pending = f", {fits[OPEN]} open" if fits[OPEN] else ""
+    total = sum(fits.values())
+    return (
+        f"Of {total} comparison{'s' * (total > 1)} with the paper, {', '.join(counts[:2])} and "
+        f"{counts[2]}{pending}."
+    )
+
+
+def _list_verdicts(findings: Findings) -> list[str]:
+    if not findings.differences:
+        return findings.verdicts()
+    sentences = []
+    for name in findings.judged:
+        for difference in findings.differences:
+            if difference.score != name:
+                continue
+            sentence = format_verdict(difference, findings.study.baseline)
+            if difference.pairs > 1:
+                sentence += f" {_count_pairs(difference)}"
+            expected = find_expected(difference, findings.study)
+            if expected is not None and difference.is_beyond_noise:
+                fit = compare_with_paper(difference, findings.study)
+                sentence += f" The paper found it {expected}: {fit}."
+            elif expected is not None:
+                sentence += f" The paper found it {expected}."
+            sentences.append(sentence)
+    return sentences
+
+
+def _count_pairs(difference: Difference) -> str:
+    """Count the pairs with the sign of the mean, which no single odd run can move."""
+    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
+    is_better = (difference.value < 0) == difference.score.endswith("loss")
+    word = "better" if is_better else "worse"
+    return f"It is {word} in {same} of {difference.pairs} pairs."
+
+
+def _describe_runs(findings: Findings) -> str:
+    plan, study = findings.plan, findings.study
+    config = study.variants[study.baseline]
+    encoder, counts = config.encoder, sorted({*plan.steps.values()})
+    steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
+    needless = sum(cell.is_needless for cell in findings.cells)
+    early = (
+        f" {needless} more were not needed, because their verdicts were clear." if needless else ""
+    )
+    table = ""
+    if config.table.start == "cooccurrence":
+        table = " The token table starts from counts of neighboring tokens."
+    missing = len(findings.cells) - len(findings.ended) - needless
+    rest = f" {missing} are still to come." if missing else ""
+    return (
+        f"{len(study.variants)} variants with up to {plan.planned} seeds each, {steps} steps a "
+        f"run: {len(findings.ended)} runs have finished.{early}{rest} The network of "
+        f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
+        f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
+        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens.{table} "
+        f"{_describe_block(config)} The text has {plan.text}. Runs with equal seeds read equal "
+        "text in an equal order."
+    )
+
+
+def _describe_block(config: Config) -> str:
+    encoder = config.encoder
+    ratio = encoder.intermediate_size / encoder.hidden_size
+    parts = (
+        f"{encoder.norm}-norm layers",
+        f"a {encoder.feedforward} feed-forward block of {ratio:g} times the width",
+        f"{encoder.positions} positions",
+    )
+    sentence = (
+        f"The networks have {', '.join(parts)} and {'biases' if encoder.bias else 'no biases'}. "
+        f"The optimizer is {config.train.optimizer.name}."
+    )
+    is_paper = (encoder.norm, encoder.feedforward, encoder.positions) == (
+        "post",
+        "plain",
+        "learned",
+    )
+    return sentence if is_paper else f"{sentence} The papers have other blocks."
+
+
+def _describe_power(findings: Findings) -> str:
+    """Say what the study could see, as stated before it ran and by the spread of its seeds."""
+    power = findings.find_power()
+    stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
+    measured = f"Afterwards: {describe_power(power)}" if power else ""
+    rule = (
+        "A verdict needs a paired t test below 5 %, corrected for the comparisons (Holm) and for "
+        "testing after each seed (alpha spending). So if no variants differ, a study gives a "
+        "verdict in at most 5 % of cases."
+    )
+    return " ".join(filter(None, (stated, measured, rule)))
+
+
+def _describe_cost(findings: Findings) -> str:
+    """Say what the runs took, and what all take if some are still to come."""
+    plan, seconds = findings.plan, _read_seconds(findings.plan.folder)
+    sentences = []
+    if seconds:
+        together = ""
+        if plan.jobs > 1:
+            together = f", or {duration(seconds / plan.jobs)} with {plan.jobs} at a time"
+        sentences.append(f"The runs took {duration(seconds)} of one core{together}.")
+    if any(not (cell.done or cell.is_needless) for cell in findings.cells):
+        sentences.append(plan.describe_cost())
+    sentences.append(f"The machine: {plan.machine}.")
+    return " ".join(filter(None, sentences))
+
+
+def _read_seconds(folder: Path) -> float:
+    """Read the processor seconds of all commands of a study that have ended."""
+    try:
+        lines = (folder / TIMES).read_text(encoding="utf-8").split()
+        return sum(float(line.rpartition(",")[2]) for line in lines)
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _list_commands(plan: Plan, command: Sequence[str]) -> str:
+    again = list(command)
+    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
+        if option in again:
+            position = again.index(option)
+            again[position : position + 2] = [option, value] if value else []
+    lines = (*plan.preparing, shlex.join(again))
+    return "\n".join(f"    litebert {line}" for line in lines)

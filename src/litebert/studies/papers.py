@@ -1,21 +1,36 @@
-"""The papers' comparisons as studies, each a function from the base config to a `Study`.
+"""The studies by their names: the papers' comparisons, and your own from a file.
 
-Each study has the figures that its paper prints, with the number of the table. They are scores of
-much larger models on other data. So only the sign of a difference can be compared, not its size.
+A comparison of a paper is a function from the base config to a `Study`. It has the figures that its
+paper prints, with the number of the table. They are scores of much larger models on other data. So
+only the sign of a difference can be compared, not its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from litebert.config import Config, TableConfig, replace
-from litebert.recipes.files import recipe
+from litebert.config.serialization import from_dict
+from litebert.errors import ConfigError, LitebertError, nearest, require
+from litebert.recipes.files import load_function, recipe
 from litebert.recipes.published import SPANS
-from litebert.studies.study import Published, Study, vary
+from litebert.studies.study import PRIMARY, Equal, Published, Scale, Study, make_base_config, vary
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 AVERAGE = "average of five tasks"
+WITH_ACCURACY: dict[str, Any] = {
+    "scores": ("mlm_loss", "mlm_accuracy"),
+    "unjudged": ("mlm_accuracy",),
+}
+"""The scores of a study that shows the accuracy beside the loss, which decides."""
 
 
 def sharing(base: Config) -> Study:
@@ -39,15 +54,10 @@ def sharing(base: Config) -> Study:
             "'feed-forward', only the feed-forward weights are shared. With 'all', both are "
             "shared, and with 'none', neither."
         ),
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 4 (E 128)",
-            (AVERAGE,),
-            {
-                "all": ("80.1",),
-                "attention": ("81.7",),
-                "feed-forward": ("80.2",),
-                "none": ("81.6",),
-            },
+            AVERAGE,
+            {"all": "80.1", "attention": "81.7", "feed-forward": "80.2", "none": "81.6"},
         ),
     )
 
@@ -56,26 +66,22 @@ def embedding(base: Config) -> Study:
     """Vary the embedding size of a network that shares its layers (ALBERT, table 3)."""
     hidden = base.encoder.hidden_size
     printed = {hidden // 8: "79.0", hidden // 4: "80.1", hidden // 2: "79.6", hidden: "79.8"}
+    *first, last = printed
     return Study(
         "How wide must the embeddings be when all layers share one block?",
         {f"E {size}": vary(base, encoder={"embedding_size": size}) for size in printed},
         baseline=f"E {hidden // 4}",
         finding="E 128 is best: half of it loses 1.1 points, and more of it gains none.",
         naming=(
-            f"E is the embedding size. Here {_join_sizes(printed)} stand for the paper's 64, 128, "
-            f"256 and 768. The hidden size is {hidden} here, and 768 in the paper."
+            f"E is the embedding size. Here {', '.join(map(str, first))} and {last} stand for the "
+            f"paper's 64, 128, 256 and 768. The hidden size is {hidden} here, and 768 in the paper."
         ),
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 3 (E 64, 128, 256, 768, shared)",
-            (AVERAGE,),
-            {f"E {size}": (figure,) for size, figure in printed.items()},
+            AVERAGE,
+            {f"E {size}": figure for size, figure in printed.items()},
         ),
     )
-
-
-def _join_sizes(sizes: Iterable[int]) -> str:
-    *first, last = sizes
-    return f"{', '.join(map(str, first))} and {last}"
 
 
 def order(base: Config) -> Study:
@@ -118,10 +124,10 @@ def depth(base: Config) -> Study:
         {names[count]: vary(base, encoder={"layers": count}) for count in layers},
         baseline=names[12],
         after={names[deep]: names[shallow] for shallow, deep in pairwise(layers)},
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 11 (H 1024)",
-            (AVERAGE,),
-            {names[count]: (figure,) for count, figure in printed.items()},
+            AVERAGE,
+            {names[count]: figure for count, figure in printed.items()},
         ),
         remarks=(
             "Each depth from 3 on starts from the trained weights of the depth before, as in "
@@ -150,10 +156,10 @@ def width(base: Config) -> Study:
             for name, by in widths.items()
         },
         baseline=f"H {hidden}",
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 12 (H 1024, 2048, 4096, 6144)",
-            (AVERAGE,),
-            {name: (factors[by],) for name, by in widths.items()},
+            AVERAGE,
+            {name: factors[by] for name, by in widths.items()},
         ),
     )
 
@@ -167,11 +173,10 @@ def dropout(base: Config) -> Study:
             "with 0.1": vary(base, encoder={"hidden_dropout": 0.1, "attention_dropout": 0.1}),
         },
         baseline="without",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         finding="Dropout costs 0.3 points where the network does not overfit.",
-        paper=Published(
-            "ALBERT, table 8 (xxlarge)", (AVERAGE,), {"without": ("90.7",), "with 0.1": ("90.4",)}
+        paper=Published.of(
+            "ALBERT, table 8 (xxlarge)", AVERAGE, {"without": "90.7", "with 0.1": "90.4"}
         ),
     )
 
@@ -183,13 +188,12 @@ def data(base: Config) -> Study:
         "How much does more text help, at equal steps?",
         {**dict.fromkeys(shares, base), "all of the text": base},
         baseline="all of the text",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         data=shares,
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 7 (16 GB and 160 GB)",
-            (AVERAGE,),
-            {"1/8 of the text": ("80.1",), "all of the text": ("80.8",)},
+            AVERAGE,
+            {"1/8 of the text": "80.1", "all of the text": "80.8"},
         ),
         remarks=(
             "If the steps do not read a share of the text once, that share is as good as all "
@@ -216,13 +220,12 @@ def time(base: Config) -> Study:
             "not shared": vary(base, encoder=unshared),
         },
         baseline="not shared",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         equal="time",
-        paper=Published(
+        paper=Published.of(
             "ALBERT, table 6 (xxlarge for 32 h, BERT-large for 34 h)",
-            (AVERAGE,),
-            {"shared, wide and shallow": ("88.7",), "not shared": ("87.2",)},
+            AVERAGE,
+            {"shared, wide and shallow": "88.7", "not shared": "87.2"},
         ),
     )
 
@@ -243,21 +246,16 @@ def masking(base: Config) -> Study:
         "How many tokens should be masked, and in which units?",
         {name: vary(base, masking={"copies": 0, **changes}) for name, changes in kinds.items()},
         baseline="tokens, 15 %",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         finding=(
             "A large network learns more from 40 % than from 15 % of masked tokens (Wettig et al. "
             "2023). Spans beat words and tokens in questions about text (SpanBERT)."
         ),
         expected={"tokens, 40 %": "better"},
-        paper=Published(
+        paper=Published.of(
             "SpanBERT, table 6 (SQuAD 2.0 F1)",
-            ("SQuAD 2.0",),
-            {
-                "tokens, 15 %": ("83.8",),
-                "words, 15 %": ("84.3",),
-                "spans, 15 %": ("85.4",),
-            },
+            "SQuAD 2.0",
+            {"tokens, 15 %": "83.8", "words, 15 %": "84.3", "spans, 15 %": "85.4"},
         ),
         remarks=(
             "All are scored on single tokens masked at 15 %, which is what the first "
@@ -275,13 +273,10 @@ def copies(base: Config) -> Study:
         "Do masks that are drawn anew in each epoch help?",
         {"fresh masks": vary(base, masking={**tokens, "copies": 0}), **fixed},
         baseline="fresh masks",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         finding="Fresh masks are as good as ten fixed ones, or better.",
-        paper=Published(
-            "RoBERTa, table 1 (MNLI)",
-            ("MNLI",),
-            {"fresh masks": ("84.0",), names[10]: ("84.3",)},
+        paper=Published.of(
+            "RoBERTa, table 1 (MNLI)", "MNLI", {"fresh masks": "84.0", names[10]: "84.3"}
         ),
         remarks=("Masks that the steps do not use up are as good as fresh ones.",),
     )
@@ -306,12 +301,9 @@ def formats(base: Config) -> Study:
             for name in kinds
         },
         baseline="segment-pair",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         equal="tokens",
-        paper=Published(
-            "RoBERTa, table 2", ("RACE",), {name: (figure,) for name, figure in kinds.items()}
-        ),
+        paper=Published.of("RoBERTa, table 2", "RACE", kinds),
     )
 
 
@@ -332,11 +324,11 @@ def batch(base: Config) -> Study:
         variants,
         baseline=f"adamw, {least} sequences",
         equal="tokens",
-        paper=Published(
+        paper=Published.of(
             "RoBERTa, table 3 (batches of 256, 2,000 and 8,000)",
-            ("perplexity",),
+            "perplexity",
             {
-                f"adamw, {least * times} sequences": (figure,)
+                f"adamw, {least * times} sequences": figure
                 for times, figure in ((1, "3.99"), (4, "3.68"), (16, "3.77"))
             },
         ),
@@ -395,10 +387,8 @@ def replacement(base: Config) -> Study:
         unjudged=("mlm_loss",),
         equal="operations",
         finding="At equal operations, replaced tokens are 2.9 points better on GLUE.",
-        paper=Published(
-            "ELECTRA, table 2 (base)",
-            ("GLUE",),
-            {"masked tokens": ("82.2",), "replaced tokens": ("85.1",)},
+        paper=Published.of(
+            "ELECTRA, table 2 (base)", "GLUE", {"masked tokens": "82.2", "replaced tokens": "85.1"}
         ),
         remarks=(
             "With replaced tokens, a small generator predicts the masked tokens. So only "
@@ -430,8 +420,7 @@ def boundary(base: Config) -> Study:
         "Does predicting a span from its boundary help?",
         variants,
         baseline="geometric spans, without SBO",
-        scores=("mlm_loss", "mlm_accuracy"),
-        unjudged=("mlm_accuracy",),
+        **WITH_ACCURACY,
         paper=Published(
             "SpanBERT, table 7 (SQuAD 2.0 F1, coreference)",
             ("SQuAD 2.0", "coreference"),
@@ -506,3 +495,98 @@ def optimizers(base: Config) -> Study:
             "tuned on this text.",
         ),
     )
+
+
+# ----------------------------------------------------------------------------------- by their names
+
+STUDIES: dict[str, Callable[[Config], Study]] = {
+    study.__name__: study
+    for study in (
+        sharing,
+        embedding,
+        order,
+        depth,
+        width,
+        dropout,
+        data,
+        time,
+        masking,
+        copies,
+        formats,
+        batch,
+        generator,
+        replacement,
+        boundary,
+        systems,
+        optimizers,
+    )
+}
+
+
+def make_study(name: str, scale: Scale) -> Study:
+    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`."""
+    if scale not in get_args(Scale):
+        raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
+    base = make_base_config(scale)
+    path, _, function_name = name.partition(":")
+    if name in STUDIES:
+        function = STUDIES[name]
+    elif path.endswith(".py"):
+        function = load_function(Path(path), function_name, "study")
+    elif name.endswith(".toml"):
+        return _read_toml(Path(name), base)
+    else:
+        raise ConfigError(
+            f"'{name}' is no study, no TOML file and no file.py:function; {nearest(name, STUDIES)}"
+        )
+    try:
+        study: object = function(base)
+    except LitebertError as error:
+        raise ConfigError(f"study {name}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(study, Study):
+        raise ConfigError(
+            f"study {name} returned {type(study).__name__}; it must return a litebert Study"
+        )
+    return study
+
+
+_KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
+
+
+def _read_toml(path: Path, base: Config) -> Study:
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
+    try:
+        for key in fields:
+            require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
+        variants = fields.get("variants")
+        if not isinstance(variants, dict):
+            raise ConfigError("it has no variants; give a table [variants.NAME] for each")
+        if "base" in fields:
+            base = recipe(str(fields["base"]))
+        configs = {
+            name: from_dict(Config, changes, f"variants.{name}.", base)
+            for name, changes in variants.items()
+        }
+        equal = fields.get("equal", "steps")
+        require(
+            equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
+        )
+        after, data = dict(fields.get("after", {})), dict(fields.get("data", {}))
+        return Study(
+            question=str(fields.get("question", path.stem)),
+            variants=configs,
+            baseline=str(fields.get("baseline", next(iter(configs), ""))),
+            scores=tuple(map(str, fields.get("scores", (PRIMARY,)))),
+            equal=equal,
+            after={str(later): str(earlier) for later, earlier in after.items()},
+            data={str(name): float(share) for name, share in data.items()},
+        )
+    except (ConfigError, TypeError, ValueError) as error:
+        raise ConfigError(f"study file {path}: {error}") from None

@@ -19,12 +19,12 @@ from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
 from litebert.data.building import write_portion
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, RunError
+from litebert.errors import RunError, require
 from litebert.json_reader import read_json
 from litebert.progress import duration
 from litebert.storage import write_json
 from litebert.studies.grid import UNMEASURED, make_grid, plan_grid
-from litebert.studies.study import Study, make_identity, make_slug
+from litebert.studies.study import Scale, Study, make_identity, make_slug
 from litebert.tokenizer.tokenizer import Tokenizer
 from litebert.train import device as devices
 
@@ -33,17 +33,33 @@ log = logging.getLogger("litebert")
 PLAN = "study.json"
 
 
-@dataclass(frozen=True)
-class Extras:
-    """The tasks and sentence pairs that runs are scored on, beside held-out text."""
+@dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """How a study runs: its size, and what its runs are scored on beside held-out text."""
 
+    budget: str = "30m"
+    """A time for the whole grid, or steps or tokens for each run."""
+    seeds: int = 5
+    """Most runs of each variant."""
+    scale: Scale = "tiny"
+    """Size of the encoder that is varied."""
     tasks: Mapping[str, Path] = field(default_factory=dict)
-    """The folder of each fine-tuning task."""
+    """Folders of tasks to fine-tune on, by name."""
     blimp: Path | None = None
-    """The sentence pairs."""
+    """Sentence pairs to score each run on."""
+    pilot: Path | None = None
+    """An earlier study, whose seeds tell the spread before this study starts."""
+    jobs: int = 0
+    """Runs at a time; 0 chooses by the machine."""
+    device: str = "auto"
+    """auto, cpu, cuda, or mps."""
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that its runs have beside those of held-out text."""
+        return (*(["blimp"] if self.blimp else []), *self.tasks)
 
     def list_folders(self) -> dict[str, str]:
-        """Return the folders by the options that name them."""
         folders = {f"--tasks {name}": str(folder.resolve()) for name, folder in self.tasks.items()}
         if self.blimp is not None:
             folders["--blimp"] = str(self.blimp.resolve())
@@ -104,32 +120,18 @@ class Plan:
         )
 
     def data_folder(self, variant: str) -> Path:
-        """Return the folder of the data of a variant."""
         share = self.shares.get(variant)
         return self.data if share is None else self.folder / "data" / f"{share:g}"
 
     def run_folder(self, variant: str, seed: int) -> Path:
-        """Return the run folder of a cell."""
         return self.folder / "runs" / f"{make_slug(variant)}-seed{seed}"
 
     def recipe_file(self, variant: str) -> Path:
-        """Return the recipe file of a variant."""
         return self.folder / "recipes" / f"{make_slug(variant)}.json"
 
 
 def make_plan(
-    study: Study,
-    name: str,
-    folder: Path,
-    data: Path,
-    extras: Extras,
-    *,
-    scale: str,
-    budget: str,
-    seeds: int,
-    jobs: int,
-    device: str,
-    power: str = "",
+    study: Study, name: str, folder: Path, data: Path, settings: StudySettings, power: str = ""
 ) -> Plan:
     """Make the plan of a study, or read the plan in its folder, and write the inputs of its runs.
 
@@ -137,143 +139,73 @@ def make_plan(
 
     Args:
         power: which difference the study sees, as it says before its first run.
-
-    Raises:
-        ConfigError: the budget is too small for the grid.
-        RunError: the folder holds another study, or something else.
-        DataError: the data cannot be used.
     """
-    _check_counts(seeds, jobs)
-    amount = parse_amount(budget, "--budget", BUDGET_UNITS)
+    seeds, jobs = settings.seeds, settings.jobs
+    require(seeds >= 1, f"seeds is {seeds}; it must be at least 1")
+    require(jobs >= 0, f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
+    amount = parse_amount(settings.budget, "--budget", BUDGET_UNITS)
     shards = Shards.open(data, verify=True)
+    facts: dict[str, Any] = {
+        "vocabulary": shards.tokenizer.vocab_size,
+        "text": _describe_text(shards),
+        "entropy": shards.unigram_entropy,
+        "preparing": list_preparing_commands(shards),
+    }
     identity = {
         "study": name,
-        "scale": scale,
-        "budget": budget,
+        "scale": settings.scale,
+        "budget": settings.budget,
         "data_fingerprint": shards.fingerprint,
         **make_identity(study),
     }
     if (folder / PLAN).exists():
-        plan = _continue_plan(identity, folder, data, extras, seeds, jobs, shards, study.baseline)
-        _write_inputs(study, plan)
-        return plan
-    _require_empty(folder)
-    machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
-    grid = make_grid(study, shards.tokenizer.vocab_size, seeds, jobs, machine, device)
-    plan = Plan(
-        name=name,
-        folder=folder,
-        data=data,
-        scale=scale,
-        budget=budget,
-        seeds=seeds,
-        machine=machine.describe(),
-        first_seeds=seeds,
-        power=power,
-        **_describe_data(shards),
-        **plan_grid(grid, amount, scale not in UNMEASURED),
-    )
-    _write_plan(plan, identity, extras)
-    _write_inputs(study, plan)
-    return plan
-
-
-def _require_empty(folder: Path) -> None:
-    if any(path.name[0] != "." for path in folder.iterdir()):
-        raise RunError(
-            f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder"
+        plan = _continue_plan(study, folder, data, settings, identity, facts)
+    else:
+        if any(path.name[0] != "." for path in folder.iterdir()):
+            raise RunError(
+                f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new "
+                "folder"
+            )
+        precision = next(iter(study.variants.values())).train.precision
+        machine = devices.choose(precision, settings.device)
+        grid = make_grid(study, facts["vocabulary"], seeds, jobs, machine, settings.device)
+        plan = Plan(
+            name=name,
+            folder=folder,
+            data=data,
+            scale=settings.scale,
+            budget=settings.budget,
+            seeds=seeds,
+            machine=machine.describe(),
+            first_seeds=seeds,
+            power=power,
+            **facts,
+            **plan_grid(grid, amount, settings.scale not in UNMEASURED),
         )
+        saved = ("seeds", "jobs", "threads", "steps", "machine", "step_seconds", "hours", "power")
+        record = {"format": 1, **identity, "data": str(data)}
+        record |= {name: getattr(plan, name) for name in saved}
+        write_json(folder / PLAN, {**record, "scored_on": settings.list_folders()})
 
-
-def _check_counts(seeds: int, jobs: int) -> None:
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
-    if jobs < 0:
-        raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
-
-
-def _write_plan(plan: Plan, identity: Mapping[str, Any], extras: Extras) -> None:
-    write_json(
-        plan.folder / PLAN,
-        {
-            "format": 1,
-            **identity,
-            "data": str(plan.data),
-            "seeds": plan.seeds,
-            "jobs": plan.jobs,
-            "threads": plan.threads,
-            "steps": dict(plan.steps),
-            "machine": plan.machine,
-            "step_seconds": dict(plan.step_seconds),
-            "hours": plan.hours,
-            "power": plan.power,
-            "scored_on": extras.list_folders(),
-        },
-    )
-
-
-def _write_inputs(study: Study, plan: Plan) -> None:
-    """Write the data and the recipes that the runs read, unless they exist."""
     for variant, share in study.data.items():
-        write_portion(plan.data, plan.data_folder(variant), share)
-    (plan.folder / "recipes").mkdir(exist_ok=True)
+        write_portion(data, plan.data_folder(variant), share)
+    (folder / "recipes").mkdir(exist_ok=True)
     for variant, config in study.variants.items():
         file = plan.recipe_file(variant)
         if not file.exists():
             write_json(file, to_dict(replace(config, name=variant)))
+    return plan
 
 
 def _continue_plan(
-    identity: Mapping[str, Any],
+    study: Study,
     folder: Path,
     data: Path,
-    extras: Extras,
-    seeds: int,
-    jobs: int,
-    shards: Shards,
-    baseline: str,
+    settings: StudySettings,
+    identity: Mapping[str, Any],
+    facts: Mapping[str, Any],
 ) -> Plan:
-    """Read the plan in a folder, and add the folders to score on that are new.
-
-    Raises:
-        RunError: the folder holds another study.
-    """
-    file = folder / PLAN
-    saved = read_json(file, RunError)
-    _check_identity(saved, identity, folder)
-    if seeds != saved["seeds"]:
-        log.info(f"the study was planned for {saved['seeds']} seeds and continues with {seeds}")
-    if jobs not in (0, saved["jobs"]):
-        log.info(
-            f"the study keeps to {saved['jobs']} runs at a time, because its steps were planned "
-            "for that"
-        )
-    scored_on = _merge_folders(saved.get("scored_on", {}), extras, folder)
-    if scored_on != saved.get("scored_on"):
-        write_json(file, {**saved, "scored_on": scored_on})
-    return Plan(
-        name=saved["study"],
-        folder=folder,
-        data=data,
-        scale=saved["scale"],
-        budget=saved["budget"],
-        seeds=seeds,
-        jobs=saved["jobs"],
-        threads=saved["threads"],
-        steps=saved["steps"],
-        machine=saved["machine"],
-        shares=saved["data_shares"],
-        **_describe_data(shards),
-        baseline=baseline,
-        first_seeds=saved["seeds"],
-        step_seconds=saved.get("step_seconds", {}),
-        hours=saved.get("hours"),
-        power=saved.get("power", ""),
-    )
-
-
-def _check_identity(saved: Mapping[str, Any], identity: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a folder whose study differs from this study."""
+    saved = read_json(folder / PLAN, RunError)
     for key, value in identity.items():
         if saved.get(key) == value:
             continue
@@ -284,31 +216,44 @@ def _check_identity(saved: Mapping[str, Any], identity: Mapping[str, Any], folde
             f"{folder} holds a study with another {key.replace('_', ' ')}{values}; give "
             "--out a new folder"
         )
-
-
-def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
-    """Return the folders that runs are scored on, with those that this call adds.
-
-    Raises:
-        RunError: a folder differs, so that its scores could not be compared.
-    """
-    for option, path in extras.list_folders().items():
-        if saved.get(option, path) != path:
+    if settings.seeds != saved["seeds"]:
+        log.info(
+            f"the study was planned for {saved['seeds']} seeds and continues with {settings.seeds}"
+        )
+    if settings.jobs not in (0, saved["jobs"]):
+        log.info(
+            f"the study keeps to {saved['jobs']} runs at a time, because its steps were planned "
+            "for that"
+        )
+    scored_on = saved.get("scored_on", {})
+    for option, path in settings.list_folders().items():
+        if scored_on.get(option, path) != path:
             raise RunError(
-                f"{folder} holds scores of {option} on {saved[option]}, not on {path}; give "
+                f"{folder} holds scores of {option} on {scored_on[option]}, not on {path}; give "
                 "the same folder, or --out a new one"
             )
-    return {**saved, **extras.list_folders()}
-
-
-def _describe_data(shards: Shards) -> dict[str, Any]:
-    """Describe the data of a study, as fields of its plan."""
-    return {
-        "vocabulary": shards.tokenizer.vocab_size,
-        "text": _describe_text(shards),
-        "entropy": shards.unigram_entropy,
-        "preparing": list_preparing_commands(shards),
-    }
+    if not settings.list_folders().items() <= scored_on.items():
+        scored_on = {**scored_on, **settings.list_folders()}
+        write_json(folder / PLAN, {**saved, "scored_on": scored_on})
+    return Plan(
+        name=saved["study"],
+        folder=folder,
+        data=data,
+        scale=saved["scale"],
+        budget=saved["budget"],
+        seeds=settings.seeds,
+        jobs=saved["jobs"],
+        threads=saved["threads"],
+        steps=saved["steps"],
+        machine=saved["machine"],
+        shares=saved["data_shares"],
+        **facts,
+        baseline=study.baseline,
+        first_seeds=saved["seeds"],
+        step_seconds=saved.get("step_seconds", {}),
+        hours=saved.get("hours"),
+        power=saved.get("power", ""),
+    )
 
 
 def _describe_text(shards: Shards) -> str:

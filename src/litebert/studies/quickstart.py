@@ -19,13 +19,9 @@ import torch
 
 from litebert import cost
 from litebert.analysis import report
-from litebert.analysis.run_report import (
-    arrange_sections,
-    make_pretraining_headline,
-    read_metrics,
-)
+from litebert.analysis.run_report import arrange_sections, make_pretraining_headline, read_metrics
 from litebert.answer import minimal_pairs
-from litebert.answer.masks import Example, MaskReader, collect_examples
+from litebert.answer.masks import MaskReader, collect_examples
 from litebert.answer.model import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
@@ -68,171 +64,114 @@ SHORT_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class _Request:
-    """The arguments of `quickstart`."""
+class Quickstart:
+    """What a quickstart makes."""
 
-    folder: Path
-    source: tuple[str, ...]
-    language: str
-    vocab_size: int | None
-    budget: str
-    device: str
-    seed: int
-
-    @property
-    def has_classifier(self) -> bool:
-        """True if the text holds the docstrings that the classifier needs."""
-        return self.source == ("python-docs",)
-
-
-class _StoppedError(Exception):
-    """A step that saved its state because of a signal."""
-
-    def __init__(self, signal: int | None) -> None:
-        super().__init__()
-        self.status = 128 + (signal or 0)
+    out: Path
+    source: tuple[str, ...] = ("python-docs",)
+    """Sources of text, as in `prepare`."""
+    language: str = "en"
+    vocab_size: int | None = None
+    """Tokens in the vocabulary; None takes `VOCABULARY`, or as many as a smaller text allows."""
+    budget: str = "4m"
+    """The budget of pretraining."""
+    blimp: str | None = None
+    """A file or folder of good and bad sentences, as in `evaluate_blimp`, to score too."""
+    device: str = "auto"
+    seed: int = 0
+    """The seed of everything that is drawn at random in pretraining."""
 
 
-def quickstart(
-    out: str | Path,
-    source: Sequence[str] = ("python-docs",),
-    *,
-    language: str = "en",
-    vocab_size: int | None = None,
-    budget: str = "4m",
-    blimp: str | Path | None = None,
-    device: str = "auto",
-    seed: int = 0,
-    show: Callable[..., None],
-    program: str = "litebert",
-) -> int:
-    """Run all steps in the folder `out`, and return the exit status.
+def quickstart(request: Quickstart, show: Callable[..., None], program: str = "litebert") -> int:
+    """Run all steps, and return the exit status.
 
     Args:
-        source: sources of text, as in `prepare`.
-        language: for sentence boundaries, as in `prepare`.
-        vocab_size: tokens in the vocabulary; None takes `VOCABULARY`, or as many as a smaller text
-            allows.
-        budget: for pretraining.
-        blimp: a file or folder of good and bad sentences, as in `evaluate_blimp`, to score too.
-        device: where the models learn and are scored.
-        seed: of everything that is drawn at random in pretraining.
         show: prints a table: columns, rows and title.
         program: how a shell calls litebert, for the commands shown at the end.
-
-    Raises:
-        ConfigError, DataError: an argument is wrong; raised before any work.
     """
-    start = time.monotonic()
-    request = _Request(Path(out), tuple(source), language, vocab_size, budget, device, seed)
-    folder = request.folder
+    start, folder, device = time.monotonic(), request.out, request.device
+    has_classifier = request.source == ("python-docs",)
     _check(request)
-    paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
-    try:
-        with lock_folder(folder, RunError):
-            log.info("1/6  tokenizer")
-            _train_tokenizer(request)
-            shards = _prepare(request)
-            run = _pretrain(request)
-            scores, tables = _evaluate(run, shards, request)
-            if paradigms is not None:
-                pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
-                tables.insert(1, _make_pairs_table(pair_scores))
-            tables += _classify(request, run)
-    except _StoppedError as stop:
-        return stop.status
-    log.info("6/6  report")
-    path = folder / "report.html"
-    _write_report(path, run, shards, scores, tables[1:])
+    paradigms = None if request.blimp is None else minimal_pairs.read_paradigms(request.blimp)
+    with lock_folder(folder, RunError):
+        log.info("1/6  tokenizer")
+        _train_tokenizer(request)
+
+        log.info(f"2/6  {', '.join(request.source)} to token shards")
+        shards = prepare(
+            request.source,
+            folder / "data",
+            tokenizer=folder / "tokenizer",
+            config=PrepareConfig(language=request.language, heldout=0.05),
+        )
+        log.info(
+            f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out"
+        )
+
+        log.info(
+            f"3/6  pretraining {RECIPE} for {request.budget}; Ctrl-C saves, and the same command "
+            "continues"
+        )
+        config = recipe(RECIPE)
+        train = replace(config.train, budget=request.budget, seed=request.seed)
+        with _indent_messages():
+            config = replace(config, train=train)
+            run = pretrain(config, folder / "data", folder / RECIPE, device=device)
+        if not run.outcome.finished:
+            log.info(
+                f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
+            )
+            return 128 + (run.outcome.signal or 0)
+
+        log.info("4/6  held-out scores, and the same shape without sharing")
+        scores = evaluate_pretrained(run.folder, folder / "data", sequences=4096, device=device)
+        with task("filling in masked words"):
+            reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
+            guesses = collect_examples(reader, shards.heldout)
+        tables = [_make_score_table(scores, shards), compare([run.config, _unshare(run.config)])]
+        if paradigms is not None:
+            pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
+            tables.insert(1, _make_pairs_table(pair_scores))
+        columns = ("sentence", "word", "guesses")
+        tables.append(report.Table("Masked words of held-out sentences", columns, tuple(guesses)))
+
+        if has_classifier:
+            log.info(
+                "5/6  a classifier: which package does a docstring come from, compared "
+                "with a baseline that counts words"
+            )
+            with _indent_messages():
+                classifier, classes = packages.classify(run.folder, folder, device)
+            if not classifier.outcome.finished:
+                log.info("saved; run the same command to continue")
+                return 128 + (classifier.outcome.signal or 0)
+            tables.append(_make_classifier_table(classifier, classes))
+        else:
+            log.info(
+                "5/6  no classifier: that step needs the docstrings of python-docs; see "
+                "litebert finetune --help"
+            )
+
+        log.info("6/6  report")
+        path = folder / "report.html"
+        _write_report(path, run, shards, scores, tables[1:])
     for table in tables:
         show(table.columns, table.rows, title=table.title)
     minutes = (time.monotonic() - start) / 60
     log.info(f"wrote {path}, with the curves, in {minutes:.1f} minutes. Next:\n")
-    _propose_commands(request, run, program)
-    return 0
 
-
-def _prepare(request: _Request) -> Shards:
-    """Write the token shards."""
-    folder = request.folder
-    log.info(f"2/6  {', '.join(request.source)} to token shards")
-    shards = prepare(
-        request.source,
-        folder / "data",
-        tokenizer=folder / "tokenizer",
-        config=PrepareConfig(language=request.language, heldout=0.05),
-    )
-    log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
-    return shards
-
-
-def _pretrain(request: _Request) -> Pretrained:
-    """Pretrain the recipe, or continue to."""
-    folder, budget = request.folder, request.budget
-    config = recipe(RECIPE)
-    config = replace(config, train=replace(config.train, budget=budget, seed=request.seed))
-    log.info(
-        f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, and the same command continues"
-    )
-    with _indent_messages():
-        run = pretrain(config, folder / "data", folder / RECIPE, device=request.device)
-    if not run.outcome.finished:
-        log.info(
-            f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
-        )
-        raise _StoppedError(run.outcome.signal)
-    return run
-
-
-def _evaluate(
-    run: Pretrained, shards: Shards, request: _Request
-) -> tuple[dict[str, float], list[report.Table]]:
-    """Score a run on held-out text, and compare its cost with the same shape without sharing."""
-    log.info("4/6  held-out scores, and the same shape without sharing")
-    data, device = request.folder / "data", request.device
-    scores = evaluate_pretrained(run.folder, data, sequences=4096, device=device)
-    with task("filling in masked words"):
-        reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
-        guesses = collect_examples(reader, shards.heldout)
-    comparison = compare([run.config, _unshare(run.config)])
-    tables = [_make_score_table(scores, shards), comparison, _make_guess_table(guesses)]
-    return scores, tables
-
-
-def _classify(request: _Request, run: Pretrained) -> list[report.Table]:
-    """Fine-tune the classifier of docstrings, if the text holds them, and return its table."""
-    if not request.has_classifier:
-        log.info(
-            "5/6  no classifier: that step needs the docstrings of python-docs; see "
-            "litebert finetune --help"
-        )
-        return []
-    log.info(
-        "5/6  a classifier: which package does a docstring come from, compared "
-        "with a baseline that counts words"
-    )
-    with _indent_messages():
-        classifier, classes = packages.classify(run.folder, request.folder, request.device)
-    if not classifier.outcome.finished:
-        log.info("saved; run the same command to continue")
-        raise _StoppedError(classifier.outcome.signal)
-    return [_make_classifier_table(classifier, classes)]
-
-
-def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
-    """Show commands that may come next."""
-    folder = request.folder
     longer = folder / "longer"
     commands: list[tuple[str | Path, ...]] = [
         ("pretrain", RECIPE, "--shards", folder / "data", "--out", longer, "--budget", "1h"),
         ("compare", run.folder, longer),
     ]
-    if request.has_classifier:
-        source = ("--input", folder / "packages" / "dev.csv", "--text-column", packages.TEXT)
-        commands.insert(0, ("predict", folder / "classifier", *source))
+    if has_classifier:
+        rows = ("--input", folder / "packages" / "dev.csv", "--text-column", packages.TEXT)
+        commands.insert(0, ("predict", folder / "classifier", *rows))
     for words in commands:
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(f"\nWith text of your own: {program} quickstart --source FILES_OR_FOLDERS --out mine")
+    return 0
 
 
 def _unshare(config: Config) -> Config:
@@ -257,9 +196,8 @@ def _indent_messages() -> Iterator[None]:
         log.removeFilter(indent)
 
 
-def _check(request: _Request) -> None:
-    """Refuse wrong arguments before any work, and create the folder."""
-    folder, budget = request.folder, request.budget
+def _check(request: Quickstart) -> None:
+    folder, budget = request.out, request.budget
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     check_language(request.language)
     if "-" in request.source:
@@ -300,9 +238,9 @@ def _check(request: _Request) -> None:
     write_json(record, wanted)
 
 
-def _train_tokenizer(request: _Request) -> None:
+def _train_tokenizer(request: Quickstart) -> None:
     """Train the tokenizer, unless it exists."""
-    path, vocab_size = request.folder / "tokenizer", request.vocab_size
+    path, vocab_size = request.out / "tokenizer", request.vocab_size
     if path.exists():
         size = Tokenizer.load(path).vocab_size
         if vocab_size and size != vocab_size:
@@ -383,14 +321,6 @@ def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
         rows=tuple(tuple(map(str, row)) for row in scores.rows()),
         note="How often the good sentence of a pair is likelier than the bad sentence. The model "
         "masks one token at a time. Chance is one half.",
-    )
-
-
-def _make_guess_table(guesses: Sequence[Example]) -> report.Table:
-    return report.Table(
-        title="Masked words of held-out sentences",
-        columns=("sentence", "word", "guesses"),
-        rows=tuple(guesses),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from litebert.answer.minimal_pairs import read_paradigms
@@ -12,12 +12,17 @@ from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
 from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
-from litebert.studies.findings import Findings, find_decided
+from litebert.studies.findings import Findings, describe_power, find_decided
 from litebert.studies.page import write_reports
-from litebert.studies.plan import PLAN, Extras, Plan, make_plan
-from litebert.studies.power import make_power, measure_spread, read_seed_scores
-from litebert.studies.statistics import compare_with_baseline
-from litebert.studies.study import Scale, Study, make_slug, make_study
+from litebert.studies.papers import make_study
+from litebert.studies.plan import PLAN, StudySettings, make_plan
+from litebert.studies.statistics import (
+    compare_with_baseline,
+    make_power,
+    measure_spread,
+    read_seed_scores,
+)
+from litebert.studies.study import Study, make_slug
 
 log = logging.getLogger("litebert")
 
@@ -26,15 +31,8 @@ def study(
     name: str,
     shards: str | Path,
     out: str | Path | None = None,
+    settings: StudySettings | None = None,
     *,
-    budget: str = "30m",
-    seeds: int = 5,
-    scale: Scale = "tiny",
-    tasks: Mapping[str, str | Path] | None = None,
-    blimp: str | Path | None = None,
-    pilot: str | Path | None = None,
-    jobs: int = 0,
-    device: str = "auto",
     forecast: bool = False,
     command: Sequence[str] = (),
 ) -> Findings:
@@ -44,13 +42,7 @@ def study(
         name: a name in `STUDIES`, a TOML file, or `file.py:function`.
         shards: a folder written by `prepare`.
         out: by default `study-NAME`.
-        budget: a time for the whole grid, or steps or tokens for each run.
-        seeds: most runs of each variant.
-        scale: size of the encoder that is varied.
-        tasks: folders of tasks to fine-tune on, by name.
-        blimp: sentence pairs to score each run on.
-        pilot: an earlier study, whose seeds tell the spread before this study starts.
-        jobs: runs at a time; 0 chooses by the machine. device: auto, cpu, cuda, or mps.
+        settings: `litebert.StudySettings`, such as the budget and the seeds.
         forecast: whether to end before the first run, with the plan written.
         command: the words that the report shows as the command.
 
@@ -61,70 +53,51 @@ def study(
         DataError: the data, a task's folder or the pairs cannot be used.
         RunError: the folder is in use, or holds another study or something else.
     """
-    grid = make_study(name, scale)
+    settings = settings or StudySettings()
+    grid = make_study(name, settings.scale)
     folder = Path(out or f"study-{make_slug(Path(name).stem)}")
-    extras = _make_extras(tasks or {}, blimp)
+    # Wrong tasks and sentence pairs are refused now, rather than after hours of training.
+    for task, path in settings.tasks.items():
+        TASKS[task]  # raises a ConfigError for an unknown name
+        if not path.exists():
+            raise DataError(
+                f"{path}, the data of {task}, does not exist; give --tasks {task}=FOLDER"
+            )
+    if settings.blimp is not None:
+        read_paradigms(settings.blimp, 1)
     Shards.open(shards)  # so that a wrong path leaves no folder
     with lock_folder(folder, RunError):
-        plan = make_plan(
-            grid,
-            name,
-            folder,
-            Path(shards),
-            extras,
-            scale=scale,
-            budget=budget,
-            seeds=seeds,
-            jobs=jobs,
-            device=device,
-            power=_describe_power(grid, folder, seeds, extras, pilot),
+        power = "" if (folder / PLAN).exists() else _describe_power(grid, settings)
+        plan = make_plan(grid, name, folder, Path(shards), settings, power)
+        cells = make_cells(grid, plan, settings)
+        steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
+        log.info(
+            f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
+            f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
         )
-        findings = _run_plan(grid, plan, extras, device, forecast)
+        stopped = None
+        if not forecast:  # whose verb shows the cost and the power
+            for sentence in filter(None, (plan.describe_cost(), plan.power)):
+                log.info(sentence)
+            stopped = run_cells(
+                cells, plan, lambda cells: find_decided(grid, plan, settings.scores, cells)
+            )
+        findings = Findings(grid, plan, cells, settings.scores, stopped)
+        if not forecast:
+            if measured := findings.find_power():
+                log.info(describe_power(measured))
+            if warning := findings.warn_of_frequencies():
+                log.warning(warning)
         write_reports(findings, command or ("study", name))
         return findings
 
 
-def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str, forecast: bool) -> Findings:
-    """Run the cells of a plan, and return their scores."""
-    cells = make_cells(grid, plan, extras, device)
-    steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
-    log.info(
-        f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
-        f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
-    )
-    names = _list_extra_scores(extras)
-    if forecast:  # the verb shows the cost and the power
-        return Findings(grid, plan, cells, names)
-    for sentence in (plan.describe_cost(), plan.power):
-        if sentence:
-            log.info(sentence)
-    stopped = run_cells(cells, plan, lambda cells: find_decided(grid, plan, names, cells))
-    findings = Findings(grid, plan, cells, names, stopped)
-    if power := findings.find_power():
-        log.info(power.describe())
-    if warning := findings.warn_of_frequencies():
-        log.warning(warning)
-    return findings
-
-
-def _list_extra_scores(extras: Extras) -> tuple[str, ...]:
-    return (*(["blimp"] if extras.blimp else []), *extras.tasks)
-
-
-def _describe_power(
-    grid: Study, folder: Path, seeds: int, extras: Extras, pilot: str | Path | None
-) -> str:
-    """Describe which difference a study sees before its first run; "" if it can test nothing.
-
-    Raises:
-        DataError: the folder of the earlier study cannot be read.
-    """
-    if (folder / PLAN).exists():  # it was said before
-        return ""
-    judged = grid.list_judged(_list_extra_scores(extras))
+def _describe_power(grid: Study, settings: StudySettings) -> str:
+    """Describe which difference a study sees before its first run; "" if it can test nothing."""
+    judged, pilot, seeds = grid.list_judged(settings.scores), settings.pilot, settings.seeds
     spread = None
     if pilot is not None and judged:
-        scores = read_seed_scores(Path(pilot))
+        scores = read_seed_scores(pilot)
         baseline = grid.baseline if grid.baseline in scores else next(iter(scores), "")
         differences = compare_with_baseline(scores, baseline, judged[:1], seeds)
         spread = measure_spread(differences, judged[0], f"the study in {pilot}")
@@ -134,21 +107,4 @@ def _describe_power(
                 "--pilot the folder of a study that has, or leave it out"
             )
     power = make_power(seeds, (len(grid.variants) - 1) * len(judged), spread)
-    return power.describe() if power else ""
-
-
-def _make_extras(tasks: Mapping[str, str | Path], blimp: str | Path | None) -> Extras:
-    """Refuse wrong tasks and sentence pairs now, rather than after hours of training."""
-    extras = Extras(
-        {task: Path(path) for task, path in tasks.items()},
-        None if blimp is None else Path(blimp),
-    )
-    for task, path in extras.tasks.items():
-        TASKS[task]  # raises a ConfigError for an unknown name
-        if not path.exists():
-            raise DataError(
-                f"{path}, the data of {task}, does not exist; give --tasks {task}=FOLDER"
-            )
-    if extras.blimp is not None:
-        read_paradigms(extras.blimp, 1)
-    return extras
+    return describe_power(power) if power else ""

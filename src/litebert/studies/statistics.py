@@ -9,14 +9,23 @@ look may spend a part of the 5 % chance of a false verdict, and the parts sum to
 spending, Lan and DeMets 1983). At each look, Holm's method (1979) corrects for the number of
 comparisons. By the union bound the chance of any false verdict in a study is at most 5 %, however
 looks and comparisons depend on one another.
+
+What a study can detect follows from the spread: the standard deviation, over seeds, of the
+difference of two runs with one seed. It is measured in the first seeds of the study itself, or in
+an earlier study. Power is that of the paired t test at the last planned seed, at the level that
+Holm's method asks of the smallest p value. The earlier looks only add to it.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+from litebert.errors import DataError
 
 LEVEL = 0.05
 """The chance that a study gives any verdict where there is no difference."""
@@ -73,7 +82,6 @@ class Difference:
 
 
 def compute_mean(values: Sequence[float]) -> Mean:
-    """Compute the mean of at least one value, with its interval."""
     count = len(values)
     if count < 2:
         return Mean(values[0], None, count)
@@ -183,25 +191,128 @@ def _correct(
     p_of = dict(zip(tested, corrected[standing:], strict=False))
     return {
         key: replace(
-            difference,
-            p=min(1.0, p_of[key] * LEVEL / level) if key in p_of and level else None,
+            difference, p=min(1.0, p_of[key] * LEVEL / level) if key in p_of and level else None
         )
         for key, difference in due.items()
     }
 
 
 def _complete(result: Difference, pairs: Sequence[float | None], planned: int) -> Difference:
-    """Return a result of the looks with the mean and the interval of all pairs that have ended."""
     is_open = not result.is_beyond_noise and len(pairs) < planned
     whole = _test_pairs(result.variant, result.score, pairs)
     return replace(whole, p=result.p, is_open=is_open)
 
 
 def correct_holm(ps: Sequence[float]) -> list[float]:
-    """Correct p values for their number by Holm's method, and return them in the same order."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     corrected, highest = [0.0] * len(ps), 0.0
     for rank, i in enumerate(order):
         highest = max(highest, min(1.0, (len(ps) - rank) * ps[i]))
         corrected[i] = highest
     return corrected
+
+
+# ------------------------------------------------------------------------- what a study can detect
+
+
+POWER = 0.8
+"""The chance that a difference is seen if it is as large as stated."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of the difference of two runs with one seed."""
+
+    score: str
+    value: float
+    pairs: int
+    """Pairs of runs that it is measured on."""
+    source: str
+    """The seeds that it is measured on, in words."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """The difference that a study sees."""
+
+    seeds: int
+    comparisons: int
+    spreads: float
+    """The difference that is seen with a chance of 80 %, in spreads."""
+    spread: Spread | None = None
+    """None if nothing has measured it yet."""
+
+    @property
+    def difference(self) -> float | None:
+        """The difference that is seen with a chance of 80 %; None without a spread."""
+        return None if self.spread is None else self.spreads * self.spread.value
+
+
+def compute_power(difference: float, seeds: int, level: float) -> float:
+    """Compute the chance that a paired t test finds a difference.
+
+    Args:
+        difference: in spreads.
+        level: of the two-sided test, in (0, 1).
+    """
+    from scipy.stats import nct, t
+
+    bound, shift = t.ppf(1 - level / 2, seeds - 1), difference * math.sqrt(seeds)
+    # The other side is left out, where scipy has no digits for large shifts and no chance is left.
+    return float(nct.sf(bound, seeds - 1, shift))
+
+
+def find_difference(seeds: int, level: float, power: float = POWER) -> float:
+    low, high = 0.0, 1.0
+    while compute_power(high, seeds, level) < power:
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if compute_power(middle, seeds, level) >= power else (middle, high)
+        )
+    return high
+
+
+def make_power(seeds: int, comparisons: int, spread: Spread | None) -> Power | None:
+    """State what a study of some seeds and comparisons sees; None if it can test nothing."""
+    if seeds < 2 or comparisons < 1:
+        return None
+    level = compute_look_level(seeds, seeds) / comparisons
+    return Power(seeds, comparisons, find_difference(seeds, level), spread)
+
+
+def measure_spread(differences: Sequence[Difference], score: str, source: str) -> Spread | None:
+    """Pool the spreads of a score over the variants of a study; None if no spread is known.
+
+    Their squares are averaged, each weighted by its pairs less one.
+    """
+    spreads = [
+        (difference.spread, difference.pairs - 1)
+        for difference in differences
+        if difference.score == score and difference.spread
+    ]
+    degrees = sum(degree for _, degree in spreads)
+    if not degrees:
+        return None
+    variance = sum(spread**2 * degree for spread, degree in spreads) / degrees
+    return Spread(score, math.sqrt(variance), degrees + len(spreads), source)
+
+
+def read_seed_scores(folder: Path) -> dict[str, dict[str, dict[int, float | None]]]:
+    file = folder / "results.csv"
+    scores: dict[str, dict[str, dict[int, float | None]]] = {}
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines):
+                by_name = scores.setdefault(row["variant"], {})
+                by_name.setdefault(row["score"], {})[int(row["seed"])] = float(row["value"])
+    except OSError as error:
+        raise DataError(
+            f"{file} cannot be read ({error.strerror}); give --pilot the folder of a study"
+        ) from None
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{file} is not the table of a study's scores; give --pilot the folder of a study"
+        ) from None
+    return scores

@@ -15,22 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from litebert.config import Config, TableConfig
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import ConfigError, LitebertError, nearest, require
+from litebert.errors import nearest, require
 from litebert.recipes.files import recipe
-from litebert.registry import STUDIES, python_file
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["toy", "micro", "claim", "tiny", "mini", "base"]
 Equal = Literal["steps", "tokens", "time", "operations"]
@@ -48,6 +40,11 @@ class Published:
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]
     """The figures by variant; a variant that the paper lacks has no row."""
+
+    @classmethod
+    def of(cls, source: str, column: str, figures: Mapping[str, str]) -> Published:
+        """Take the figures of one column."""
+        return cls(source, (column,), {name: (figure,) for name, figure in figures.items()})
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,6 @@ class Study:
             )
         for variant, share in self.data.items():
             require(
-                variant in names,
-                f"data names '{variant}', which is no variant; {nearest(variant, names)}",
-            )
-            require(
                 0 < share < 1,
                 f"the share of data of '{variant}' is {share}; it must be between 0 and 1",
             )
@@ -113,26 +106,23 @@ class Study:
             f"names of variants are too alike for folders: {', '.join(slugs)}",
         )
         require(len(self.scores) > 0, "a study names at least one score to compare")
-        for variant in self.expected:
-            require(
-                variant in names,
-                f"expected names '{variant}', which is no variant; {nearest(variant, names)}",
-            )
-        for place in ("unjudged", "chance"):
-            for name in getattr(self, place):
+        for field_name, known, kind in (
+            ("data", names, "no variant"),
+            ("expected", names, "no variant"),
+            ("unjudged", self.scores, "none of the scores"),
+            ("chance", self.scores, "none of the scores"),
+        ):
+            for name in getattr(self, field_name):
                 require(
-                    name in self.scores,
-                    f"{place} names '{name}', which is none of the scores; "
-                    f"{nearest(name, self.scores)}",
+                    name in known,
+                    f"{field_name} names '{name}', which is {kind}; {nearest(name, known)}",
                 )
 
     def list_judged(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the scores that have verdicts, of the study and of `extras`."""
         return tuple(name for name in (*self.scores, *extras) if name not in self.unjudged)
 
 
 def make_slug(name: str) -> str:
-    """Turn the name of a variant into the name of a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "variant"
 
 
@@ -189,109 +179,6 @@ def make_base_config(scale: Scale) -> Config:
             objectives=["mlm"],
         )
     return config
-
-
-def make_study(name: str, scale: Scale) -> Study:
-    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`.
-
-    Raises:
-        ConfigError: there is no such study, or it is malformed.
-    """
-    if scale not in get_args(Scale):
-        raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
-    base = make_base_config(scale)
-    if name in STUDIES:
-        return _call(STUDIES[name], base, name)
-    path, _, function = name.partition(":")
-    if path.endswith(".py"):
-        return _call(_load_function(Path(path), function), base, name)
-    if name.endswith(".toml"):
-        return _read_toml(Path(name), base)
-    raise ConfigError(
-        f"'{name}' is no study, no TOML file and no file.py:function; {nearest(name, STUDIES)}"
-    )
-
-
-def _load_function(path: Path, name: str) -> Callable[[Config], Study]:
-    if not path.is_file():
-        raise ConfigError(f"study file {path} does not exist")
-    try:
-        namespace = python_file(path.resolve())
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"study file {path} cannot be run: {type(error).__name__}: {error}"
-        ) from error
-    value = namespace.get(name)
-    if not callable(value):
-        names = [
-            key for key, value in namespace.items() if callable(value) and not key.startswith("_")
-        ]
-        raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
-    function: Callable[[Config], Study] = value
-    return function
-
-
-def _call(function: Callable[[Config], Study], base: Config, name: str) -> Study:
-    """Call a user's function, whose errors become a ConfigError that names the study."""
-    try:
-        study = function(base)
-    except LitebertError as error:
-        raise ConfigError(f"study {name}: {error}") from None
-    except Exception as error:
-        raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(study, Study):
-        raise ConfigError(
-            f"study {name} returned {type(study).__name__}; it must return a litebert Study"
-        )
-    return study
-
-
-_KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
-
-
-def _read_toml(path: Path, base: Config) -> Study:
-    try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
-    try:
-        return _parse_study(fields, base, default_question=path.stem)
-    except (ConfigError, TypeError, ValueError) as error:
-        raise ConfigError(f"study file {path}: {error}") from None
-
-
-def _parse_study(fields: Mapping[str, Any], base: Config, default_question: str) -> Study:
-    """Make a study from the fields of a TOML file.
-
-    Raises:
-        ConfigError, TypeError, ValueError: a field is unknown, missing or wrong.
-    """
-    for key in fields:
-        require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
-    variants = fields.get("variants")
-    require(isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each")
-    assert isinstance(variants, dict)
-    if "base" in fields:
-        base = recipe(str(fields["base"]))
-    configs = {
-        name: from_dict(Config, changes, f"variants.{name}.", base)
-        for name, changes in variants.items()
-    }
-    equal = fields.get("equal", "steps")
-    require(equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}")
-    after = dict(fields.get("after", {}))
-    data = dict(fields.get("data", {}))
-    return Study(
-        question=str(fields.get("question", default_question)),
-        variants=configs,
-        baseline=str(fields.get("baseline", next(iter(configs), ""))),
-        scores=tuple(map(str, fields.get("scores", (PRIMARY,)))),
-        equal=equal,
-        after={str(later): str(earlier) for later, earlier in after.items()},
-        data={str(name): float(share) for name, share in data.items()},
-    )
 
 
 def make_identity(study: Study) -> dict[str, Any]:

@@ -10,13 +10,15 @@ import shlex
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
+from litebert.distill.steps import DistillInputs, DistillRequest, Step, locate_teacher
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.baselines.models import make_baseline
 from litebert.finetuning.seeds import judge
@@ -24,12 +26,6 @@ from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_files
 from litebert.interop.names import find_exported_graph
 from litebert.storage import atomic_text
-from litebert.studies.distilling import (
-    DistillInputs,
-    DistillRequest,
-    Step,
-    locate_teacher,
-)
 from litebert.train import device as devices
 
 ROUNDS = 5
@@ -72,13 +68,8 @@ class DistillResults:
     machine: str
     advice: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of the field `results` of distill.json."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> DistillResults:
-        """Read the field `results` of distill.json."""
         rows = tuple(SystemRow(**row) for row in fields["rows"])
         return cls(**{**fields, "rows": rows, "advice": tuple(fields["advice"])})
 
@@ -91,12 +82,7 @@ class DistillResults:
     def cells(self) -> list[tuple[str, ...]]:
         """The rows of the table as texts."""
         return [
-            (
-                row.name,
-                f"{row.score:.4g}",
-                f"{row.megabytes:.1f}",
-                f"{row.texts_per_second:,.0f}",
-            )
+            (row.name, f"{row.score:.4g}", f"{row.megabytes:.1f}", f"{row.texts_per_second:,.0f}")
             for row in self.rows
         ]
 
@@ -113,7 +99,6 @@ class DistillResults:
 def measure_distillation(
     request: DistillRequest, inputs: DistillInputs, out: Path
 ) -> DistillResults:
-    """Score and time the baseline, the teacher and the student."""
     task, files = inputs.files.task, inputs.files
     examples = files.read(task.dev[0])
     with progress.task("scoring and timing the models"):
@@ -147,30 +132,17 @@ def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> 
         if name == _INT8 and not Path(source).exists():
             continue
         predictor = load(source, device="cpu", exit_confidence="off").predictor
-        systems.append(System(name, _measure_size(source), _make_answer(predictor)))
+        folder = hub.locate(source)
+        folder = folder / "model" if (folder / "model").is_dir() else folder
+        graph = find_exported_graph(folder)
+        size = sum(file.stat().st_size for file in ([graph] if graph else weights_files(folder)))
+        systems.append(System(name, size, partial(_answer, predictor)))
     return systems
 
 
-def _make_answer(predictor: Predictor) -> Callable[[Sequence[Any]], list[Any]]:
-    """Make the function by which a network answers examples."""
-
-    def answer(examples: Sequence[Any]) -> list[Any]:
-        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
-        return [entry.answer for entry in predictor.answer_items(examples, items)]
-
-    return answer
-
-
-def _measure_size(source: str) -> int:
-    """Measure the bytes of the weights in a folder.
-
-    Raises:
-        ModelError: there are none.
-    """
-    folder = hub.locate(source)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
-    graph = find_exported_graph(folder)
-    return sum(file.stat().st_size for file in ([graph] if graph else weights_files(folder)))
+def _answer(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
+    items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+    return [entry.answer for entry in predictor.answer_items(examples, items)]
 
 
 def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:

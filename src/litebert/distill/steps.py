@@ -26,9 +26,9 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -38,14 +38,15 @@ from litebert.config import Config
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, require
-from litebert.finetuning.task import Task, TaskFiles
+from litebert.errors import ConfigError, RunError, require
+from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
 from litebert.interop.names import find_exported_graph
+from litebert.json_reader import read_json
 from litebert.recipes import STUDENT_WIDTHS, make_student
-from litebert.storage import atomic_text, sha256_of
+from litebert.storage import LOCK, atomic_text, sha256_of, write_json
 from litebert.tasks.table import TableFiles
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
@@ -64,6 +65,7 @@ LEAST_VOCABULARY = 100
 """Tokens of a vocabulary for which even the smallest text is enough."""
 CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
+RECORD = "distill.json"
 LAST = "int8"
 """The last step, and its folder."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
@@ -95,11 +97,7 @@ class DistillRequest:
     """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
 
     def check(self) -> None:
-        """Refuse values that cannot be.
-
-        Raises:
-            ConfigError: names the option.
-        """
+        """Refuse values that cannot be."""
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
@@ -164,13 +162,6 @@ class DistillInputs:
 def read_inputs(
     request: DistillRequest, files: TaskFiles[Any], unlabeled: list[Any]
 ) -> DistillInputs:
-    """Check the task and the teacher of a request.
-
-    Raises:
-        ConfigError: the task does not answer with a class, labels or a number, or the teacher's
-            vocabulary alone is larger than the student.
-        ModelError: the teacher cannot be opened, or answers something else.
-    """
     task = files.task
     require(
         not task.distill_obstacle,
@@ -219,13 +210,71 @@ class Step:
 def list_steps(
     request: DistillRequest, inputs: DistillInputs, out: Path, device: str
 ) -> list[Step]:
-    """List the steps of a distillation in their order."""
-    steps = [
-        _list_teacher_steps(request, inputs, out, device),
-        _list_text_steps(request, inputs, out),
-    ]
-    student = _list_student_steps(request, inputs, out, device)
-    return [*steps[0], *steps[1], *student, _make_export_step(inputs, request, out)]
+    text, tokenizer, data, phrases = (
+        out / name for name in ("text.txt", "tokenizer", "data", "phrases.txt")
+    )
+    recipe, pretrained, student, int8 = (
+        out / name for name in ("student.json", "pretrained", "student", LAST)
+    )
+    task = ("--task", request.task, "--data", *request.data, *request.task_words)
+    on_device: tuple[str, ...] = () if device == "auto" else ("--device", device)
+    teacher = locate_teacher(request, inputs, out)
+    steps: list[Step] = []
+    words: tuple[str, ...]
+
+    if not inputs.is_finetuned:
+        words = ("finetune", request.teacher, *task, *on_device, "--out", teacher)
+        about = f"{request.teacher} is fine-tuned on the task, to be the teacher"
+        steps.append(Step("teacher", about, Path(teacher), words))
+
+    about = f"{len(inputs.lines):,} different texts go to {text}, one a line"
+    steps.append(Step("text", about, text, prepare=lambda: _write_texts(inputs, out)))
+
+    lines = (str(text), "--split", "line")
+    source = request.teacher
+    if request.tokenizer == "new":
+        source = str(tokenizer)
+        size = ("--vocab-size", str(request.vocab_size), "--shrink")
+        words = ("tokenizer", "train", *lines, *size, "--out", source)
+        about = f"a tokenizer of {request.vocab_size:,} tokens, or as many as the text allows"
+        steps.append(Step("tokenizer", about, tokenizer, words))
+
+    language = ("--language", request.language, "--tokenizer", source)
+    words = ("prepare", *lines, *language, "--out", str(data))
+    steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
+
+    unlabeled = list(request.unlabeled)
+    if count := choose_phrase_count(request, inputs):
+        unlabeled.append(str(phrases))
+        about = f"up to {count:,} random phrases of the texts go to {phrases}, for the teacher to "
+        write = partial(_write_phrases, inputs, phrases, count)
+        steps.append(Step("phrases", f"{about}answer", phrases, prepare=write))
+
+    budget = request.budget or choose_budget(inputs.lines)
+    words = ("pretrain", str(recipe), "--shards", str(data), "--budget", budget, *on_device)
+    table = ("--table-from", teacher) if inputs.has_table else ()
+    about = f"the student learns the language of the text; its recipe is {recipe}"
+    words = (*words, *table, "--out", str(pretrained))
+    write = partial(_write_recipe, request, out)
+    steps.append(Step("pretrained", about, pretrained, words, write))
+
+    more = ("--unlabeled", *unlabeled) if unlabeled else ()
+    learned = (*task, "--teacher", teacher, *more, *request.student_words, *on_device)
+    words = ("finetune", str(pretrained), *learned, "--out", str(student))
+    about = "the student learns the task from the teacher"
+    steps.append(Step("student", about, student, words))
+
+    # The weights in 8 bits must not cost more than the limit on the development part.
+    scored: tuple[str, ...] = ("--data", *request.data)
+    if isinstance(inputs.files, TableFiles):
+        pair = ("--pair-column", "pair") if inputs.files.task.pair else ()
+        columns = ("--text-column", "text", "--label-column", "label", *pair)
+        scored = ("--data", str(out / "dev.jsonl"), *columns)
+    limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
+    words = ("export", str(student), "--out", str(int8), "--int8", *scored, *limit)
+    about = "the student is written with weights of 8 bits"
+    clear = partial(shutil.rmtree, int8, ignore_errors=True)
+    return [*steps, Step(LAST, about, int8, words, clear)]
 
 
 def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) -> str:
@@ -233,124 +282,11 @@ def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) ->
     return request.teacher if inputs.is_finetuned else str(out / "teacher")
 
 
-def _list_task_words(request: DistillRequest) -> tuple[str, ...]:
-    return ("--task", request.task, "--data", *request.data, *request.task_words)
-
-
-def _list_device_words(device: str) -> tuple[str, ...]:
-    return () if device == "auto" else ("--device", device)
-
-
-def _list_teacher_steps(
-    request: DistillRequest, inputs: DistillInputs, out: Path, device: str
-) -> list[Step]:
-    if inputs.is_finetuned:
-        return []
-    path = out / "teacher"
-    words = ("finetune", request.teacher, *_list_task_words(request), *_list_device_words(device))
-    about = f"{request.teacher} is fine-tuned on the task, to be the teacher"
-    return [Step("teacher", about, path, (*words, "--out", str(path)))]
-
-
-def _list_text_steps(request: DistillRequest, inputs: DistillInputs, out: Path) -> list[Step]:
-    text, tokenizer, data = out / "text.txt", out / "tokenizer", out / "data"
-    steps = [
-        Step(
-            "text",
-            f"{len(inputs.lines):,} different texts go to {text}, one a line",
-            text,
-            prepare=lambda: _write_texts(inputs, out),
-        )
-    ]
-    lines = (str(text), "--split", "line")
-    source = str(tokenizer)
-    if request.tokenizer == "teacher":
-        source = request.teacher
-    else:
-        size = ("--vocab-size", str(request.vocab_size), "--shrink")
-        words = ("tokenizer", "train", *lines, *size, "--out", source)
-        about = f"a tokenizer of {request.vocab_size:,} tokens, or as many as the text allows"
-        steps.append(Step("tokenizer", about, tokenizer, words))
-    language = ("--language", request.language, "--tokenizer", source)
-    words = ("prepare", *lines, *language, "--out", str(data))
-    steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
-    if count := choose_phrase_count(request, inputs):
-        steps.append(_make_phrase_step(inputs, out / "phrases.txt", count))
-    return steps
-
-
-def _make_phrase_step(inputs: DistillInputs, path: Path, count: int) -> Step:
-    def write() -> None:
-        with progress.task("making phrases"):
-            phrases = make_phrases(inputs.lines, count)
-        with atomic_text(path) as file:
-            file.writelines(f"{phrase}\n" for phrase in phrases)
-        log.info(f"     {path} has {len(phrases):,} phrases")
-
-    about = f"up to {count:,} random phrases of the texts go to {path}, for the teacher to answer"
-    return Step("phrases", about, path, prepare=write)
-
-
-def _list_student_steps(
-    request: DistillRequest, inputs: DistillInputs, out: Path, device: str
-) -> list[Step]:
-    recipe, pretrained, student = out / "student.json", out / "pretrained", out / "student"
-    budget = request.budget or choose_budget(inputs.lines)
-    on_device = _list_device_words(device)
-    text = ("--shards", str(out / "data"), "--budget", budget, *on_device)
-    if inputs.has_table:
-        text += ("--table-from", locate_teacher(request, inputs, out))
-    pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
-    teacher = ("--teacher", locate_teacher(request, inputs, out))
-    unlabeled = list(request.unlabeled)
-    if choose_phrase_count(request, inputs):
-        unlabeled.append(str(out / "phrases.txt"))
-    more = ("--unlabeled", *unlabeled) if unlabeled else ()
-    learned = (*_list_task_words(request), *teacher, *more, *request.student_words, *on_device)
-    finetune = ("finetune", str(pretrained), *learned, "--out", str(student))
-    return [
-        Step(
-            "pretrained",
-            f"the student learns the language of the text; its recipe is {recipe}",
-            pretrained,
-            pretrain,
-            lambda: _write_recipe(request, out),
-        ),
-        Step("student", "the student learns the task from the teacher", student, finetune),
-    ]
-
-
-def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path) -> Step:
-    """Make the step that writes 8-bit weights, which must not cost more than the limit on the
-    development part.
-    """
-    path = out / LAST
-    scored: tuple[str, ...] = ("--data", *request.data)
-    if isinstance(inputs.files, TableFiles):
-        scored = (
-            "--data",
-            str(out / "dev.jsonl"),
-            "--text-column",
-            "text",
-            "--label-column",
-            "label",
-        )
-        scored += ("--pair-column", "pair") if inputs.files.task.pair else ()
-    limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
-    words = ("export", str(out / "student"), "--out", str(path), "--int8", *scored, *limit)
-    about = "the student is written with weights of 8 bits"
-    return Step(LAST, about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
-
-
 # ----------------------------------------------------------------------------------- inside a step
 
 
 def parse_size(text: str) -> int:
-    """Read a number of parameters, such as 500k, 2M or 1500000.
-
-    Raises:
-        ConfigError: it is not written like that.
-    """
+    """Read a number of parameters, such as 500k, 2M or 1500000."""
     match = _SIZE.fullmatch(text)
     parameters = 0 if match is None else int(float(match[1]) * _SCALES[match[2].lower()])
     if not 0 < parameters <= MOST_PARAMETERS:
@@ -361,11 +297,6 @@ def parse_size(text: str) -> int:
 
 
 def choose_student(parameters: int, vocab_size: int) -> Config:
-    """Choose the widest student whose encoder has at most so many parameters.
-
-    Raises:
-        ConfigError: the narrowest has more.
-    """
     students = [make_student(hidden, vocab_size) for hidden in STUDENT_WIDTHS]
     sizes = [sum(cost.encoder_parameters(student.encoder).values()) for student in students]
     if sizes[0] > parameters:
@@ -393,13 +324,11 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
 
 
 def choose_budget(lines: Sequence[str]) -> str:
-    """Choose for how long a student is pretrained on some texts."""
     characters = sum(map(len, lines))
     return f"{min(MOST_MINUTES, max(1, math.ceil(characters / CHARACTERS)))}m"
 
 
 def describe_student(config: Config) -> str:
-    """Describe the shape of a student in a sentence."""
     encoder = config.encoder
     parameters = sum(cost.encoder_parameters(encoder).values())
     return (
@@ -411,32 +340,36 @@ def describe_student(config: Config) -> str:
 
 def _write_texts(inputs: DistillInputs, out: Path) -> None:
     """Write the texts, and the development rows of a table, whose own file may be a part of
-    another.
+    another. The columns have fixed names.
     """
     files = inputs.files
     if isinstance(files, TableFiles):
+        output = files.task.output
         with atomic_text(out / "dev.jsonl") as file:
-            for row in _list_rows(files.task, files.read(files.task.dev[0])):
+            for example in files.read(files.task.dev[0]):
+                if example.label is None:
+                    continue
+                label: Any = example.label
+                if isinstance(output, Number):
+                    label = float(label)
+                elif isinstance(output, SeveralLabels):
+                    named = zip(output.labels, label, strict=True)
+                    label = [name for name, flag in named if flag]
+                else:
+                    label = output.labels[label]
+                pair = {} if example.pair is None else {"pair": example.pair}
+                row = {"text": example.text, **pair, "label": label}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     with atomic_text(out / "text.txt") as file:
         file.writelines(f"{line}\n" for line in inputs.lines)
 
 
-def _list_rows(task: Task[Any], examples: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the labeled examples of a table with fixed names of columns."""
-    for example in examples:
-        if example.label is not None:
-            pair = {} if example.pair is None else {"pair": example.pair}
-            yield {"text": example.text, **pair, "label": _name_label(task, example.label)}
-
-
-def _name_label(task: Task[Any], label: Any) -> Any:
-    """Write a target of a table as its files do."""
-    if isinstance(task.output, Number):
-        return float(label)
-    if isinstance(task.output, SeveralLabels):
-        return [name for name, flag in zip(task.output.labels, label, strict=True) if flag]
-    return task.output.labels[label]
+def _write_phrases(inputs: DistillInputs, path: Path, count: int) -> None:
+    with progress.task("making phrases"):
+        phrases = make_phrases(inputs.lines, count)
+    with atomic_text(path) as file:
+        file.writelines(f"{phrase}\n" for phrase in phrases)
+    log.info(f"     {path} has {len(phrases):,} phrases")
 
 
 def _write_recipe(request: DistillRequest, out: Path) -> None:
@@ -445,3 +378,75 @@ def _write_recipe(request: DistillRequest, out: Path) -> None:
     log.info(f"     {describe_student(config)}")
     with atomic_text(out / "student.json") as file:
         file.write(to_json(config))
+
+
+# --------------------------------------------------------------------------------------- the record
+
+
+@dataclass
+class DistillRecord:
+    """The content of distill.json."""
+
+    folder: Path
+    request: dict[str, Any]
+    done: list[str] = field(default_factory=list)
+    """Names of the steps that are whole."""
+    refusal: str = ""
+    """The reason why there are no 8-bit weights, where these cost too much."""
+    results: dict[str, Any] = field(default_factory=dict)
+    content: dict[str, str] = field(default_factory=dict)
+    """The digests of what the steps read, by its options."""
+
+    def mark(self, name: str) -> None:
+        """Note that a step is whole."""
+        self.done.append(name)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        fields = {"format": 1, "request": self.request, "content": self.content, "done": self.done}
+        if self.refusal:
+            fields["refusal"] = self.refusal
+        write_json(self.folder / RECORD, {**fields, "results": self.results})
+
+
+def open_record(folder: Path, request: DistillRequest, content: dict[str, str]) -> DistillRecord:
+    """Begin a distillation in a folder, or find the one that is there. Its last step, the weights
+    in 8 bits, is done again where their limit differs.
+    """
+    fields = json.loads(json.dumps(asdict(request)))
+    if not (folder / RECORD).is_file():
+        if any(path.name != LOCK for path in folder.iterdir()):
+            raise RunError(
+                f"{folder} holds no distillation, and is not empty; give --out a new folder"
+            )
+        record = DistillRecord(folder, fields, content=content)
+        record.write()
+        return record
+    saved = read_json(folder / RECORD, RunError)
+    before = saved.get("request", {})
+    for name, value in fields.items():
+        if before.get(name) != value and name != "max_drop":
+            raise RunError(
+                f"{folder} holds a distillation with {_format_option(name, before.get(name))}, not "
+                f"with {_format_option(name, value)}; give that, or another --out"
+            )
+    for option, digest in content.items():
+        if saved.get("content", content).get(option) != digest:
+            raise RunError(
+                f"what {option} names has changed since the distillation in {folder} began; "
+                "restore it, or give another --out"
+            )
+    done = list(saved.get("done", []))
+    if before.get("max_drop") != request.max_drop:
+        done, saved = [name for name in done if name != LAST], {}
+    refusal, results = str(saved.get("refusal", "")), dict(saved.get("results", {}))
+    return DistillRecord(folder, fields, done, refusal, results, content)
+
+
+def _format_option(name: str, value: Any) -> str:
+    if name.endswith("_words"):
+        return " ".join(value) if value else "the defaults of the task and of finetune"
+    text = " ".join(value) if isinstance(value, list) else value
+    option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
+    return f"{option} {text}" if text not in (None, "", []) else f"no {option}"

@@ -1,0 +1,1 @@
+"""From a large model to a small one, by commands of litebert."""
