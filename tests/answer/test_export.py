@@ -126,7 +126,7 @@ def test_8_bits_are_measured_on_labeled_files(
 
 
 def score(folder: Path, table: Path, engine: str = "torch") -> float:
-    from litebert.answer.scoring import score_file
+    from litebert.answer.evaluation import score_file
 
     return score_file(litebert.load(folder, engine=engine), str(table)).scores["accuracy"]
 

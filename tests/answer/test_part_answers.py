@@ -337,48 +337,53 @@ def test_the_commands(classifier: Path, rows: Path, tmp_path: Path, run: Run) ->
     assert "standard input" in err
 
 
-@pytest.mark.parametrize("count", [1, 3, 20])
-def test_merged_scores_are_those_of_one_run(
-    classifier: Path,
-    rows: Path,
-    tmp_path: Path,
-    run: Run,
-    count: int,
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_scores_of_merged_predictions_are_those_of_the_model(
+    classifier: Path, rows: Path, tmp_path: Path, run: Run, form: str
 ) -> None:
     draw, labeled = random.Random(3), tmp_path / "labeled.csv"
     with open(rows, newline="") as source, open(labeled, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["label", "text"])
-        for row in list(csv.reader(source))[1:] * 8:
+        for row in list(csv.reader(source))[1:] * 2:
             writer.writerow([draw.choice(("ja", "nein", "so")), row[1]])
-    command: tuple[object, ...] = (
-        "evaluate",
-        classifier,
-        "--data",
-        labeled,
-        "--label-column",
-        "label",
-    )
+    command = ("evaluate", classifier, "--data", labeled, "--label-column", "label", "--json")
     command += ("--mistakes", "3", "--slice-columns", "label")
-    status, printed, err = run(*command, "--json", "--out", tmp_path / "single.json")
-    assert status == 0, err
-    single, out = (tmp_path / "single.json").read_text(), tmp_path / "out.json"
-    assert single == printed
-    for part in shuffle_parts(count):
-        status, _, err = run(*command, "--out", out, "--part", part)
-        assert status == 0, err
+    out = tmp_path / f"out.{form}"
+    for part in shuffle_parts(3):
+        words = ("predict", classifier, "--input", labeled, "--out", out, "--part", part)
+        assert run(*words)[0] == 0
     assert run("merge", out)[0] == 0
-    assert out.read_text() == single
-    assert json.loads(single)["examples"] == 800
-    labeled.write_text(labeled.read_text() + "ja,bado\n")
-    status, _, err = run("merge", out)
-    assert status == 2
-    assert "another input" in err
-    assert out.read_text() == single
-    for wrong, place in ((("--part", "1/2"), "--out"), (("--part", "1/x"), "1/x")):
-        status, _, err = run(*command, *wrong)
+    status, printed, err = run(*command)
+    assert status == 0, err
+    status, again, err = run(*command, "--predictions", out)
+    assert status == 0, err
+    assert again == printed
+    assert json.loads(again)["examples"] == 200
+    lines = out.read_text().splitlines(keepends=True)
+    damaged = lines[-1].replace("ja", "jo").replace("nein", "no").replace("so", "se")
+    for content, place in (
+        (lines[:-1], "199 answers"),
+        ([*lines[:-1], damaged], f"{out}:{len(lines)}"),
+        ([line.replace("prediction", "answer") for line in lines], "prediction"),
+    ):
+        out.write_text("".join(content))
+        status, _, err = run(*command, "--predictions", out)
         assert status == 2
         assert place in err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_scores_of_predicted_tags_are_those_of_the_model(
+    tagger: Path, tmp_path: Path, run: Run, form: str
+) -> None:
+    labeled, out = tmp_path / "labeled.conll", tmp_path / f"out.{form}"
+    labeled.write_text("".join(f"bado B-X\nsala{number} O\n\n" for number in range(9)))
+    assert run("predict", tagger, "--input", labeled, "--out", out)[0] == 0
+    command = ("evaluate", tagger, "--data", labeled, "--json")
+    status, printed, err = run(*command)
+    assert status == 0, err
+    assert run(*command, "--predictions", out)[1] == printed
 
 
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))

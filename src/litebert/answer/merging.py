@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from litebert.answer.files import merge_answers
-from litebert.answer.part_scores import merge_scores
 from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
@@ -57,6 +56,5 @@ _MERGERS: Mapping[str, tuple[Any, ...]] = {
     "prepare": (merge_shards, "header", "shards", "documents", "tally"),
     "predict": (merge_answers, "form", "separator", "first_file", "rows"),
     "embed": (merge_vectors, "width", "dtype", "rows"),
-    "evaluate": (merge_scores, "model", "data", "loading", "scoring"),
 }
 """Merges the parts of a verb; and the fields that their markers have."""

@@ -27,7 +27,6 @@ from litebert.parts import EVERY, Turns
 from litebert.text.records import Notes, format_value, list_values
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
-from litebert.train.ranks import Ranks
 
 if TYPE_CHECKING:
     from litebert.answer.precision import Comparison
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 Compute = Callable[[PaddedRows], NDArray[np.float32]]
 """Rows of one length -> what a runtime computes of them, (R, ...)."""
-_ALONE = Ranks()
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
@@ -196,12 +194,9 @@ class Predictor:
         if fault is not None:
             raise fault
 
-    def logits(self, items: Sequence[Item], ranks: Ranks = _ALONE) -> tuple[Logits, list[int]]:
+    def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
         """Compute the logits of each item and, where rows leave early, how many layers its only row
         used.
-
-        Args:
-            ranks: what shares the work, as in `compute_logits`.
 
         Raises:
             ModelError: a logit is not a finite number.
@@ -215,7 +210,6 @@ class Predictor:
             output,
             pad_id,
             self.positions,
-            ranks,
             most=limits.tokens,
             padding=limits.padding,
         )
