@@ -6,9 +6,10 @@ used.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from litebert import machine
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
@@ -75,8 +76,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 
-if not os.environ.get("OMP_NUM_THREADS") and os.path.isdir("/sys/fs/cgroup"):
-    _heed_processor_limit()
+machine.heed_processor_limit()
 
 
 def __getattr__(name: str) -> Any:
