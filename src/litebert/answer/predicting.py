@@ -5,18 +5,20 @@ every runtime does.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.ahead import in_advance
 from litebert.answer.exits import EarlyExit
+from litebert.answer.precision import Comparison
+from litebert.answer.runtime import Runtime
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
@@ -28,10 +30,7 @@ from litebert.text.records import Notes, format_value, list_values
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
-if TYPE_CHECKING:
-    from litebert.answer.precision import Comparison
-    from litebert.answer.runtime import Runtime
-
+T = TypeVar("T")
 Compute = Callable[[PaddedRows], NDArray[np.float32]]
 """Rows of one length -> what a runtime computes of them, (R, ...)."""
 FIRST = 256
@@ -164,7 +163,7 @@ class Predictor:
     def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:
         """Log once how far the runtime is from float32, where it has fewer bits."""
         if self.comparison is not None and items:
-            self.comparison.compare_answers(self, examples, items)
+            self.comparison.compare_answers(self.task, self.runtime, examples, items, self._compute)
 
     def _encode_windows(
         self, rows: Iterable[Row[Any]], notes: Notes | None, turns: Turns
@@ -202,23 +201,39 @@ class Predictor:
             ModelError: a logit is not a finite number.
         """
         early_exit = self.runtime if isinstance(self.runtime, EarlyExit) else None
-        compute = self.around(early_exit.logits_and_layers if early_exit else self.runtime.logits)
-        output, pad_id, limits = self.task.output, self.tokenizer.pad_id, self.runtime.capabilities
-        logits = compute_logits(
-            compute,
-            items,
-            output,
-            pad_id,
-            self.positions,
-            most=limits.tokens,
-            padding=limits.padding,
-        )
+        logits = self._compute(self.runtime, items, self.around)
         if not are_finite(logits):
             raise not_finite(self.name)
         if early_exit is None:
             return logits, []
         # The last column is the number of layers.
         return [row[:-1] for row in logits], [int(row[-1]) for row in logits]
+
+    def _compute(
+        self,
+        runtime: Runtime,
+        items: Sequence[Item],
+        around: Callable[[Compute], Compute] = lambda compute: compute,
+    ) -> Logits:
+        return compute_logits(
+            around(runtime.logits_and_layers if isinstance(runtime, EarlyExit) else runtime.logits),
+            items,
+            self.task.output,
+            self.tokenizer.pad_id,
+            self.positions,
+            most=runtime.capabilities.tokens,
+            padding=runtime.capabilities.padding,
+        )
+
+
+def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
+    """Yield the same, each made by a thread while the one before is used."""
+    end = object()
+    with ThreadPoolExecutor(1, "reading ahead") as thread:
+        coming = thread.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, source, end)
+            yield cast(T, item)
 
 
 def generate_window_sizes() -> Iterator[int]:

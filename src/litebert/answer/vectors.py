@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.ahead import in_advance
 from litebert.answer.precision import Comparison
-from litebert.answer.predicting import FIRST, not_finite
+from litebert.answer.predicting import FIRST, in_advance, not_finite
 from litebert.answer.runtime import Runtime
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
