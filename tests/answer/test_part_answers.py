@@ -21,12 +21,13 @@ import pytest
 
 import litebert
 from commands.test_answers import made
-from litebert.answer import part_answers, predicting, vectors
+from litebert.answer import predicting, vectors
 from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
 from litebert.errors import ConfigError, DataError, LitebertError
 from litebert.parts import MARKER, Part, find_parts
+from litebert.parts.windows import FILE
 from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -243,7 +244,7 @@ def test_a_part_continues_after_its_last_whole_window(
         pq.write_table(table, rows, row_group_size=20)
     predict_file(model, rows, tmp_path / "single.csv")
     for number in (1, 2):
-        path = tmp_path / "out.csv.parts" / f"{number}-of-2" / part_answers.FILE
+        path = tmp_path / "out.csv.parts" / f"{number}-of-2" / FILE
         with monkeypatch.context() as patch:
             patch.setattr(predicting.Predictor, "answer_items", stop_after(2))
             with pytest.raises(LitebertError, match="stops"):
@@ -265,7 +266,7 @@ def test_damaged_parts_are_refused_and_the_output_stays(
         predict_file(model, rows, out, part=part)
     out.write_text("before")
     folder = tmp_path / "out.csv.parts" / "2-of-2"
-    path = folder / part_answers.FILE
+    path = folder / FILE
     if damage == "missing":
         path.unlink()
     elif damage == "flip":
@@ -347,8 +348,10 @@ def test_scores_of_merged_predictions_are_those_of_the_model(
         writer.writerow(["label", "text"])
         for row in list(csv.reader(source))[1:] * 2:
             writer.writerow([draw.choice(("ja", "nein", "so")), row[1]])
-    command = ("evaluate", classifier, "--data", labeled, "--label-column", "label", "--json")
-    command += ("--mistakes", "3", "--slice-columns", "label")
+    command = (
+        *("evaluate", classifier, "--data", labeled, "--label-column", "label", "--json"),
+        *("--mistakes", "3", "--slice-columns", "label"),
+    )
     out = tmp_path / f"out.{form}"
     for part in shuffle_parts(3):
         words = ("predict", classifier, "--input", labeled, "--out", out, "--part", part)
@@ -460,7 +463,7 @@ def test_parts_that_are_killed_give_the_file_of_one_run(
     killed = 0
     for number in (3, 1, 4, 2):
         options = ("--out", out, "--part", f"{number}/4")
-        path = tmp_path / f"{out.name}.parts" / f"{number}-of-4" / part_answers.FILE
+        path = tmp_path / f"{out.name}.parts" / f"{number}-of-4" / FILE
         if number in (1, 2):
             process = start(*options)
             while process.poll() is None and not (path.exists() and path.stat().st_size):

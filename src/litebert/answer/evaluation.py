@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from litebert import progress
-from litebert.answer.exits import EarlyExit, Exit
+from litebert.answer.engines.exits import EarlyExit, Exit
 from litebert.answer.model import Model, load
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError

@@ -12,8 +12,8 @@ from litebert.answer.files import merge_answers
 from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
-from litebert.finished_parts import FinishedPart, read_parts
 from litebert.parts import MARKER, find_parts
+from litebert.parts.finished import FinishedPart, read_parts
 from litebert.remote.names import is_url, join
 from litebert.storage import lock_folder
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.exits import EarlyExit
-from litebert.answer.precision import Comparison
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.exits import EarlyExit
+from litebert.answer.engines.precision import Comparison
+from litebert.answer.engines.runtime import Runtime
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.precision import Comparison
+from litebert.answer.engines.precision import Comparison
+from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import FIRST, in_advance, not_finite
-from litebert.answer.runtime import Runtime
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import scale_to_unit

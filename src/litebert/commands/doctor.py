@@ -126,7 +126,7 @@ def examine() -> dict[str, Any]:
 def _engines(folder: str, device: str) -> list[dict[str, Any]]:
     """The speed of each engine with a model."""
     with loading():
-        from litebert.answer.engine_speed import measure_engines
+        from litebert.answer.engines.speed import measure_engines
         from litebert.answer.model import load
 
     return [vars(speed) for speed in measure_engines(load(folder, device=device))]

@@ -87,8 +87,8 @@ def evaluate(words: list[str]) -> int:
     if arguments.retrieval is not None:
         return _evaluate_retrieval(arguments, Path(arguments.retrieval))
     with console.loading():
-        from litebert.answer import minimal_pairs
         from litebert.answer.evaluation import evaluate as run
+        from litebert.answer.masks import minimal_pairs
         from litebert.answer.model import load
 
     report: dict[str, Any] = {"model": arguments.model}

@@ -155,7 +155,7 @@ def prepare(words: list[str]) -> int:
 def _prepare_part(arguments: PrepareArguments, part: str, options: dict[str, Any]) -> int:
     """Prepare a part, and report what it has."""
     from litebert.data.prepare import prepare_part as run
-    from litebert.finished_parts import open_part
+    from litebert.parts.finished import open_part
 
     folder = run(part, **options)
     marker = open_part(folder).marker

@@ -26,8 +26,8 @@ from litebert.data.shards import Shards
 from litebert.data.summary import warn
 from litebert.data.text_corpus import TextCorpus, save_tokenizer
 from litebert.errors import DataError
-from litebert.finished_parts import read_parts
 from litebert.parts import Part, find_parts
+from litebert.parts.finished import read_parts
 from litebert.remote.names import join
 from litebert.remote.target import open_target
 from litebert.text.sources import DocumentSplit, Markup

@@ -24,8 +24,8 @@ from litebert.analysis.run_report import (
     make_pretraining_headline,
     read_metrics,
 )
-from litebert.answer import minimal_pairs
-from litebert.answer.masks import Example, MaskReader, collect_examples
+from litebert.answer.masks import minimal_pairs
+from litebert.answer.masks.reading import Example, MaskReader, collect_examples
 from litebert.answer.model import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.exits import EarlyExit
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.exits import EarlyExit
+from litebert.answer.engines.runtime import Runtime
 from litebert.errors import LitebertError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
