@@ -24,8 +24,8 @@ import torch
 from results import write as write_results
 
 from litebert import load, replace, train_tokenizer
-from litebert.answer.exits import Exit
-from litebert.answer.scoring import score_file
+from litebert.answer.engines.exits import Exit
+from litebert.answer.evaluation import score_file
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Row
 from litebert.recipes.finetuning import finetune_preset

@@ -31,7 +31,6 @@ LEVELS = (
     ("storage", "registry", "progress", "launch", "machine"),
     ("remote",),
     ("hub", "parts"),
-    ("finished_parts",),
     ("config",),
     ("recipes", "cost"),
     ("text",),
@@ -66,7 +65,7 @@ LIGHT = (
     "remote.reading",
     "hub",
     "parts",
-    "finished_parts",
+    "parts.finished",
     "config",
     "recipes",
     "recipes.files",
@@ -200,7 +199,7 @@ class TestEveryModule:
 
     def test_files_of_a_person_are_run_in_one_place(self, path: Path) -> None:
         runs = re.search(r"\brunpy\b|\bexec_module\b", path.read_text(encoding="utf-8"))
-        assert (runs is None) or room_of(path) == "registry"
+        assert (runs is None) or path.stem == "registry"
 
 
 def test_the_peers_are_for_tests_and_benchmarks_only() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from abuse import forked
 from answer.test_engines import model_folder
-from litebert.answer.graphs import FOLDER
+from litebert.answer.engines.graphs import FOLDER
 from toys.finetuning import write_table
 from toys.hub import hub_server
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from litebert.answer.batch_function import BatchFunction as BatchFunction
     from litebert.answer.evaluation import evaluate as evaluate
     from litebert.answer.export import export as export
+    from litebert.answer.masks.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.merging import merge as merge
-    from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.model import load as load
     from litebert.answer.retrieval import evaluate_retrieval as evaluate_retrieval
     from litebert.answer.static import load_static as load_static
@@ -59,7 +59,7 @@ _HOME = {
     "compare": "analysis.compare",
     "convert": "change.conversion",
     "evaluate": "answer.evaluation",
-    "evaluate_blimp": "answer.minimal_pairs",
+    "evaluate_blimp": "answer.masks.minimal_pairs",
     "evaluate_retrieval": "answer.retrieval",
     "export": "answer.export",
     "finetune": "finetuning.run",

@@ -8,7 +8,10 @@ import math
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path  # late, as every start of a program reads this file
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
 _PAUSE_HARD = 2  # omp.h
@@ -17,7 +20,7 @@ _PAUSE_HARD = 2  # omp.h
 # ------------------------------------------------------------------------------------ the processor
 
 
-CONTROL_GROUP = Path("/sys/fs/cgroup")
+CONTROL_GROUP = "/sys/fs/cgroup"
 """The folder in which Linux shows the limits of a container."""
 
 
@@ -57,14 +60,20 @@ def _read_processor_quota() -> float | None:
     Version 2 of the control groups has `cpu.max`, as in "200000 100000", and version 1 two files.
     """
     try:
-        if (file := CONTROL_GROUP / "cpu.max").is_file():
-            quota, period = file.read_text().split()
+        if os.path.isfile(file := os.path.join(CONTROL_GROUP, "cpu.max")):
+            quota, period = _read(file).split()
         else:
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            quota, period = ((CONTROL_GROUP / "cpu" / name).read_text().strip() for name in names)
+            files = (os.path.join(CONTROL_GROUP, "cpu", name) for name in names)
+            quota, period = (_read(file).strip() for file in files)
         return None if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def _read(file: str) -> str:
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read()
 
 
 def read_processor_facts() -> dict[str, list[str]]:
@@ -73,8 +82,8 @@ def read_processor_facts() -> dict[str, list[str]]:
 
     A machine with cores of several kinds has several values of a key.
     """
-    file, facts = Path("/proc/cpuinfo"), dict[str, dict[str, None]]()
-    for line in file.read_text(errors="replace").splitlines() if file.exists() else ():
+    file, facts = "/proc/cpuinfo", dict[str, dict[str, None]]()
+    for line in _read(file).splitlines() if os.path.exists(file) else ():
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), {})[value.strip()] = None
     return {key: list(values) for key, values in facts.items()}
@@ -122,7 +131,7 @@ def read_free_memory() -> int:
     of its cgroups.
     """
     try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        lines = _read("/proc/meminfo").splitlines()
         free = next(
             int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
         )
@@ -142,9 +151,11 @@ def _cgroups() -> list[Path]:
     """The folders of the memory cgroups of this process, from the innermost to the topmost; those
     of version 1 too.
     """
-    folders = []
+    from pathlib import Path
+
+    folders: list[Path] = []
     try:
-        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+        for line in _read("/proc/self/cgroup").splitlines():
             _, controllers, name = line.split(":", 2)
             if controllers in ("", "memory"):
                 root = Path("/sys/fs/cgroup", controllers)

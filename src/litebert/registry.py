@@ -5,7 +5,7 @@ person types to those parts.
     POSITIONS   how the encoder knows token order `--encoder.positions rotary` model/positions.py
     TASKS       what fine-tuning learns           `--task table`               tasks/
     OUTPUTS     what a fine-tuned model answers   `problem` in task.json       finetuning/outputs.py
-    ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/runtime.py
+    ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines/
     TRACKERS    where runs are looked at          `--tracker wandb`            train/trackers/
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
@@ -206,14 +206,14 @@ ENGINES = Registry(
     "engine",
     "capabilities",
     "class or object",
-    torch="answer.torch_runtimes:TORCH",
-    exact="answer.torch_runtimes:EXACT",
-    onnx="answer.onnx_runtime:OnnxRuntime",
-    openvino="answer.openvino_runtime:OpenVinoRuntime",
+    torch="answer.engines.torch_runtimes:TORCH",
+    exact="answer.engines.torch_runtimes:EXACT",
+    onnx="answer.engines.onnx_runtime:OnnxRuntime",
+    openvino="answer.engines.openvino_runtime:OpenVinoRuntime",
     **{
-        "torch-bfloat16": "answer.torch_runtimes:BFLOAT16",
-        "torch-int8": "answer.torch_runtimes:INT8",
-        "openvino-bfloat16": "answer.openvino_runtime:OpenVinoBfloat16Runtime",
+        "torch-bfloat16": "answer.engines.torch_runtimes:BFLOAT16",
+        "torch-int8": "answer.engines.torch_runtimes:INT8",
+        "openvino-bfloat16": "answer.engines.openvino_runtime:OpenVinoBfloat16Runtime",
     },
 )
 TRACKERS = Registry(

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 import litebert
 from answer.test_predict import made, texts
 from litebert.answer import predicting
-from litebert.answer.engine_speed import measure_engines
+from litebert.answer.engines.graphs import FOLDER
+from litebert.answer.engines.runtime import Capabilities, Runtime
+from litebert.answer.engines.speed import measure_engines
 from litebert.answer.files import predict_file
-from litebert.answer.graphs import FOLDER
 from litebert.answer.predicting import FIRST, WINDOW
-from litebert.answer.runtime import Capabilities, Runtime
 from litebert.cli import main
 from litebert.demo import unpack
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError

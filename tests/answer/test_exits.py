@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_engines import needs
-from litebert.answer.exits import EarlyExit, Exit
-from litebert.answer.graphs import FOLDER
+from litebert.answer.engines.exits import EarlyExit, Exit
+from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.model import load
 from litebert.change.conversion import convert
 from litebert.errors import ConfigError, ModelError

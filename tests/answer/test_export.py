@@ -22,7 +22,7 @@ import pytest
 import litebert
 from answer.test_predict import made, texts
 from answer.test_pretrained import folder_of
-from litebert.answer.onnx_runtime import OnnxRuntime
+from litebert.answer.engines.onnx_runtime import OnnxRuntime
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.onnx import folder as onnx_folder
@@ -126,7 +126,7 @@ def test_8_bits_are_measured_on_labeled_files(
 
 
 def score(folder: Path, table: Path, engine: str = "torch") -> float:
-    from litebert.answer.scoring import score_file
+    from litebert.answer.evaluation import score_file
 
     return score_file(litebert.load(folder, engine=engine), str(table)).scores["accuracy"]
 

@@ -16,9 +16,9 @@ import pytest
 
 import litebert
 from answer.test_engines import LINES, PACKAGES, model_folder, needs, same
-from litebert.answer import graphs
+from litebert.answer.engines import graphs
+from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.export import export
-from litebert.answer.graphs import FOLDER
 from litebert.errors import ModelError
 from toys.refusals import names, refused
 

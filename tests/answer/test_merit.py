@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from answer.test_predict import made, texts
-from litebert.answer.runtime import Engine, Runtime
+from litebert.answer.engines.runtime import Engine, Runtime
 from litebert.errors import NonFiniteError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from litebert import evaluate_blimp
-from litebert.answer.masks import MaskReader
-from litebert.answer.minimal_pairs import read_paradigms, score_paradigms
+from litebert.answer.masks.minimal_pairs import read_paradigms, score_paradigms
+from litebert.answer.masks.reading import MaskReader
 from litebert.answer.model import load
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer

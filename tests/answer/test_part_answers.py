@@ -21,12 +21,13 @@ import pytest
 
 import litebert
 from commands.test_answers import made
-from litebert.answer import part_answers, predicting, vectors
+from litebert.answer import predicting, vectors
 from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
 from litebert.errors import ConfigError, DataError, LitebertError
 from litebert.parts import MARKER, Part, find_parts
+from litebert.parts.windows import FILE
 from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -243,7 +244,7 @@ def test_a_part_continues_after_its_last_whole_window(
         pq.write_table(table, rows, row_group_size=20)
     predict_file(model, rows, tmp_path / "single.csv")
     for number in (1, 2):
-        path = tmp_path / "out.csv.parts" / f"{number}-of-2" / part_answers.FILE
+        path = tmp_path / "out.csv.parts" / f"{number}-of-2" / FILE
         with monkeypatch.context() as patch:
             patch.setattr(predicting.Predictor, "answer_items", stop_after(2))
             with pytest.raises(LitebertError, match="stops"):
@@ -265,7 +266,7 @@ def test_damaged_parts_are_refused_and_the_output_stays(
         predict_file(model, rows, out, part=part)
     out.write_text("before")
     folder = tmp_path / "out.csv.parts" / "2-of-2"
-    path = folder / part_answers.FILE
+    path = folder / FILE
     if damage == "missing":
         path.unlink()
     elif damage == "flip":
@@ -337,48 +338,55 @@ def test_the_commands(classifier: Path, rows: Path, tmp_path: Path, run: Run) ->
     assert "standard input" in err
 
 
-@pytest.mark.parametrize("count", [1, 3, 20])
-def test_merged_scores_are_those_of_one_run(
-    classifier: Path,
-    rows: Path,
-    tmp_path: Path,
-    run: Run,
-    count: int,
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_scores_of_merged_predictions_are_those_of_the_model(
+    classifier: Path, rows: Path, tmp_path: Path, run: Run, form: str
 ) -> None:
     draw, labeled = random.Random(3), tmp_path / "labeled.csv"
     with open(rows, newline="") as source, open(labeled, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["label", "text"])
-        for row in list(csv.reader(source))[1:] * 8:
+        for row in list(csv.reader(source))[1:] * 2:
             writer.writerow([draw.choice(("ja", "nein", "so")), row[1]])
-    command: tuple[object, ...] = (
-        "evaluate",
-        classifier,
-        "--data",
-        labeled,
-        "--label-column",
-        "label",
+    command = (
+        *("evaluate", classifier, "--data", labeled, "--label-column", "label", "--json"),
+        *("--mistakes", "3", "--slice-columns", "label"),
     )
-    command += ("--mistakes", "3", "--slice-columns", "label")
-    status, printed, err = run(*command, "--json", "--out", tmp_path / "single.json")
-    assert status == 0, err
-    single, out = (tmp_path / "single.json").read_text(), tmp_path / "out.json"
-    assert single == printed
-    for part in shuffle_parts(count):
-        status, _, err = run(*command, "--out", out, "--part", part)
-        assert status == 0, err
+    out = tmp_path / f"out.{form}"
+    for part in shuffle_parts(3):
+        words = ("predict", classifier, "--input", labeled, "--out", out, "--part", part)
+        assert run(*words)[0] == 0
     assert run("merge", out)[0] == 0
-    assert out.read_text() == single
-    assert json.loads(single)["examples"] == 800
-    labeled.write_text(labeled.read_text() + "ja,bado\n")
-    status, _, err = run("merge", out)
-    assert status == 2
-    assert "another input" in err
-    assert out.read_text() == single
-    for wrong, place in ((("--part", "1/2"), "--out"), (("--part", "1/x"), "1/x")):
-        status, _, err = run(*command, *wrong)
+    status, printed, err = run(*command)
+    assert status == 0, err
+    status, again, err = run(*command, "--predictions", out)
+    assert status == 0, err
+    assert again == printed
+    assert json.loads(again)["examples"] == 200
+    lines = out.read_text().splitlines(keepends=True)
+    damaged = lines[-1].replace("ja", "jo").replace("nein", "no").replace("so", "se")
+    for content, place in (
+        (lines[:-1], "199 answers"),
+        ([*lines[:-1], damaged], f"{out}:{len(lines)}"),
+        ([line.replace("prediction", "answer") for line in lines], "prediction"),
+    ):
+        out.write_text("".join(content))
+        status, _, err = run(*command, "--predictions", out)
         assert status == 2
         assert place in err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_scores_of_predicted_tags_are_those_of_the_model(
+    tagger: Path, tmp_path: Path, run: Run, form: str
+) -> None:
+    labeled, out = tmp_path / "labeled.conll", tmp_path / f"out.{form}"
+    labeled.write_text("".join(f"bado B-X\nsala{number} O\n\n" for number in range(9)))
+    assert run("predict", tagger, "--input", labeled, "--out", out)[0] == 0
+    command = ("evaluate", tagger, "--data", labeled, "--json")
+    status, printed, err = run(*command)
+    assert status == 0, err
+    assert run(*command, "--predictions", out)[1] == printed
 
 
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))
@@ -455,7 +463,7 @@ def test_parts_that_are_killed_give_the_file_of_one_run(
     killed = 0
     for number in (3, 1, 4, 2):
         options = ("--out", out, "--part", f"{number}/4")
-        path = tmp_path / f"{out.name}.parts" / f"{number}-of-4" / part_answers.FILE
+        path = tmp_path / f"{out.name}.parts" / f"{number}-of-4" / FILE
         if number in (1, 2):
             process = start(*options)
             while process.poll() is None and not (path.exists() and path.stat().st_size):

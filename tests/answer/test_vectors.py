@@ -27,7 +27,7 @@ import litebert
 from answer.test_engines import BYTES
 from answer.test_predict import made
 from litebert.answer import vectors as module
-from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.vector_files import embed_file
 from litebert.config import Config, Pooling, SequenceConfig
 from litebert.errors import ModelError

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from answer.test_engines import model_folder
-from litebert.answer import engine_speed
+from litebert.answer.engines import speed as engine_speed
+from litebert.answer.engines.runtime import Runtime
 from litebert.answer.export import export
-from litebert.answer.runtime import Runtime
 from litebert.finetuning.rows import PaddedRows
 from litebert.registry import ENGINES
 from toys.folders import save_litebert, small_tokenizer, tiny

@@ -15,7 +15,7 @@ from scipy.special import softmax
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer.runtime import Capabilities, Runtime, Walk
+from litebert.answer.engines.runtime import Capabilities, Runtime, Walk
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel

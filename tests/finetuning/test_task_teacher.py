@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 import litebert
+from litebert.answer.engines.runtime import Runtime
 from litebert.answer.export import export
-from litebert.answer.runtime import Runtime
 from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError

@@ -172,7 +172,7 @@ def test_exits_and_the_engine_are_options_of_the_service(
 
 
 EXTENSION = """
-from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.registry import ENGINES
 
 class Rounded(Runtime):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import erf
 from torch import Tensor, nn
 
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.runtime import Runtime
 from litebert.config import EncoderConfig
 from litebert.errors import require
 from litebert.finetuning.rows import PaddedRows

@@ -1,18 +1,65 @@
-"""The scores of any model: a pretrained one on held-out text, a fine-tuned one on labeled files."""
+"""The scores of any model: a pretrained one on held-out text, a fine-tuned one on labeled files, by
+its own answers or by those that `predict` wrote of them before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from litebert.answer.exits import Exit
+import numpy as np
+
+from litebert import progress
+from litebert.answer.engines.exits import EarlyExit, Exit
 from litebert.answer.model import Model, load
-from litebert.answer.scoring import Scored, score_file
-from litebert.errors import ConfigError, ModelError
+from litebert.answer.predicting import Predictor
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.finetuning.reliability import Mistake, count_confusions, find_mistakes
+from litebert.finetuning.similarity import Similarity
+from litebert.finetuning.task import Task
+from litebert.finetuning.values import Answer, Compared
 from litebert.model.pretrainer import Pretrainer
+from litebert.remote.names import shorten
 from litebert.tasks.splits import Source
+from litebert.tasks.squad.spans import Answer as SpanAnswer
+from litebert.text.records import Notes, detect_format, list_values, read_records
+from litebert.text.tally import format_count
+from litebert.tokenizer.coverage import Coverage
 from litebert.train.evaluate import evaluate_pretrained
+
+log = logging.getLogger("litebert")
+
+MOST_SLICES = 50
+"""Values of a column that divides rows into slices, at most."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a model, on labeled files or on held-out text."""
+
+    examples: int | None
+    """Examples that were read; those without an answer are not scored. None for held-out text."""
+    scores: dict[str, float]
+    """The scores by name, as scores.json of a run has them."""
+    classes: dict[str, dict[str, float]]
+    """`precision`, `recall`, `f1` and `count` of each class; empty where the task has none."""
+    share: float | None = None
+    """Mean share of the layers that was used, where texts leave early."""
+    coverage: float | None = None
+    """The share of the examples that are answered, and scored, where a precision is asked for."""
+    confusion: list[list[int]] | None = None
+    """Rows of each label (rows) that were answered with each class (columns), in the order of
+    `classes`; None where answers are no classes.
+    """
+    mistakes: list[Mistake] = field(default_factory=list)
+    """The wrong answers of the highest probability, where they are asked for."""
+    slices: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """The scores of the rows with each value of each column, and their `count`."""
 
 
 def evaluate(
@@ -20,6 +67,7 @@ def evaluate(
     *,
     shards: str | Path | None = None,
     data: Source | None = None,
+    predictions: str | Path | None = None,
     sequences: int = 2048,
     length: int | None = None,
     tokenizer: str | Path | None = None,
@@ -36,6 +84,8 @@ def evaluate(
     Args:
         shards: for a pretrained model: a folder of `prepare`, whose held-out part is scored.
         data: for a fine-tuned model: labeled files of its task, as `score_file` reads them.
+        predictions: with `data`, the answers that `predict` wrote of the same rows as CSV or JSON
+            Lines. The model computes nothing then.
         sequences: the most held-out sequences to score.
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
@@ -68,7 +118,14 @@ def evaluate(
     )
     _require_fit(opened, shards, data)
     assert data is not None
-    return score_file(opened, data, mistakes=mistakes, slice_columns=slice_columns, **options)
+    return score_file(
+        opened,
+        data,
+        predictions=predictions,
+        mistakes=mistakes,
+        slice_columns=slice_columns,
+        **options,
+    )
 
 
 def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -> None:
@@ -94,3 +151,265 @@ def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -
         )
     if data is None:
         raise ConfigError(f"{model.path} is fine-tuned; name labeled files with --data")
+
+
+def score_file(
+    model: Model,
+    source: Source,
+    *,
+    predictions: str | Path | None = None,
+    mistakes: int = 0,
+    slice_columns: Sequence[str] = (),
+    **options: Any,
+) -> Scored:
+    """Score a fine-tuned model on labeled files of its own task, in float32, as `predict`
+    computes.
+
+    Args:
+        source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the
+            benchmark's folder.
+        predictions: the answers to score, as in `evaluate`; by default the model computes them.
+        mistakes: how many of the surest mistakes to list.
+        slice_columns: columns of a table whose values divide the rows into slices.
+        options: options of the task that say how files are read: text, pair, label, separator,
+            input_format, header and encoding. Columns are those of training by default.
+
+    Raises:
+        ModelError: the model is not fine-tuned.
+        ConfigError: the task does not take an option.
+        DataError: a file is missing or malformed, no example in it has an answer, or the
+            predictions are of other rows; the message names the line.
+    """
+    return score_predictor(
+        model.predictor,
+        source,
+        predictions=predictions,
+        mistakes=mistakes,
+        slice_columns=slice_columns,
+        **options,
+    )
+
+
+def score_predictor(
+    predictor: Predictor,
+    source: Source,
+    *,
+    predictions: str | Path | None = None,
+    mistakes: int = 0,
+    slice_columns: Sequence[str] = (),
+    **options: Any,
+) -> Scored:
+    """Score any predictor on labeled files of its task, as `score_file` does."""
+    files = [source] if isinstance(source, (str, Path)) else list(list_values(source, "data"))
+    label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
+    notes = Notes()
+    with progress.task("reading and tokenizing"):
+        opened = predictor.task.files.open_labeled(predictor.task, source, **options)
+        task = opened.task
+        examples = opened.read(task.dev[0], notes)
+        items = task.encode(examples, predictor.tokenizer, predictor.length, notes)
+    for note in notes.notes():
+        log.info(f"{label}: {note}")
+    if not items:
+        raise DataError(f"{label} has no examples to score; give a file that has some")
+    columns = {name: opened.read_column(task.dev[0], name) for name in slice_columns}
+    share = None
+    if predictions is not None:
+        answers = _read_answers(predictions, task, examples)
+    else:
+        coverage = Coverage(predictor.tokenizer)
+        coverage.add(row.ids for item in items for row in item.rows)
+        coverage.warn()
+        predictor = replace(predictor, task=task)
+        predictor.compare(examples, items)
+        logits, layers = predictor.logits(items)
+        if isinstance(predictor.runtime, EarlyExit):
+            share = sum(layers) / (len(layers) * predictor.runtime.layers)
+        answers = task.answers(examples, items, logits)
+    rows = _Rows(examples, [item.target for item in items], answers, columns)
+    return _score_rows(task, rows, label, share, mistakes)
+
+
+def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
+    """Read what `predict` wrote of examples as the answers of their task.
+
+    Raises:
+        DataError: the file holds something else, or answers to another number of rows.
+        ConfigError: the scores of the task need more than its answers tell.
+    """
+    name = shorten(path)
+    remedy = "give the file that litebert predict wrote of --data, as .csv or .jsonl"
+    if isinstance(task.output, Similarity) and getattr(task, "label", None) is None:
+        raise ConfigError(
+            f"{name} has cosines, and pairs without labels are scored by their vectors; leave "
+            "--predictions out"
+        )
+    form = detect_format(path)
+    if form not in ("csv", "jsonl"):
+        raise DataError(f"{name} is neither CSV nor JSON Lines; {remedy}")
+    shares = [f"p_{label}" for label in task.output.labels] if form == "csv" else []
+    names = ("prediction", "probabilities", "no_answer_odds", *shares)
+    rows = list(read_records(path, names[:1], Notes(), optional=names[1:], form=form))
+    if len(rows) != len(examples):
+        raise DataError(
+            f"{name} has {format_count(len(rows), 'answer')}, and --data has "
+            f"{format_count(len(examples), 'row')}; {remedy}"
+        )
+    answers = []
+    for row, example in zip(rows, examples, strict=True):
+        cells = dict(zip(names, row.values, strict=True))
+        try:
+            if form == "csv":
+                cells = _parse_cells(cells, task)
+            answers.append(_restore_answer(cells, task, example))
+        except (ValueError, TypeError, KeyError):
+            raise DataError(
+                f"{name}:{row.line} has no answer of this model's task to its row of --data; "
+                f"{remedy}"
+            ) from None
+    return answers
+
+
+def _parse_cells(cells: Mapping[str, Any], task: Task[Any]) -> dict[str, Any]:
+    """Give the cells of CSV the form that JSON has."""
+    value, likely, output = cells["prediction"] or "", cells["probabilities"], task.output
+    if likely:
+        likely = [float(number) for number in likely.split(output.separator)]
+    elif output.labels and cells[f"p_{output.labels[0]}"]:
+        likely = {label: float(cells[f"p_{label}"]) for label in output.labels}
+    if output.name in ("labels", "tokens"):
+        value = value.split(output.separator) if value else []
+    elif output.name == "choice" and value.isdecimal():
+        value = int(value)
+    return {**cells, "prediction": value, "probabilities": likely}
+
+
+def _restore_answer(cells: Mapping[str, Any], task: Task[Any], example: Any) -> Any:
+    """Make an answer of its record, the reverse of `Task.record`.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such record.
+    """
+    value, likely, output = cells["prediction"], cells["probabilities"], task.output
+    if isinstance(likely, Mapping):
+        likely = [likely[label] for label in output.labels]
+    probabilities = np.array([] if likely is None else likely, np.float64)
+    if output.name == "span":
+        return SpanAnswer(str(value or ""), float(cells["no_answer_odds"]), (0.0, 0.0), ())
+    if isinstance(output, Similarity):
+        return Compared(float(value), None)
+    if output.name == "choice":
+        places = [task.record(example, Answer(i, probabilities)) for i in range(len(likely))]
+        value = [place["prediction"] for place in places].index(value)
+    elif output.name in ("labels", "tokens"):
+        value = tuple(value)
+        if output.name == "tokens" and len(value) != len(example.words):
+            raise ValueError
+    elif output.labels:
+        value = value or None
+        if value is not None:
+            output.labels.index(value)
+    else:
+        value = float(value)
+    return Answer(value, probabilities)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Examples with what is scored of them."""
+
+    examples: list[Any]
+    targets: list[Any]
+    answers: list[Any]
+    columns: dict[str, list[str]]
+    """The cells of each column that makes slices."""
+
+    def select(self, places: Sequence[int]) -> _Rows:
+        """Return the rows at some places."""
+        examples, targets, answers = (
+            [values[place] for place in places]
+            for values in (self.examples, self.targets, self.answers)
+        )
+        cells = {name: [column[i] for i in places] for name, column in self.columns.items()}
+        return _Rows(examples, targets, answers, cells)
+
+
+def _score_rows(
+    task: Task[Any], rows: _Rows, label: str, share: float | None, mistakes: int
+) -> Scored:
+    """Score the rows that are answered.
+
+    Args:
+        label: the files in messages.
+        share, mistakes: as in `Scored` and `score_file`.
+    """
+    count, answered, confusion = len(rows.examples), None, None
+    has_gaps = any(answer.value is None for answer in rows.answers)
+    if getattr(task.output, "threshold", 0) or has_gaps:
+        rows = rows.select(_list_answered(rows.answers, label))
+        answered = len(rows.answers) / count
+    examples, answers = rows.examples, rows.answers
+    if task.output.exclusive:
+        labeled = rows.select([i for i, target in enumerate(rows.targets) if target is not None])
+        confusion = count_confusions(task.output.labels, labeled.targets, labeled.answers)
+    return Scored(
+        count,
+        task.score(examples, answers),
+        task.by_class(examples, answers),
+        share,
+        answered,
+        confusion,
+        find_mistakes(task, examples, rows.targets, answers, mistakes) if mistakes else [],
+        {
+            name: score_slices(task, examples, answers, name, cells)
+            for name, cells in rows.columns.items()
+        },
+    )
+
+
+def score_slices(
+    task: Task[Any],
+    examples: Sequence[Any],
+    answers: Sequence[Any],
+    column: str,
+    cells: Sequence[str],
+) -> dict[str, dict[str, float]]:
+    """Compute the scores of the rows with each value of a column, and their `count`, the commonest
+    value first. A slice without a label has no scores.
+
+    Args:
+        cells: the value of each example.
+
+    Raises:
+        ConfigError: the column has too many values for slices.
+    """
+    counts = Counter(cells)
+    if len(counts) > MOST_SLICES:
+        raise ConfigError(
+            f"the column '{column}' has {len(counts):,} values, and slices have at most "
+            f"{MOST_SLICES}; name a column with fewer"
+        )
+    slices: dict[str, dict[str, float]] = {}
+    for value, count in counts.most_common():
+        places = [place for place, cell in enumerate(cells) if cell == value]
+        slices[value] = {"count": count}
+        with suppress(DataError):  # no row of it has a label
+            slices[value] |= task.score(
+                [examples[place] for place in places], [answers[place] for place in places]
+            )
+    return slices
+
+
+def _list_answered(answers: Sequence[Any], label: str) -> list[int]:
+    """List the places of the examples that are answered.
+
+    Raises:
+        DataError: none is.
+    """
+    places = [place for place, answer in enumerate(answers) if answer.value is not None]
+    if not places:
+        raise DataError(
+            f"no answer to {label} reaches the threshold of --min-precision, so there is nothing "
+            "to score; give a lower precision"
+        )
+    return places

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
+from litebert.answer.engines.onnx_runtime import OnnxRuntime
+from litebert.answer.evaluation import score_predictor
 from litebert.answer.model import Model, load
-from litebert.answer.onnx_runtime import OnnxRuntime
-from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.onnx.folder import Written, save_onnx

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert import progress
-from litebert.answer.exits import EarlyExit
+from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.inputs import (
     ALL,
     Columns,
@@ -25,14 +25,14 @@ from litebert.answer.inputs import (
     read_rows,
 )
 from litebert.answer.model import Method, Model
-from litebert.answer.part_answers import make_answer_identity, read_windows, write_part
-from litebert.answer.part_rows import PartRows, Stretches
+from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.predicting import Predictor, generate_window_sizes
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
-from litebert.finished_parts import FinishedPart
 from litebert.parts import EVERY, Part, Turns
+from litebert.parts.finished import FinishedPart
+from litebert.parts.windows import read_windows, write_part
 from litebert.remote.names import as_url, is_url, shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from litebert.answer.files import merge_answers
-from litebert.answer.part_scores import merge_scores
 from litebert.answer.vector_files import merge_vectors
 from litebert.data.part_shards import merge_shards
 from litebert.errors import DataError
-from litebert.finished_parts import FinishedPart, read_parts
 from litebert.parts import MARKER, find_parts
+from litebert.parts.finished import FinishedPart, read_parts
 from litebert.remote.names import is_url, join
 from litebert.storage import lock_folder
 
@@ -57,6 +56,5 @@ _MERGERS: Mapping[str, tuple[Any, ...]] = {
     "prepare": (merge_shards, "header", "shards", "documents", "tally"),
     "predict": (merge_answers, "form", "separator", "first_file", "rows"),
     "embed": (merge_vectors, "width", "dtype", "rows"),
-    "evaluate": (merge_scores, "model", "data", "loading", "scoring"),
 }
 """Merges the parts of a verb; and the fields that their markers have."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
-from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
-from litebert.answer.precision import Comparison
+from litebert.answer.engines.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
+from litebert.answer.engines.precision import Comparison
+from litebert.answer.engines.runtime import Runtime
+from litebert.answer.masks.texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.predicting import Predictor, make_examples
-from litebert.answer.runtime import Runtime
 from litebert.answer.vectors import SentenceEncoder
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
@@ -39,7 +39,7 @@ from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from litebert.answer.masks import MaskReader, Score
+    from litebert.answer.masks.reading import MaskReader, Score
     from litebert.finetuning.task import Task
     from litebert.model.task_model import TaskModel
 
@@ -263,7 +263,7 @@ class Model(LoadedModel):
         Raises:
             ModelError: it cannot predict masked tokens, or is an exported graph.
         """
-        from litebert.answer.masks import MaskReader
+        from litebert.answer.masks.reading import MaskReader
         from litebert.train.device import choose
 
         return MaskReader.of(self, choose("float32", self.device).device)

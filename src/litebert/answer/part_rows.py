@@ -1,4 +1,4 @@
-"""The rows of the input that a part of the answers reads.
+"""The work that parts of answers share, and the rows of the input that a part reads.
 
 Parquet files tell how many rows they have. Where all files do, the windows of a part are neighbors,
 and the part reads the rows of its windows only:
@@ -12,14 +12,19 @@ Of other files a part reads all rows, and computes every n-th window.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from litebert.errors import DataError
+from litebert.answer.model import Model
+from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
-from litebert.parts import Turns
+from litebert.interop.loaded import Unread
+from litebert.parts import Turns, make_identity
 from litebert.remote.names import shorten
 from litebert.text.lines import find_suffix
 from litebert.text.records import SUFFIXES, FileFormat, count_parquet_rows
@@ -117,3 +122,44 @@ class PartRows:
                 stretches[number] = (low, high)
             begin += count
         return stretches
+
+
+def make_answer_identity(
+    verb: str,
+    model: Model,
+    settings: Mapping[str, Any],
+    files: Sequence[str],
+    out: Any,
+    rows: int | None = None,
+) -> dict[str, Any]:
+    """Return the identity of answers of a model to files.
+
+    Args:
+        rows: the rows of all files, where they were counted before.
+
+    Raises:
+        ConfigError: the output is no file, or an input is read only once.
+    """
+    if not isinstance(out, (str, Path)):
+        raise ConfigError("a part is written next to the output; give --out a file")
+    choices = {
+        name: getattr(model, name)
+        for name in ("engine", "device", "exit_confidence", "min_precision")
+    }
+    settings = {**settings, **choices, "sources": list(files)}
+    return make_identity(verb, settings, fingerprint_model(model), files, rows)
+
+
+def fingerprint_model(model: Model) -> str:
+    """Return the sha256 (hex) of a model: its weights, or its graph, its task and its tokenizer."""
+    words = "" if model.tokenizer is None else model.tokenizer.fingerprint
+    digest = hashlib.sha256(json.dumps([dict(model.task), words], sort_keys=True).encode())
+    if isinstance(model.network, Unread):
+        for path in sorted(model.path.iterdir()):
+            if path.is_file() and ".onnx" in path.name:
+                digest.update(path.read_bytes())
+    else:
+        from litebert.train.teacher import compute_fingerprint  # an exported model has no torch
+
+        digest.update(compute_fingerprint(model).encode())
+    return digest.hexdigest()

@@ -5,18 +5,20 @@ every runtime does.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.ahead import in_advance
-from litebert.answer.exits import EarlyExit
+from litebert.answer.engines.exits import EarlyExit
+from litebert.answer.engines.precision import Comparison
+from litebert.answer.engines.runtime import Runtime
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import are_finite, compute_logits
@@ -27,15 +29,10 @@ from litebert.parts import EVERY, Turns
 from litebert.text.records import Notes, format_value, list_values
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
-from litebert.train.ranks import Ranks
 
-if TYPE_CHECKING:
-    from litebert.answer.precision import Comparison
-    from litebert.answer.runtime import Runtime
-
+T = TypeVar("T")
 Compute = Callable[[PaddedRows], NDArray[np.float32]]
 """Rows of one length -> what a runtime computes of them, (R, ...)."""
-_ALONE = Ranks()
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
@@ -166,7 +163,7 @@ class Predictor:
     def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:
         """Log once how far the runtime is from float32, where it has fewer bits."""
         if self.comparison is not None and items:
-            self.comparison.compare_answers(self, examples, items)
+            self.comparison.compare_answers(self.task, self.runtime, examples, items, self._compute)
 
     def _encode_windows(
         self, rows: Iterable[Row[Any]], notes: Notes | None, turns: Turns
@@ -196,35 +193,47 @@ class Predictor:
         if fault is not None:
             raise fault
 
-    def logits(self, items: Sequence[Item], ranks: Ranks = _ALONE) -> tuple[Logits, list[int]]:
+    def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
         """Compute the logits of each item and, where rows leave early, how many layers its only row
         used.
-
-        Args:
-            ranks: what shares the work, as in `compute_logits`.
 
         Raises:
             ModelError: a logit is not a finite number.
         """
         early_exit = self.runtime if isinstance(self.runtime, EarlyExit) else None
-        compute = self.around(early_exit.logits_and_layers if early_exit else self.runtime.logits)
-        output, pad_id, limits = self.task.output, self.tokenizer.pad_id, self.runtime.capabilities
-        logits = compute_logits(
-            compute,
-            items,
-            output,
-            pad_id,
-            self.positions,
-            ranks,
-            most=limits.tokens,
-            padding=limits.padding,
-        )
+        logits = self._compute(self.runtime, items, self.around)
         if not are_finite(logits):
             raise not_finite(self.name)
         if early_exit is None:
             return logits, []
         # The last column is the number of layers.
         return [row[:-1] for row in logits], [int(row[-1]) for row in logits]
+
+    def _compute(
+        self,
+        runtime: Runtime,
+        items: Sequence[Item],
+        around: Callable[[Compute], Compute] = lambda compute: compute,
+    ) -> Logits:
+        return compute_logits(
+            around(runtime.logits_and_layers if isinstance(runtime, EarlyExit) else runtime.logits),
+            items,
+            self.task.output,
+            self.tokenizer.pad_id,
+            self.positions,
+            most=runtime.capabilities.tokens,
+            padding=runtime.capabilities.padding,
+        )
+
+
+def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
+    """Yield the same, each made by a thread while the one before is used."""
+    end = object()
+    with ThreadPoolExecutor(1, "reading ahead") as thread:
+        coming = thread.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, source, end)
+            yield cast(T, item)
 
 
 def generate_window_sizes() -> Iterator[int]:

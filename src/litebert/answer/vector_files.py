@@ -31,15 +31,15 @@ from litebert.answer.files import (
 )
 from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
 from litebert.answer.model import Model
-from litebert.answer.part_answers import make_answer_identity, read_windows, write_part
-from litebert.answer.part_rows import PartRows, Stretches
+from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
 from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
-from litebert.finished_parts import FinishedPart
 from litebert.parts import EVERY, Part, Turns
+from litebert.parts.finished import FinishedPart
+from litebert.parts.windows import read_windows, write_part
 from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file

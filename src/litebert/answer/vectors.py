@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.answer.ahead import in_advance
-from litebert.answer.precision import Comparison
-from litebert.answer.predicting import FIRST, not_finite
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.precision import Comparison
+from litebert.answer.engines.runtime import Runtime
+from litebert.answer.predicting import FIRST, in_advance, not_finite
 from litebert.finetuning.rows import (
     PaddedRows,
     build_single_rows,

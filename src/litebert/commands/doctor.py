@@ -68,7 +68,7 @@ def doctor(words: list[str]) -> int:
     checks = examine()
     if arguments.engines is not None:
         with loading():
-            from litebert.answer.engine_speed import measure_engines
+            from litebert.answer.engines.speed import measure_engines
             from litebert.answer.model import load
 
         model = load(arguments.engines, device=arguments.device)

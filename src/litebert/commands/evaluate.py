@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal
 
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
 from litebert.commands.task_options import LabeledFiles
 from litebert.errors import ConfigError, require
-from litebert.remote.names import join, shorten
+from litebert.remote.names import shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.storage import write_json
 
 if TYPE_CHECKING:
+    from litebert.answer.evaluation import Scored
     from litebert.answer.retrieval import RetrievalScores
-    from litebert.answer.scoring import Scored
 
 MOST_COLUMNS = 10
 """Classes of a confusion matrix that is printed, at most."""
@@ -38,6 +36,9 @@ class EvaluateArguments(LabeledFiles):
     """Folder written by litebert prepare with the tokenizer of MODEL, which is pretrained."""
     data: tuple[str, ...] = ()
     """Labeled files, a folder of them or a quoted pattern, for a fine-tuned MODEL."""
+    predictions: DataPath | None = None
+    """Answers that litebert predict wrote of the rows of --data, to score instead of computing
+    them."""
     blimp: Path | None = None
     """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
     MODEL."""
@@ -76,8 +77,6 @@ class EvaluateArguments(LabeledFiles):
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     out: DataPath | None = None
     """File to write the report to, as JSON."""
-    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
-    """Compute one of N parts of --data here, such as 1/4; litebert merge writes --out of all."""
     json: Json = False
 
 
@@ -85,13 +84,11 @@ def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER | --retrieval FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
-    if arguments.part is not None:
-        return _evaluate_part(arguments, arguments.part)
     if arguments.retrieval is not None:
         return _evaluate_retrieval(arguments, Path(arguments.retrieval))
     with console.loading():
-        from litebert.answer import minimal_pairs
         from litebert.answer.evaluation import evaluate as run
+        from litebert.answer.masks import minimal_pairs
         from litebert.answer.model import load
 
     report: dict[str, Any] = {"model": arguments.model}
@@ -103,6 +100,7 @@ def evaluate(words: list[str]) -> int:
             arguments.model,
             shards=_read_set(arguments.shards),
             data=arguments.data or None,
+            predictions=arguments.predictions,
             sequences=2048 if arguments.sequences is None else arguments.sequences,
             length=arguments.length or None,
             engine=arguments.engine,
@@ -132,36 +130,6 @@ def evaluate(words: list[str]) -> int:
             write_json(path, report)
     if not arguments.data:
         console.ending(None, console.suggest_finetuning(arguments.model))
-    return 0
-
-
-def _evaluate_part(arguments: EvaluateArguments, option: str) -> int:
-    """Compute a part of labeled files, and say how to merge."""
-    from litebert.parts import Part, find_parts
-
-    part = Part.parse(option)
-    require(bool(arguments.data), "--part divides the rows of --data; give --data, or leave it out")
-    require(arguments.out is not None, "--part needs a name for the report of all; give --out FILE")
-    assert arguments.out is not None
-    with console.loading():
-        from litebert.answer.part_scores import score_part
-
-    loading = ("engine", "exit_confidence", "min_precision", "device")
-    scoring = ("mistakes", "slice_columns")
-    count = score_part(
-        part,
-        arguments.model,
-        arguments.data,
-        arguments.out,
-        loading={name: getattr(arguments, name) for name in loading},
-        scoring={
-            **{name: getattr(arguments, name) for name in scoring},
-            **arguments.reading_options(),
-        },
-    )
-    folder = shorten(join(find_parts(arguments.out), part.name))
-    batches = f"{count:,} batches" if count != 1 else "1 batch"
-    console.ending(f"{batches} to {folder}", ("merge", shorten(arguments.out)))
     return 0
 
 
@@ -241,6 +209,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
     names += ["--engine"] * is_computed + ["--exit-confidence"] * (
         arguments.exit_confidence != "auto"
     )
+    names += ["--predictions"] * (arguments.predictions is not None)
     names += ["--min-precision"] * (arguments.min_precision is not None)
     names += ["--mistakes"] * bool(arguments.mistakes)
     names += ["--slice-columns"] * bool(arguments.slice_columns)

@@ -105,7 +105,7 @@ def prepare(words: list[str]) -> int:
     from litebert.data.prepare import PrepareConfig, prepare_part
     from litebert.data.prepare import prepare as run
     from litebert.data.summary import DROPPED, list_rows
-    from litebert.finished_parts import open_part
+    from litebert.parts.finished import open_part
     from litebert.text.tally import format_count
 
     names = {field.name for field in fields(PrepareConfig)}

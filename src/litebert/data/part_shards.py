@@ -34,7 +34,7 @@ from litebert.data.near_duplicates import find_near_duplicates, write_signatures
 from litebert.data.shard_files import Block, read_blocks
 from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
-from litebert.finished_parts import FinishedPart
+from litebert.parts.finished import FinishedPart
 from litebert.progress import task
 from litebert.remote import cache
 from litebert.remote.names import is_url

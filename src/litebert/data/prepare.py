@@ -41,7 +41,6 @@ from litebert.data.shard_files import has_index
 from litebert.data.shards import Shards
 from litebert.data.summary import warn
 from litebert.errors import DataError, nearest
-from litebert.finished_parts import read_parts
 from litebert.machine import count_cores
 from litebert.parts import (
     BEGUN,
@@ -53,6 +52,7 @@ from litebert.parts import (
     lock_part,
     make_identity,
 )
+from litebert.parts.finished import read_parts
 from litebert.registry import SOURCES
 from litebert.remote.names import is_url, join, shorten
 from litebert.remote.reading import describe

@@ -21,7 +21,7 @@ from typing import Any
 LOG = logging.getLogger("litebert.serve")
 REQUESTS = LOG.getChild("requests")
 PRECISION = logging.getLogger("litebert.precision")
-"""Says at the start how far an engine is from float32 (answer/precision.py)."""
+"""Says at the start how far an engine is from float32 (answer/engines/precision.py)."""
 FETCHING = tuple(logging.getLogger(f"litebert.{name}") for name in ("hub", "progress"))
 """Say which models are fetched, and how far that is."""
 OTHERS = tuple(logging.getLogger(name) for name in ("uvicorn", "uvicorn.error", "asyncio"))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.exits import EarlyExit
-from litebert.answer.mask_texts import build_masked_row, find_targets, mask_pattern
+from litebert.answer.engines.exits import EarlyExit
+from litebert.answer.masks.texts import build_masked_row, find_targets, mask_pattern
 from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder

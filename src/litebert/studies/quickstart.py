@@ -20,8 +20,8 @@ import torch
 from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.run_report import arrange_sections, make_pretraining_headline, read_metrics
-from litebert.answer import minimal_pairs
-from litebert.answer.masks import MaskReader, collect_examples
+from litebert.answer.masks import minimal_pairs
+from litebert.answer.masks.reading import MaskReader, collect_examples
 from litebert.answer.model import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount

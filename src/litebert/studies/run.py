@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from litebert.answer.minimal_pairs import read_paradigms
+from litebert.answer.masks.minimal_pairs import read_paradigms
 from litebert.data.shards import Shards
 from litebert.errors import DataError, RunError
 from litebert.registry import TASKS

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
-from litebert.answer.mask_texts import Guess, MaskFiller, list_guesses
-from litebert.answer.masked_rows import LOGITS, MaskedRows
+from litebert.answer.masks.rows import LOGITS, MaskedRows
+from litebert.answer.masks.texts import Guess, MaskFiller, list_guesses
 from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches
 from litebert.data.shards import Split

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.graphs import (
+from litebert.answer.engines.graphs import (
     check_device,
     graph_of,
     inputs_of,
@@ -19,7 +19,7 @@ from litebert.answer.graphs import (
     require_numbers,
     unreadable,
 )
-from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.session import session

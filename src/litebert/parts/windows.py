@@ -1,31 +1,24 @@
-"""The answers and vectors of a part, window by window, and all parts merged in order.
+"""The records and vectors of a part, window by window, and those of all parts in order.
 
     answers.csv.parts/2-of-4/windows.jsonl    one line for each finished window of the part
 
 A window is the rows that one run computes together: with other neighbors, a row would be padded
 otherwise, and its numbers would differ in the last bits. The windows of a part are neighbors where
-the rows are counted before (part_rows.py). Else window w belongs to part w modulo n, and each part
-reads all rows. A line that a crash tore is cut off.
+the rows are counted before (answer/part_rows.py). Else window w belongs to part w modulo n, and
+each part reads all rows. A line that a crash tore is cut off.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from litebert.answer.model import Model
-from litebert.errors import ConfigError, DataError
-from litebert.finished_parts import FinishedPart
-from litebert.interop.loaded import Unread
+from litebert.errors import DataError
 from litebert.parts import (
     Part,
     Turns,
@@ -33,13 +26,17 @@ from litebert.parts import (
     finish_target,
     is_finished,
     lock_part,
-    make_identity,
     read_marker,
 )
+from litebert.parts.finished import FinishedPart
 from litebert.storage import naming
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 FILE = "windows.jsonl"
-Window = tuple[list[dict[str, Any]], NDArray[np.float32] | None]
+Window: TypeAlias = "tuple[list[dict[str, Any]], NDArray[np.float32] | None]"
 """The records of some rows, and their vectors (n, D) if they have any."""
 
 
@@ -88,47 +85,6 @@ def write_part(
         return int(read_marker(folder)["count"])
 
 
-def make_answer_identity(
-    verb: str,
-    model: Model,
-    settings: Mapping[str, Any],
-    files: Sequence[str],
-    out: Any,
-    rows: int | None = None,
-) -> dict[str, Any]:
-    """Return the identity of answers of a model to files.
-
-    Args:
-        rows: the rows of all files, where they were counted before.
-
-    Raises:
-        ConfigError: the output is no file, or an input is read only once.
-    """
-    if not isinstance(out, (str, Path)):
-        raise ConfigError("a part is written next to the output; give --out a file")
-    choices = {
-        name: getattr(model, name)
-        for name in ("engine", "device", "exit_confidence", "min_precision")
-    }
-    settings = {**settings, **choices, "sources": list(files)}
-    return make_identity(verb, settings, fingerprint_model(model), files, rows)
-
-
-def fingerprint_model(model: Model) -> str:
-    """Return the sha256 (hex) of a model: its weights, or its graph, its task and its tokenizer."""
-    words = "" if model.tokenizer is None else model.tokenizer.fingerprint
-    digest = hashlib.sha256(json.dumps([dict(model.task), words], sort_keys=True).encode())
-    if isinstance(model.network, Unread):
-        for path in sorted(model.path.iterdir()):
-            if path.is_file() and ".onnx" in path.name:
-                digest.update(path.read_bytes())
-    else:
-        from litebert.train.teacher import compute_fingerprint  # an exported model has no torch
-
-        digest.update(compute_fingerprint(model).encode())
-    return digest.hexdigest()
-
-
 def _format_line(
     number: int, records: list[dict[str, Any]], vectors: NDArray[np.float32] | None
 ) -> bytes:
@@ -150,6 +106,8 @@ def _parse_line(line: bytes) -> tuple[int, Window]:
     content = json.loads(line)
     vectors = None
     if "vectors" in content:
+        import numpy as np
+
         data = base64.b64decode(content["vectors"])
         vectors = np.frombuffer(data, "<f4").reshape(-1, content["width"])
     return int(content["window"]), (content["records"], vectors)

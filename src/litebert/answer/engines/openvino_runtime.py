@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.graphs import (
+from litebert.answer.engines.graphs import (
     check_device,
     graph_of,
     inputs_of,
@@ -17,7 +17,7 @@ from litebert.answer.graphs import (
     require_numbers,
     unreadable,
 )
-from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.loaded import LoadedModel

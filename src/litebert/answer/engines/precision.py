@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.exits import EarlyExit
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.exits import EarlyExit
+from litebert.answer.engines.runtime import Runtime
 from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import compute_logits
+from litebert.finetuning.task import Task
 from litebert.finetuning.values import Item, Logits
 from litebert.text.tally import format_count
-
-if TYPE_CHECKING:
-    from litebert.answer.predicting import Predictor
 
 log = logging.getLogger("litebert.precision")
 
@@ -44,28 +41,32 @@ class Comparison:
         self._due = True
 
     def compare_answers(
-        self, predictor: Predictor, examples: Sequence[Any], items: Sequence[Item]
+        self,
+        task: Task[Any],
+        runtime: Runtime,
+        examples: Sequence[Any],
+        items: Sequence[Item],
+        compute: Callable[[Runtime, Sequence[Item]], Logits],
     ) -> None:
         """Log how far the logits of the first examples are apart, and how many answers change.
 
         Args:
-            examples, items: as the task of the predictor encodes them, at least one example.
+            examples, items: as the task encodes them, at least one example.
         """
         reference = self._reference()
         if reference is None:
             return
-        runtime = predictor.runtime
         whole = runtime.runtime if isinstance(runtime, EarlyExit) else runtime
         sizes = np.zeros(len(examples), np.int64)
         for item in items:
             sizes[item.example] += item.length * len(item.rows)
         few = _count_first(sizes)
         chosen = [item for item in items if item.example < few]
-        logits, expected = (_compute(each, chosen, predictor) for each in (whole, reference))
+        logits, expected = (compute(each, chosen) for each in (whole, reference))
         answers = [
             [
                 getattr(answer, "value", answer)
-                for answer in predictor.task.answers(examples[:few], chosen, side)
+                for answer in task.answers(examples[:few], chosen, side)
             ]
             for side in (logits, expected)
         ]
@@ -129,19 +130,6 @@ class Comparison:
             f"the engine {self._name} differs from float32 on the first "
             f"{format_count(few, unit)}: {differences}"
         )
-
-
-def _compute(runtime: Runtime, items: Sequence[Item], predictor: Predictor) -> Logits:
-    limits = runtime.capabilities
-    return compute_logits(
-        runtime.logits,
-        items,
-        predictor.task.output,
-        predictor.tokenizer.pad_id,
-        predictor.positions,
-        most=limits.tokens,
-        padding=limits.padding,
-    )
 
 
 def _count_first(sizes: NDArray[np.int64]) -> int:

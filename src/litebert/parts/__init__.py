@@ -5,7 +5,7 @@
 
 A part is cut from the input alone, so nothing has to be agreed on between machines. The marker has
 the identity of the work: the verb, the version, the settings, the model or tokenizer and the input.
-`litebert merge OUT` takes parts of one identity, each once (finished_parts.py), and writes OUT.
+`litebert merge OUT` takes parts of one identity, each once (finished.py), and writes OUT.
 """
 
 from __future__ import annotations

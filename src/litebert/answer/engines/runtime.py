@@ -37,9 +37,9 @@ class Capabilities:
     padding: int | None = None
     """Most tokens that a row is padded with; any number by default."""
     early_exit: bool = False
-    """True if it has `walk`, so that rows can leave early (answer/exits.py)."""
+    """True if it has `walk`, so that rows can leave early (answer/engines/exits.py)."""
     reference: str | None = None
-    """The name of the engine in float32 that it is compared with (answer/precision.py)."""
+    """The name of the engine in float32 that it is compared with (answer/engines/precision.py)."""
     takes_threads: bool = False
     """True if its engine takes `threads`, the threads of a service, which shares its cores."""
 

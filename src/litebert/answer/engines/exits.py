@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.runtime import Runtime
+from litebert.answer.engines.runtime import Runtime
 from litebert.errors import ConfigError
 from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import not_finite
-from litebert.answer.runtime import Runtime
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows, pad_ids

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.answer.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.config import Pooling
 from litebert.errors import ConfigError
 from litebert.finetuning.rows import PaddedRows

@@ -1,0 +1,1 @@
+"""Guesses for masked tokens, and the likelihood of texts that they give."""
