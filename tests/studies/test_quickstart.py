@@ -159,6 +159,7 @@ def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., O
         (["--budget", "0.1s", "--vocab-size", "400"], ["--budget", "0.1s"]),
         (["--language", "englisch"], ["englisch"]),
         (["--source", "gone.txt"], ["gone.txt"]),
+        (["--blimp", "gone.jsonl"], ["gone.jsonl"]),
         (["--source", "text.jsonl", "gone"], ["gone"]),
         (["--source", "-"], ["standard input", "--source"]),
         (["--vocab-size", "0"], [0]),

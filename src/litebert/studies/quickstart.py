@@ -91,8 +91,8 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
     """
     start, folder, device = time.monotonic(), request.out, request.device
     has_classifier = request.source == ("python-docs",)
-    _check(request)
     paradigms = None if request.blimp is None else minimal_pairs.read_paradigms(request.blimp)
+    _check(request)
     with lock_folder(folder, RunError):
         log.info("1/6  tokenizer")
         _train_tokenizer(request)
