@@ -56,7 +56,7 @@ from results import machine
 from results import write as write_results
 
 import litebert
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices

@@ -27,7 +27,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from litebert.machine import count_cores, read_processor_name
+from litebert.base.machine import count_cores, read_processor_name
 
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3")
 """The grid."""

@@ -26,10 +26,10 @@ from results import write as write_results
 from litebert import load, replace, train_tokenizer
 from litebert.answer.engines.exits import Exit
 from litebert.answer.evaluation import score_file
+from litebert.base.registry import ENGINES
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Row
 from litebert.recipes.finetuning import finetune_preset
-from litebert.registry import ENGINES
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import TableFiles
 from litebert.text.sources import read_documents

@@ -39,8 +39,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch
 import transformers
 
-from litebert import cost, prepare, pretrain, recipe, replace, train_tokenizer
-from litebert.config import Config
+from litebert import prepare, pretrain, recipe, replace, train_tokenizer
+from litebert.config import Config, cost
 from litebert.data.batches import Batch
 from litebert.interop import LoadedModel, save_hf
 from litebert.text.sources import read_documents

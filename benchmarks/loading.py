@@ -57,10 +57,10 @@ def main() -> int:
 def _generate(folder: Path, count: int, documents: int) -> None:
     """Write a set of `count` shards of `documents` documents, the first of them held out."""
     from litebert import train_tokenizer
+    from litebert.base.storage import sha256_of
     from litebert.data import shard_files
     from litebert.data import shards as disk
     from litebert.data.encoding import Encoded
-    from litebert.storage import sha256_of
     from litebert.text.sources import read_documents
 
     folder.mkdir()

@@ -43,7 +43,7 @@ Step = Callable[[Tensor, Tensor], None]
 def build_litebert(layers: int) -> tuple[nn.Module, Step]:
     """A classifier of litebert, and its step."""
     from litebert import recipe, replace
-    from litebert.machine import keep_freed_memory
+    from litebert.base.machine import keep_freed_memory
     from litebert.model.task_model import TaskModel
     from litebert.train.optim import Optimizers
 

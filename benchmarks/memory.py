@@ -81,9 +81,9 @@ def batch_of(vocabulary: int, sequences: int, length: int) -> tuple[Tensor, Tens
 
 def build_litebert(shape: str, folder: Path, recompute: bool) -> Step:
     from litebert import replace
+    from litebert.base.machine import keep_freed_memory
     from litebert.data.batches import Batch
     from litebert.interop.files import read_tensors
-    from litebert.machine import keep_freed_memory
     from litebert.model.pretrainer import Pretrainer
     from litebert.train.optim import Optimizers
 
@@ -187,7 +187,7 @@ def weights(shape: str) -> Iterator[Path]:
 
 def compare(shape: str, memory_bytes: float) -> dict[str, Any]:
     """All variants of a shape, each measured by a process of its own."""
-    from litebert import cost
+    from litebert.config import cost
 
     fixed = 16 * sum(cost.model_parameters(config_of(shape)).values())
     name, sequences, length = SHAPES[shape]

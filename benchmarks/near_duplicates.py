@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from litebert.base.machine import read_processor_name
 from litebert.data.near_duplicates import (
     MINIMA,
     SHINGLE,
@@ -31,7 +32,6 @@ from litebert.data.near_duplicates import (
     write_signatures,
 )
 from litebert.data.shard_files import Block
-from litebert.machine import read_processor_name
 
 Ids = npt.NDArray[np.int64]
 Vary = Callable[[Ids, float, np.random.Generator], Ids]

@@ -265,7 +265,7 @@ def _read_cpu(process: int) -> tuple[str, float] | None:
 
 
 def _digest(folder: Path) -> str:
-    from litebert.storage import sha256_of
+    from litebert.base.storage import sha256_of
 
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -46,10 +46,10 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import torch
 from results import write as write_results
 
-from litebert import cost, recipe, replace
-from litebert.config import Config
+from litebert import recipe, replace
+from litebert.base.machine import keep_freed_memory
+from litebert.config import Config, cost
 from litebert.data.batches import Batch
-from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
 from litebert.train.measure import make_batch

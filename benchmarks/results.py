@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from litebert.machine import read_instructions
-from litebert.storage import write_json
+from litebert.base.machine import read_instructions
+from litebert.base.storage import write_json
 from litebert.train import device as devices
 
 _START = time.monotonic()

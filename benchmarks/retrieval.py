@@ -22,7 +22,7 @@ from typing import Any
 
 from vector_teacher import STUDENT, read_novels, run
 
-from litebert.storage import write_json
+from litebert.base.storage import write_json
 from litebert.text.sentences import split_sentences
 
 SCORES = ("ndcg_at_10", "recall_at_10", "recall_at_100", "mrr_at_10")

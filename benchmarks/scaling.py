@@ -42,9 +42,9 @@ import torch
 from results import write as write_results
 
 from litebert import replace
+from litebert.base.machine import keep_freed_memory
 from litebert.config import Config
 from litebert.data.batches import Batch
-from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
 from litebert.train.loop import Loop

@@ -55,10 +55,10 @@ import numpy as np
 import results
 
 import litebert
+from litebert.base.machine import count_cores, read_processor_name
+from litebert.base.storage import atomic_text
 from litebert.interop.files import weights_file
 from litebert.interop.names import find_exported_graph
-from litebert.machine import count_cores, read_processor_name
-from litebert.storage import atomic_text
 from litebert.studies.packages import LABEL, TEXT, write_table
 
 TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut17", "sst2")

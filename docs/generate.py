@@ -18,10 +18,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from litebert import cost, registry
+from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
 from litebert.commands import options
-from litebert.config import Config, TaskDistillConfig
+from litebert.config import Config, TaskDistillConfig, cost
 from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from litebert import cost
-from litebert.config import Config, replace
+from litebert.config import Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 
 

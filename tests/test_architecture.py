@@ -26,13 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
-    ("errors",),
-    ("json_reader",),
-    ("storage", "registry", "progress", "launch", "machine"),
+    ("base",),
     ("remote",),
     ("hub", "parts"),
     ("config",),
-    ("recipes", "cost"),
+    ("recipes",),
     ("text",),
     ("tokenizer",),
     ("data",),
@@ -54,13 +52,13 @@ LEVELS = (
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 LIGHT = (
-    "errors",
-    "json_reader",
-    "storage",
-    "registry",
-    "progress",
-    "launch",
-    "machine",
+    "base.errors",
+    "base.json_reader",
+    "base.storage",
+    "base.registry",
+    "base.progress",
+    "base.launch",
+    "base.machine",
     "remote.stores",
     "remote.reading",
     "hub",
@@ -70,7 +68,7 @@ LIGHT = (
     "recipes",
     "recipes.files",
     "recipes.finetuning",
-    "cost",
+    "config.cost",
     "cli",
     "model.positions",
     *(
@@ -288,7 +286,7 @@ def test_the_public_face_is_exactly_what_it_says() -> None:
     ("code", "rooms"),
     [
         ("import litebert.train.loop", ["train"]),
-        ("from litebert import cost, cli", ["cost", "cli"]),
+        ("from litebert import cli; from litebert.config import cost", ["cost", "cli"]),
         ("def f():\n    from litebert.data.shards import Shards", ["data"]),
         ("from ..model import encoder", ["model"]),
         ("from litebert import load", ["__init__"]),

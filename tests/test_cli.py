@@ -564,7 +564,7 @@ def test_a_process_without_memory_ends_in_one_sentence() -> None:
 
 def test_training_keeps_freed_memory_and_a_setting_of_malloc_wins() -> None:
     code = (
-        "import resource, sys; from litebert.machine import keep_freed_memory\n"
+        "import resource, sys; from litebert.base.machine import keep_freed_memory\n"
         "kept = sys.argv[1] == 'keep' and keep_freed_memory()\n"
         "for _ in range(20): b'x' * (64 << 20)\n"
         "print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"

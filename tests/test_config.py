@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litebert.base.errors import ConfigError
 from litebert.config import (
     Activation,
     Config,
@@ -28,7 +29,6 @@ from litebert.config import (
 )
 from litebert.config.amounts import Amount, parse_amount
 from litebert.config.serialization import from_dict, to_dict, to_json
-from litebert.errors import ConfigError
 from toys.refusals import refused
 
 REFUSALS: list[tuple[type, Mapping[str, Any], Sequence[object]]] = [

@@ -23,7 +23,7 @@ from litebert.config import (
     TrainConfig,
     replace,
 )
-from litebert.cost import forward_flops, memory, model_parameters, training_flops
+from litebert.config.cost import forward_flops, memory, model_parameters, training_flops
 from litebert.data.batches import Batch
 from litebert.data.masking import find_span_boundaries
 from litebert.model.pretrainer import Pretrainer

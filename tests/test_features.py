@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ModelError
+from litebert.base.registry import POSITIONS
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.features import FEATURES, REFUSED, YES, Feature
-from litebert.errors import ModelError
 from litebert.interop.onnx.folder import differences
 from litebert.interop.onnx.graph import onnx_model
 from litebert.model.cpu import loader
 from litebert.model.cpu.packed import PackedNetwork, find_refusal
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import POSITIONS
 from toys.families import (
     assert_equal_outputs,
     inputs,

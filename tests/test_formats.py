@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from formats.write_archive import FOLDER, read_numbers
-from litebert.errors import RunError
-from litebert.json_reader import read_json
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
 
 ARCHIVES = sorted(FOLDER.glob("*.tar.xz"))
 pytestmark = pytest.mark.thorough

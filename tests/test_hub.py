@@ -21,7 +21,8 @@ from huggingface_hub import constants
 
 from abuse import forked
 from abuse.forked import Ended
-from litebert import hub, progress
+from litebert import hub
+from litebert.base import progress
 from litebert.hub import fetching
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table

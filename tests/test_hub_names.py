@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from litebert import hub
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
 from litebert.finetuning.initial import load_initial
 from litebert.recipes import HUB_NAMES, RECIPES
 

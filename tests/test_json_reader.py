@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.errors import DataError, RunError
-from litebert.json_reader import DEEPEST, parse_json, read_json
+from litebert.base.errors import DataError, RunError
+from litebert.base.json_reader import DEEPEST, parse_json, read_json
 from toys.refusals import refused
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from litebert import machine
+from litebert.base import machine
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/cpuinfo").exists(), reason="only Linux has /proc/cpuinfo"

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from litebert import progress
+from litebert.base import progress
 
 
 def test_short_work_is_silent(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litebert import cost
-from litebert.config import replace
+from litebert.config import cost, replace
 from litebert.recipes.files import recipe
 from projection import Cluster, project_step
 

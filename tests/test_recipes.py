@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from litebert.base.errors import ConfigError
+from litebert.base.registry import ENGINES, OBJECTIVES, SOURCES, Registry
 from litebert.config import Config, replace
+from litebert.config.cost import encoder_parameters
 from litebert.config.serialization import from_dict, to_json
-from litebert.cost import encoder_parameters
-from litebert.errors import ConfigError
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.files import recipe
-from litebert.registry import ENGINES, OBJECTIVES, SOURCES, Registry
 from toys.refusals import names, refused
 
 
@@ -191,7 +191,7 @@ def test_extensions_are_run_once_from_their_own_folder(
     (tmp_path / "neighbor_of_mine.py").write_text("NAME = 'tales'\n")
     (tmp_path / "mine.py").write_text(
         "from neighbor_of_mine import NAME\nfrom litebert import recipe\nfrom "
-        "litebert.registry import SOURCES\n"
+        "litebert.base.registry import SOURCES\n"
         "SOURCES.add(NAME, lambda name, reading: iter([('Once upon a time.', 1)]))\n"
         "def tiny():\n    return recipe('albert-tiny')\n"
     )

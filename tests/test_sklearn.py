@@ -24,9 +24,9 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 
 from litebert import finetune, load, open_task
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.config import replace
 from litebert.demo import unpack
-from litebert.errors import ConfigError, DataError, ModelError
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import finetune as finetune_with

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from litebert import storage
-from litebert.errors import ConfigError, DataError, RunError
-from litebert.json_reader import read_json
-from litebert.storage import atomic_write, check_output, lock_folder, write_json, write_whole
+from litebert.base import storage
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import atomic_write, check_output, lock_folder, write_json, write_whole
 from toys.killed import leave_unfinished
 from toys.refusals import refused
 

@@ -50,8 +50,8 @@ import worth
 
 import litebert
 from finetune_peers.ways import WAYS as PEERS
+from litebert.base.storage import atomic_text
 from litebert.demo.tickets import write_tickets
-from litebert.storage import atomic_text
 
 TASKS = ("sst2-8", "tickets-8", "sst2-64", "topics-8", "sst2-1000", "tickets", "topics")
 """The cheapest first."""

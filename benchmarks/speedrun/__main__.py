@@ -37,7 +37,7 @@ from results import write as write_results
 
 from litebert.analysis.charts import Chart, Series
 from litebert.analysis.report import Section, Table, write
-from litebert.storage import write_json
+from litebert.base.storage import write_json
 from litebert.train import device as devices
 from litebert.train import metrics
 

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import protocol
 
+from litebert.base.storage import write_json
 from litebert.config import Config
 from litebert.config.serialization import from_dict
-from litebert.storage import write_json
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.measure import measure

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert import PrepareConfig, evaluate, prepare, train_tokenizer
-from litebert.storage import write_json
+from litebert.base.storage import write_json
 from litebert.text.sources import read_documents
 
 VOCABULARY = 8192

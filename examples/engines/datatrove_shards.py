@@ -17,7 +17,7 @@ from datatrove.pipeline.filters import LambdaFilter
 from datatrove.pipeline.readers import JsonlReader
 
 import litebert
-from litebert.registry import SOURCES
+from litebert.base.registry import SOURCES
 
 TASKS = 4
 

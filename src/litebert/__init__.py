@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from litebert import machine
+from litebert.base import machine
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from litebert.answer.model import load as load
     from litebert.answer.retrieval import evaluate_retrieval as evaluate_retrieval
     from litebert.answer.static import load_static as load_static
+    from litebert.base.errors import LitebertError as LitebertError
     from litebert.change.conversion import convert as convert
     from litebert.change.conversion import push as push
     from litebert.change.conversion import resize as resize
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from litebert.data.prepare import prepare as prepare
     from litebert.data.prepare import prepare_part as prepare_part
     from litebert.data.shards import Shards as Shards
-    from litebert.errors import LitebertError as LitebertError
     from litebert.finetuning.run import finetune as finetune
     from litebert.model.encoder import Encoder as Encoder
     from litebert.model.pretrainer import Pretrainer as Pretrainer
@@ -49,7 +49,7 @@ _HOME = {
     "Config": "config",
     "Encoder": "model.encoder",
     "FinetuneConfig": "config",
-    "LitebertError": "errors",
+    "LitebertError": "base.errors",
     "PrepareConfig": "data.prepare",
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",

@@ -19,8 +19,8 @@ from threading import Timer, main_thread
 from types import FrameType
 from typing import TextIO
 
-from litebert import launch
-from litebert.errors import ConfigError, GroupError, LitebertError, nearest
+from litebert.base import launch
+from litebert.base.errors import ConfigError, GroupError, LitebertError, nearest
 
 REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
@@ -286,7 +286,7 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
 
 def _load_verb(name: str) -> Verb:
     """Import a verb, and load the extensions that it may need."""
-    from litebert.registry import OWN_VERBS, load_extensions, pause_collection
+    from litebert.base.registry import OWN_VERBS, load_extensions, pause_collection
 
     if name != "doctor":  # which reports on the extensions itself
         load_extensions()
@@ -305,7 +305,7 @@ def _load_own_verbs() -> Mapping[str, Verb]:
     Raises:
         ConfigError: an extension cannot be run.
     """
-    from litebert.registry import OWN_VERBS, load_extensions
+    from litebert.base.registry import OWN_VERBS, load_extensions
 
     load_extensions()
     return OWN_VERBS
@@ -329,7 +329,7 @@ def _complain(text: str) -> None:
 
 def _fault_of_system(error: OSError, location: object) -> str:
     """A sentence about what the system refused, and where."""
-    from litebert.storage import FULL
+    from litebert.base.storage import FULL
 
     reason = error.strerror or str(error)
     if error.errno in FULL:

@@ -24,9 +24,9 @@ from litebert.analysis.compare import (
     make_settings_table,
     make_table,
 )
+from litebert.base.errors import RunError
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
-from litebert.errors import RunError
 from toys import pretraining
 from toys.refusals import refused
 

@@ -13,7 +13,7 @@ from litebert.analysis.compare_tasks import (
     make_differences_table,
     make_task_table,
 )
-from litebert.errors import RunError
+from litebert.base.errors import RunError
 from toys.refusals import names, refused
 
 

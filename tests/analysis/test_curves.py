@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from litebert import cost
 from litebert.analysis.curves import AXES, average_points, make_charts, read_points
-from litebert.config import replace
+from litebert.base.storage import write_json
+from litebert.config import cost, replace
 from litebert.config.serialization import to_dict
-from litebert.storage import write_json
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import names

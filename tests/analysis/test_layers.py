@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.analysis.layers import analyze, compute_similarity
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.interop import read_folder
 from litebert.train.pretrain import pretrain
 from toys.families import FAMILIES, LENGTH, VOCABULARY, build_peer

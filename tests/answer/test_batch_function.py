@@ -16,7 +16,7 @@ import litebert
 from commands.test_answers import made
 from litebert import BatchFunction
 from litebert.answer import batch_function
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 

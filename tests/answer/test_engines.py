@@ -28,9 +28,9 @@ from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.engines.speed import measure_engines
 from litebert.answer.files import predict_file
 from litebert.answer.predicting import FIRST, WINDOW
+from litebert.base.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.cli import main
 from litebert.demo import unpack
-from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Row
 from litebert.model.cpu import loader, packed

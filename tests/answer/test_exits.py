@@ -23,15 +23,15 @@ from answer.test_engines import needs
 from litebert.answer.engines.exits import EarlyExit, Exit
 from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.model import load
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import ENGINES
 from litebert.change.conversion import convert
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, pad_rows
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.model.task_model import TaskModel
-from litebert.registry import ENGINES
 from litebert.tasks.texts import Example
 from litebert.train.loop import Loop
 from toys.finetuning import config, finetune, recipe_file, write_table

@@ -13,9 +13,9 @@ import torch
 
 from litebert.answer.gradients import integrate_gradients
 from litebert.answer.model import Model, load
+from litebert.base.errors import ConfigError
 from litebert.cli import main
 from litebert.config import EncoderConfig
-from litebert.errors import ConfigError
 from litebert.finetuning.outputs import log_softmax
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

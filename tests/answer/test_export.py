@@ -23,7 +23,7 @@ import litebert
 from answer.test_predict import made, texts
 from answer.test_pretrained import folder_of
 from litebert.answer.engines.onnx_runtime import OnnxRuntime
-from litebert.errors import ConfigError, MissingExtraError, ModelError
+from litebert.base.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME

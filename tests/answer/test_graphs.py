@@ -19,7 +19,7 @@ from answer.test_engines import LINES, PACKAGES, model_folder, needs, same
 from litebert.answer.engines import graphs
 from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.export import export
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 from toys.refusals import names, refused
 
 

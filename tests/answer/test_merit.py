@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Engine, Runtime
-from litebert.errors import NonFiniteError
+from litebert.base.errors import NonFiniteError
+from litebert.base.registry import ENGINES
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.interop import LoadedModel
-from litebert.registry import ENGINES
 from toys.refusals import names, refused
 from toys.tasks import Table
 

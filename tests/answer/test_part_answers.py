@@ -25,7 +25,7 @@ from litebert.answer import predicting, vectors
 from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
-from litebert.errors import ConfigError, DataError, LitebertError
+from litebert.base.errors import ConfigError, DataError, LitebertError
 from litebert.parts import MARKER, Part, find_parts
 from litebert.parts.windows import FILE
 from toys.refusals import refused

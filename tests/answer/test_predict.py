@@ -23,10 +23,10 @@ from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.predicting import FIRST
 from litebert.answer.static import export_static, load_static
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.conversion import convert
 from litebert.config import EncoderConfig
 from litebert.demo import unpack
-from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from litebert.answer.model import Model, load
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.errors import ConfigError, DataError, ModelError
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert

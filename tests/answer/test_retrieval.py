@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import litebert
 from litebert.answer import vectors
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.finetuning.baselines.models import Bm25
 from litebert.model.task_model import TaskModel
 from litebert.tasks.retrieval import ranking

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import litebert
 from litebert.answer.static import export_static, load_static
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.values import EncodedRow
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

@@ -29,15 +29,15 @@ from answer.test_predict import made
 from litebert.answer import vectors as module
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.vector_files import embed_file
+from litebert.base.errors import ModelError
+from litebert.base.registry import ENGINES
 from litebert.config import Config, Pooling, SequenceConfig
-from litebert.errors import ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import _bfloat16, read_dense
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import ENGINES
 from litebert.tokenizer import Tokenizer
 from toys.families import build_peer
 from toys.folders import load_module, save_litebert

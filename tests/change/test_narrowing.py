@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert import cost, pretrain
+from litebert import pretrain
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.narrowing import Importance, importance_of
 from litebert.change.shrinking import Shrinking, shrink
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.config import cost
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate_pretrained

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert import cost
+from litebert.base.errors import ConfigError, ModelError
 from litebert.change.shrinking import Shrinking, shrink
-from litebert.errors import ConfigError, ModelError
+from litebert.config import cost
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
 from toys.folders import load_module, save_litebert, small_tokenizer, tiny

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from litebert.answer.files import predict_file
 from litebert.answer.model import Model, load
+from litebert.base.errors import DataError
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.errors import DataError
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from litebert.answer.model import load
+from litebert.base.errors import ConfigError
 from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
 from litebert.demo import unpack
-from litebert.errors import ConfigError
 from litebert.interop.files import read_tensors
 from litebert.serve.served import Served
 from toys.finetuning import recipe_file

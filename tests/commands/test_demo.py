@@ -17,9 +17,9 @@ import torch
 import yaml
 
 import litebert
+from litebert.base.errors import ModelError
 from litebert.demo import pack, unpack
 from litebert.demo.packing import MODELS
-from litebert.errors import ModelError
 from litebert.interop.files import read_tensors
 from toys.refusals import names, refused
 

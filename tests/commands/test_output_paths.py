@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from answer.test_engines import model_folder
+from litebert.base.errors import ConfigError
 from litebert.config import FinetuneConfig
-from litebert.errors import ConfigError
 from litebert.finetuning.run import finetune
 from litebert.tasks.registry import open_task
 from toys.finetuning import write_table

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from litebert.base.registry import SOURCES, Registry
 from litebert.data.shards import Shards
-from litebert.registry import SOURCES, Registry
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -521,7 +521,7 @@ def test_long_reading_reports_itself(
     log_messages: list[str],
     monkeypatch: Any,
 ) -> None:
-    from litebert import progress
+    from litebert.base import progress
 
     advance = progress.Task.advance
 

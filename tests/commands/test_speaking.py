@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from litebert import progress
+from litebert.base import progress
+from litebert.base.errors import nearest
 from litebert.cli import VERBOSITY, VERBS, main
 from litebert.commands.bars import Bars
-from litebert.errors import nearest
 from litebert.model.objectives import score_rows
 from litebert.text.tally import format_count
 from litebert.train import metrics

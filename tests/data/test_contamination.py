@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import litebert
+from litebert.base.errors import DataError
 from litebert.cli import main
 from litebert.data import contamination
 from litebert.data.contamination import RUN, read_texts
 from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards, Split
 from litebert.data.summary import list_rows
-from litebert.errors import DataError
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 from toys.prepare import content

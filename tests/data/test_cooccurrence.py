@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.base.errors import DataError
 from litebert.config import TableConfig
 from litebert.data import cooccurrence
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, keep_nonzero
 from litebert.data.encoding import Encoded
 from litebert.data.shard_files import write_shard
-from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import ToySplit, prose
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import litebert
+from litebert.base.errors import DataError, MissingExtraError
 from litebert.cli import main
 from litebert.data import dealing, shard_files
 from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards
-from litebert.errors import DataError, MissingExtraError
 from toys.prepare import SHARD_BYTES, Interrupted, content
 from toys.refusals import refused
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litebert.base.errors import DataError
 from litebert.data.masking import choose_units, find_span_boundaries
 from litebert.data.random_keys import derive
-from litebert.errors import DataError
 from toys.masks import BEGINS, VOCABULARY, masker, sequences
 from toys.refusals import refused
 from toys.shards import MASK, PAD, SPECIAL

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.base.errors import DataError
 from litebert.config import MaskingConfig, SequenceConfig, TableConfig
 from litebert.data.batches import Batches, Turns
 from litebert.data.cooccurrence import count_neighbors, count_tokens
@@ -24,7 +25,6 @@ from litebert.data.mixture import (
 )
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.segments import MixedSplit
-from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose, toy_tokenizer
 

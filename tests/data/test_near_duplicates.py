@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.base.errors import DataError
 from litebert.cli import main
 from litebert.data.near_duplicates import (
     SHINGLE,
@@ -25,7 +26,6 @@ from litebert.data.near_duplicates import (
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shard_files import Block
 from litebert.data.shards import Shards
-from litebert.errors import DataError
 from toys.prepare import content
 from toys.refusals import refused
 

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from litebert.base.errors import DataError
 from litebert.config import SequenceConfig
 from litebert.data.random_keys import derive
 from litebert.data.segments import DocumentSentences, FullSentences, Segments
-from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
 

@@ -23,13 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import litebert
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import lock_folder
 from litebert.data import dealing, shard_files
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError
 from litebert.parts import MARKER, Part
-from litebert.storage import lock_folder
 from litebert.text.sources import Document, Reading, read_documents
 from toys.prepare import RUN_UNTIL_KILLED, SHARD_BYTES, Interrupted, content, run, run_part
 from toys.refusals import refused

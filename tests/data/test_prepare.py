@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from litebert.base.errors import DataError
+from litebert.base.storage import lock_folder
 from litebert.data import dealing, shard_files
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
-from litebert.errors import DataError
-from litebert.storage import lock_folder
 from litebert.text.sentences import split_sentences
 from litebert.text.sources import Document, read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from litebert.base.errors import DataError
 from litebert.data import shard_files
 from litebert.data import shards as disk
 from litebert.data.building import Journal
-from litebert.errors import DataError
 from toys.prepare import (
     RUN_UNTIL_KILLED,
     SHARD_BYTES,

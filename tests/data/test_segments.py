@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from litebert.base.errors import DataError
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
 from litebert.data.random_keys import derive
 from litebert.data.segments import (
@@ -18,7 +19,6 @@ from litebert.data.segments import (
     SentencePairs,
     trim_lengths,
 )
-from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
 

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.base.errors import DataError
 from litebert.data import dealing, shard_files
 from litebert.data import shards as disk
 from litebert.data.encoding import Encoded, choose_id_type
 from litebert.data.shard_files import read_blocks, write_shard
 from litebert.data.shards import INDEX, Shards, Split
-from litebert.errors import DataError
 from toys.prepare import needs_proc
 from toys.prepare import run as prepare
 from toys.refusals import refused

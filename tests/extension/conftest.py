@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from litebert import registry
+from litebert.base import registry
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import litebert
+from litebert.base.errors import ModelError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError
 from litebert.finetuning.run import finetune
 from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
-from litebert.registry import POSITIONS
 from toys.finetuning import config as settings
 from toys.finetuning import write_table
 from toys.pretraining import config

@@ -16,10 +16,10 @@ from scipy.special import softmax
 import litebert
 from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Capabilities, Runtime, Walk
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import ENGINES
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
-from litebert.registry import ENGINES
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 

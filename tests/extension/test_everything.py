@@ -27,16 +27,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import litebert
-from litebert import cost
+from litebert.base.errors import DataError, require
+from litebert.base.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.cli import main
-from litebert.config import Config
-from litebert.errors import DataError, require
+from litebert.config import Config, cost
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.values import Answer, Item
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
-from litebert.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.tasks.predictions import write_records
 from litebert.text.records import Notes, RowSource, read_records
 from litebert.text.sources import Reading

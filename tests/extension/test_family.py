@@ -13,10 +13,10 @@ import torch
 import transformers
 
 from litebert import convert, load
+from litebert.base.errors import ModelError
+from litebert.base.registry import FAMILIES
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError
 from litebert.interop.hf.families import ABSENT, CLASSIC, Family, Names
-from litebert.registry import FAMILIES
 from toys.families import (
     VOCABULARY,
     assert_equal_outputs,

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from litebert import cost, load
+from litebert import load
 from litebert.analysis.report import Chart, run_sections
-from litebert.config import replace
+from litebert.base.registry import OBJECTIVES
+from litebert.config import cost, replace
 from litebert.data import IGNORED
 from litebert.data.batches import Batch
 from litebert.model.objectives import Classification, Context, Curves
-from litebert.registry import OBJECTIVES
 from litebert.train import metrics
 
 Output = tuple[int, str, str]

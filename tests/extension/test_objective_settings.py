@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from extension.test_objective import Repeated
+from litebert.base.errors import ConfigError, require
+from litebert.base.registry import OBJECTIVES
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import ConfigError, require
 from litebert.recipes.files import recipe as named_recipe
-from litebert.registry import OBJECTIVES
 from toys.points import config
 from toys.refusals import refused
 

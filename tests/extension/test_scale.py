@@ -25,11 +25,11 @@ from torch.nn import functional as F
 import litebert
 from litebert import load
 from litebert.answer.files import predict_file
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.base.registry import OUTPUTS, TASKS
 from litebert.finetuning.run import finetune
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.values import Answer
-from litebert.registry import OUTPUTS, TASKS
 from litebert.tasks.table import Table, TableFiles
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from litebert.base.registry import SOURCES
 from litebert.cli import main
 from litebert.data.shards import Shards
-from litebert.registry import SOURCES
 from litebert.text.sources import Reading, read_documents
 from litebert.tokenizer import Tokenizer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import litebert
-from litebert.errors import ConfigError
-from litebert.registry import TASKS
+from litebert.base.errors import ConfigError
+from litebert.base.registry import TASKS
 from toys.finetuning import recipe_file, write_table
 from toys.refusals import names, refused
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from litebert.registry import TASKS
+from litebert.base.registry import TASKS
 from litebert.tasks.table import Table, TableFiles, TableOptions
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 FILE = """
-from litebert.errors import DataError
-from litebert.registry import OWN_VERBS
+from litebert.base.errors import DataError
+from litebert.base.registry import OWN_VERBS
 
 
 def tally(words: list[str]) -> int:

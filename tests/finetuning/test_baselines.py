@@ -18,8 +18,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from litebert.analysis.compare_tasks import compare_tasks, make_task_table
 from litebert.analysis.run_report import write_run
+from litebert.base.errors import ConfigError, RunError
 from litebert.config import replace
-from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import (
     FittedBaseline,
     advise,

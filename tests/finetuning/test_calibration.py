@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
 from litebert.finetuning.calibration import (
     bin_decisions,
     calibrate_part,

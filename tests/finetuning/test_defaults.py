@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from litebert.base.errors import RunError
 from litebert.cli import main
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import RunError
 from litebert.finetuning.baselines.models import split_folds
 from litebert.finetuning.rows import number_groups
 from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out

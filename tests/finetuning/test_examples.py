@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from litebert.base.errors import ModelError
 from litebert.config import replace
-from litebert.errors import ModelError
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import EXAMPLES, Task, choose_examples, read_examples, write_examples

@@ -22,9 +22,9 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from litebert.analysis.compare_tasks import compare_tasks
 from litebert.answer.evaluation import evaluate
 from litebert.answer.model import load
+from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.finetuning.scoring import compute_logits, compute_network_logits

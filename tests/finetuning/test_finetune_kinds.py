@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from litebert.answer.model import load
+from litebert.base.errors import ConfigError
 from litebert.config import replace
-from litebert.errors import ConfigError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune

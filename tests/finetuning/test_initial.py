@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.base.errors import ConfigError, ModelError
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.initial import InitialModel, build_task_model, load_initial
 from litebert.finetuning.results import _compute_digest, _read_weights
 from litebert.finetuning.run import finetune

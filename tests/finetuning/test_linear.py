@@ -18,15 +18,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from litebert import load
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import OUTPUTS
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning import start
 from litebert.finetuning.setup import Setup
 from litebert.finetuning.values import Item, TaskBatch
 from litebert.model.pretrainer import Pretrainer
-from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from litebert.train.metrics import read

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import litebert
 from finetuning.test_pairs import COLUMNS, batch_of, write_pairs
+from litebert.base.errors import ConfigError
 from litebert.config import EncoderConfig, FinetuneConfig
-from litebert.errors import ConfigError
 from litebert.finetuning.setup import settle_for_output
 from toys.finetuning import recipe_file
 from toys.refusals import names, refused

@@ -8,11 +8,11 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional as F
 
+from litebert.base.registry import OUTPUTS
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import collate
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.values import EncodedRow, Item, TaskBatch
-from litebert.registry import OUTPUTS
 
 
 def batch(

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import litebert
+from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.setup import settle_for_output

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.registry import OUTPUTS
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, RunError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import has_one_answer
 from litebert.finetuning.setup import change_config, describe_balance
 from litebert.finetuning.values import EncodedPart, Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
-from litebert.registry import OUTPUTS
 from litebert.tasks import table as table_module
 from litebert.train.loop import Loop
 from litebert.train.metrics import read

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litebert.base.registry import OUTPUTS
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.rows import group_by_length
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.token_outputs import Tags
 from litebert.finetuning.values import EncodedRow, Item
-from litebert.registry import OUTPUTS
 
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:

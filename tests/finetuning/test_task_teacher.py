@@ -18,16 +18,16 @@ from torch.nn import functional as F
 import litebert
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.export import export
+from litebert.base.errors import ConfigError, ModelError, RunError
+from litebert.base.registry import ENGINES
 from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
-from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.teachers import KEPT
 from litebert.finetuning.values import TaskBatch
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
-from litebert.registry import ENGINES
 from litebert.tokenizer import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 from litebert.interop.files import read_metadata, read_weights
 from litebert.interop.sentence_modules import read_dense, write_dense
 from litebert.interop.vector_map import VectorMap

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import litebert
 from litebert.analysis.compare import compare, make_settings_table, make_table
 from litebert.analysis.compare_tasks import compare_tasks, make_differences_table, make_task_table
+from litebert.base.errors import LitebertError
 from litebert.config import replace
-from litebert.errors import LitebertError
 from litebert.interop.cards import make_card
 from litebert.interop.loaded import LoadedModel
 from litebert.model.task_model import TaskModel

@@ -13,8 +13,8 @@ import transformers
 
 from interop.test_models import IDS, WEIGHTS, edit_weights, same_weights
 from litebert import load
+from litebert.base.errors import ModelError
 from litebert.change.conversion import convert
-from litebert.errors import ModelError
 from litebert.model.task_model import TaskModel
 from toys.refusals import names, refused
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import litebert
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny

@@ -14,13 +14,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from litebert import load
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import FORMATS
 from litebert.change.conversion import convert
 from litebert.config import replace
-from litebert.errors import ConfigError, ModelError
 from litebert.interop import LoadedModel
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import FORMATS
 from toys.folders import checkpoint, save_hf, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused
 

@@ -16,8 +16,8 @@ import transformers
 from torch import Tensor
 
 from litebert import load
+from litebert.base.errors import ModelError
 from litebert.change.conversion import convert
-from litebert.errors import ModelError
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.interop.hf.families import MODERNBERT
 from litebert.interop.hf.settings import settings_of

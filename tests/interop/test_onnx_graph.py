@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from extension.test_alibi import LinearBias
+from litebert.base.errors import ModelError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig, replace
-from litebert.errors import ModelError
 from litebert.interop.onnx.graph import onnx_model
 from litebert.interop.onnx.int8 import LARGEST, Int8Graph
 from litebert.interop.onnx.operators import WORDS
@@ -26,7 +27,6 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes import RECIPES
 from litebert.recipes.files import recipe
-from litebert.registry import POSITIONS
 from toys.folders import load_module
 from toys.points import PIECES, config, randomize, shape
 from toys.refusals import refused

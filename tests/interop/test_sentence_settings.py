@@ -13,7 +13,7 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
 import litebert
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
 from toys.families import build_peer
 from toys.refusals import refused
 from toys.serving import serving

@@ -7,8 +7,9 @@ from typing import Any, get_args
 import pytest
 import transformers
 
+from litebert.base.errors import ModelError
+from litebert.base.registry import FAMILIES
 from litebert.config import Activation, EncoderConfig
-from litebert.errors import ModelError
 from litebert.interop.hf.families import ALBERT, BERT, ELECTRA, ROBERTA, Family
 from litebert.interop.hf.settings import (
     choose_family,
@@ -17,7 +18,6 @@ from litebert.interop.hf.settings import (
     problem_of,
     settings_of,
 )
-from litebert.registry import FAMILIES
 from toys.folders import small_tokenizer
 from toys.refusals import refused
 

@@ -14,8 +14,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from litebert import load
+from litebert.base.errors import ModelError
 from litebert.change.conversion import convert
-from litebert.errors import ModelError
 from toys.folders import save_hf, small_tokenizer, tiny, write_shards
 from toys.refusals import refused
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from litebert import load
-from litebert.errors import MissingExtraError, ModelError
+from litebert.base.errors import MissingExtraError, ModelError
 from litebert.interop import read_folder
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.model.pretrainer import Pretrainer

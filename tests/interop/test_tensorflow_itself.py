@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from litebert import load
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 from litebert.interop.tensorflow.bundle import Bundle
 from toys.bundles import variables, write_config
 from toys.environments import python_with

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from litebert.base.errors import ModelError
+from litebert.base.registry import FAMILIES
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError
 from litebert.interop.hf.families import ALBERT, BERT, TASK_PARTS, Family
 from litebert.interop.hf.weights import (
     groups_agree,
@@ -22,7 +23,6 @@ from litebert.interop.hf.weights import (
     to_litebert,
 )
 from litebert.model.encoder import Encoder
-from litebert.registry import FAMILIES
 from toys.folders import tiny
 from toys.refusals import refused
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.base.errors import ModelError
 from litebert.config import HeadActivation
-from litebert.errors import ModelError
 from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.operations import ACTIVATIONS
 from litebert.model.task_model import TaskModel

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from litebert import machine
+from litebert.base import machine
+from litebert.base.errors import DataError, ModelError
 from litebert.config import EncoderConfig
-from litebert.errors import DataError, ModelError
 from litebert.model.blocks import Attention
 from litebert.model.cpu import functions, loader, packed
 from litebert.model.cpu.packed import PackedNetwork

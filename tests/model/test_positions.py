@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
-from litebert.cost import model_parameters
-from litebert.errors import ConfigError, DataError
+from litebert.config.cost import model_parameters
 from litebert.model.attention_positions import AttentionPositions, Rotary
 from litebert.model.encoder import Encoder
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer
-from litebert.registry import POSITIONS
 from toys.points import batch, config, randomize, shape
 from toys.refusals import refused
 

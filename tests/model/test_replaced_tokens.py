@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from litebert.config import Config, ReplacedTokenConfig, replace
-from litebert.cost import model_parameters
+from litebert.config.cost import model_parameters
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
 from litebert.model.objectives import Loss

@@ -15,8 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from litebert import cost
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, cost
 from litebert.model.blocks import Attention
 from litebert.model.encoder import Encoder
 from litebert.model.operations import additive, attend

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert import load
+from litebert.base.errors import ModelError
 from litebert.change.conversion import convert
 from litebert.config import SpanBoundaryConfig
-from litebert.errors import ModelError
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from litebert.config import Config, EncoderConfig, replace
-from litebert.cost import (
+from litebert.config.cost import (
     attention_parameters,
     encoder_parameters,
     feedforward_parameters,

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from litebert import load
+from litebert.base.errors import ModelError
 from litebert.change.conversion import convert
 from litebert.config import ReplacedTokenConfig, replace
-from litebert.errors import ModelError
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,

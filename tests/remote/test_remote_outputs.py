@@ -18,11 +18,11 @@ import pytest
 
 import litebert
 from answer.test_engines import model_folder
-from litebert import storage
+from litebert.base import storage
+from litebert.base.errors import DataError
 from litebert.data import shards as disk
 from litebert.data.building import Journal
 from litebert.data.shards import Shards
-from litebert.errors import DataError
 from litebert.parts import MARKER, Part, Turns
 from litebert.parts.windows import Window, write_part
 from litebert.remote import cache, stores

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from litebert.base.errors import ConfigError, DataError
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError
 from litebert.remote import cache
 from litebert.train.pretrain import pretrain
 from toys.prepare import run as prepare

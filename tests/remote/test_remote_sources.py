@@ -15,7 +15,7 @@ import pytest
 
 from abuse import forked
 from answer.test_engines import model_folder
-from litebert.errors import DataError, MissingExtraError
+from litebert.base.errors import DataError, MissingExtraError
 from litebert.parts import Part
 from litebert.remote import reading, stores
 from litebert.text.sources import Reading, read_documents

@@ -21,7 +21,7 @@ import httpx
 import pytest
 import uvloop
 
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.serve.guard import CLOSING
 from litebert.serve.http import Server, configure
 from litebert.serve.limits import Limits

@@ -17,7 +17,7 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
@@ -173,7 +173,7 @@ def test_exits_and_the_engine_are_options_of_the_service(
 
 EXTENSION = """
 from litebert.answer.engines.runtime import Capabilities, Runtime
-from litebert.registry import ENGINES
+from litebert.base.registry import ENGINES
 
 class Rounded(Runtime):
     capabilities = Capabilities(reference="exact")

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import lock_folder, write_json
 from litebert.data.batches import Batches
 from litebert.data.shards import Shards
-from litebert.errors import RunError
-from litebert.json_reader import read_json
-from litebert.storage import lock_folder, write_json
 from litebert.studies import cells
 from litebert.studies.cells import Cell, Command, make_cells, read_scores, run_cells
 from litebert.studies.findings import Findings, find_decided

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import litebert
+from litebert.base.errors import ConfigError, ModelError
 from litebert.cli import main
 from litebert.distill.results import advise
 from litebert.distill.steps import (
@@ -22,7 +23,6 @@ from litebert.distill.steps import (
     choose_student,
     parse_size,
 )
-from litebert.errors import ConfigError, ModelError
 from litebert.tasks.registry import open_task
 from toys.beir import make_collection
 from toys.finetuning import finetune_on_other_labels, write_table
@@ -418,7 +418,7 @@ def test_sizes_are_numbers_of_parameters() -> None:
 
 @pytest.mark.parametrize("size", ["500k", "2M", "4M", "10M"])
 def test_the_student_is_the_nearest_below_its_size(size: str) -> None:
-    from litebert import cost
+    from litebert.config import cost
 
     encoder = choose_student(parse_size(size), 8192).encoder
     parameters = sum(cost.encoder_parameters(encoder).values())

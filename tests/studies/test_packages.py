@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from _pytest.monkeypatch import MonkeyPatch
 
+from litebert.base.errors import DataError
 from litebert.config import replace
-from litebert.errors import DataError
 from litebert.studies import packages
 from litebert.text.python_docs import find_package
 from toys.refusals import refused

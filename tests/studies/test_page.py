@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from litebert import cost
+from litebert.base.errors import ConfigError
+from litebert.base.storage import write_json
+from litebert.config import cost
 from litebert.data.prepare import PrepareConfig, prepare
-from litebert.errors import ConfigError
-from litebert.storage import write_json
 from litebert.studies.cells import Cell, Command
 from litebert.studies.findings import AGREES, DISAGREES, NOISE, Findings, make_verdict_table
 from litebert.studies.page import write_markdown, write_reports

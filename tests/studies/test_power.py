@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.studies.findings import describe_power
 from litebert.studies.statistics import (
     POWER,

@@ -18,8 +18,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from litebert.base.errors import ConfigError
 from litebert.config.serialization import to_dict
-from litebert.errors import ConfigError
 from litebert.studies import cells
 from litebert.studies.papers import STUDIES, make_study
 from litebert.studies.study import Scale, make_slug

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from toys.readers import READERS
 from toys.tasks import ChoiceTask, Squad, Table, TaggingTask
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.errors import ConfigError, DataError, MissingExtraError
+from litebert.base.errors import ConfigError, DataError, MissingExtraError
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.values import Answer
 from litebert.tasks.glue import GLUE

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from litebert.answer.model import load
+from litebert.base.errors import DataError
 from litebert.config import EncoderConfig
-from litebert.errors import DataError
 from litebert.model.task_model import TaskModel
 from litebert.tasks.glue import GLUE
 from litebert.tokenizer import Tokenizer

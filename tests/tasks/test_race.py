@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.values import Item
 from litebert.tasks.choices import Choice
 from litebert.tokenizer import Tokenizer

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import TASKS
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import choose_preset_name, finetune_preset
-from litebert.registry import TASKS
 from litebert.tasks.registry import restore_task
 from toys.refusals import names, refused
 from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask, task_of

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.finetuning.values import Item
 from litebert.tasks.squad.files import Gold, Question

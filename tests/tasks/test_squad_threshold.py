@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.scores import halve, judge
 from litebert.tasks.squad.spans import Answer, Candidate

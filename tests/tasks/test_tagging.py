@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.values import Answer, Item
 from litebert.tasks.registry import open_task
 from litebert.tasks.tagging.files import Sentence

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import expit, softmax
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example, TextTask
 from litebert.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.lines import decode_blocks, split_blocks, split_text
 from toys.refusals import refused
 

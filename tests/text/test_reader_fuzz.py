@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.sources import Reading, read_documents
 from toys.refusals import names
 

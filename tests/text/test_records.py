@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import DataError, MissingExtraError
+from litebert.base.errors import DataError, MissingExtraError
 from litebert.text.records import Notes, detect_format, read_lines, read_records
 from toys.refusals import refused
 

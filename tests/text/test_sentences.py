@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.sentences import MAX_SENTENCE, split_lines, split_sentences
 from toys.refusals import refused
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text import sources as corpus
 from litebert.text.files import expand
 from litebert.text.lines import BLOCK, Meter

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.extension import extend
 from litebert.tokenizer.spelling import find_sources

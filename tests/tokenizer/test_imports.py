@@ -15,7 +15,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tokenizers import models
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer, inspect
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, TRICKY, pieces, raw_model, train

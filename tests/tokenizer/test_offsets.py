@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, raw_model, train

@@ -19,7 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer, training
 from toys.refusals import names, refused
 from toys.tokenizing import Kind, train

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer, child, train_tokenizer, training
 from litebert.tokenizer.training import build_character_rules, sample_lines
 from toys.refusals import refused

@@ -12,7 +12,7 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.extension import extend
 from toys.refusals import refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from litebert.storage import write_whole
+from litebert.base.storage import write_whole
 
 
 def leave_unfinished(path: Path, is_reaped: bool = True) -> Path:

@@ -12,8 +12,8 @@ from scipy.special import erf
 from torch import Tensor, nn
 
 from litebert.answer.engines.runtime import Runtime
+from litebert.base.errors import require
 from litebert.config import EncoderConfig
-from litebert.errors import require
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.model.attention_positions import AttentionPositions

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tasks.glue import GLUE
 from toys.refusals import names
 from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask

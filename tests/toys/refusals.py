@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from litebert.errors import LitebertError
+from litebert.base.errors import LitebertError
 
 
 @contextmanager

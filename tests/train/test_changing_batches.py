@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from litebert.base.errors import ConfigError
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.budget import count_steps
 from litebert.train.device import choose

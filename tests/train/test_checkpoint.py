@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from litebert.errors import RunError
+from litebert.base.errors import RunError
 from litebert.train import checkpoint
 from litebert.train.checkpoint import find_newest, prune, save, tidy
 from toys.refusals import refused

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litebert import machine
-from litebert.errors import ConfigError
+from litebert.base import machine
+from litebert.base.errors import ConfigError
 from litebert.train.device import Device, choose, seed_step
 from toys.refusals import refused
 

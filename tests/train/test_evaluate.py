@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from litebert.base.errors import ConfigError, DataError
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate_pretrained, evaluate_split
 from litebert.train.pretrain import pretrain

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from litebert.base.errors import ModelError
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import ModelError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.pretrain import pretrain

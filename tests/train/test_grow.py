@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
 from litebert.data.batches import Batch
 from litebert.data.prepare import PrepareConfig, prepare
-from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.tokenizer import train_tokenizer
 from litebert.train import metrics, schedule
 from litebert.train.loop import Loop

@@ -17,10 +17,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ConfigError
 from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose

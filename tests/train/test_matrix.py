@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 import pytest
 
-from litebert import registry
+from litebert.base import registry
 from litebert.config import Config, MaskingConfig, ReplacedTokenConfig, Sharing
-from litebert.cost import model_parameters
+from litebert.config.cost import model_parameters
 from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.loop import Loop

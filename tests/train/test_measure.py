@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from litebert import cost
-from litebert.config import Config, MaskingConfig, SequenceConfig
-from litebert.cost import forward_flops
+from litebert.config import Config, MaskingConfig, SequenceConfig, cost
+from litebert.config.cost import forward_flops
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
 from litebert.train.budget import count_steps

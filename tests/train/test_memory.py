@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from litebert import cost, load, machine
-from litebert.config import Config, DistillConfig, SequenceConfig, replace
+from litebert import load
+from litebert.base import machine
+from litebert.base.errors import ConfigError, ModelError, RunError
+from litebert.base.machine import read_free_memory
+from litebert.config import Config, DistillConfig, SequenceConfig, cost, replace
 from litebert.config.serialization import to_json
-from litebert.errors import ConfigError, ModelError, RunError
-from litebert.machine import read_free_memory
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 from litebert.train import memory
@@ -44,7 +45,7 @@ import json, os, resource, signal, sys
 from pathlib import Path
 from litebert.config import Config
 from litebert.config.serialization import from_dict
-from litebert.machine import keep_freed_memory
+from litebert.base.machine import keep_freed_memory
 from litebert.train.device import choose
 from litebert.train.memory import _train_once
 from litebert.model.distillation import Teacher

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import RunError
+from litebert.base.errors import RunError
 from litebert.train.metrics import MetricsLog, read
 from toys.refusals import refused
 

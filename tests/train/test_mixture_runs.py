@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from litebert.base.errors import DataError, RunError
 from litebert.data.mixture import open_data
 from litebert.data.prepare import PrepareConfig, prepare
-from litebert.errors import DataError, RunError
 from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches
 from toys.groups import Groups

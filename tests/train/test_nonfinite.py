@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from litebert.base.errors import NonFiniteError
 from litebert.config import OptimizerConfig
 from litebert.data.batches import Batch
-from litebert.errors import NonFiniteError
 from litebert.train import checkpoint, metrics
 from litebert.train.device import Device
 from litebert.train.loop import Loop

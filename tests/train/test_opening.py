@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from litebert import load
-from litebert.errors import LitebertError, ModelError, RunError
-from litebert.storage import file_record, index_text
+from litebert.base.errors import LitebertError, ModelError, RunError
+from litebert.base.storage import file_record, index_text
 from litebert.train import checkpoint
 from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert, tiny

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from litebert.base.errors import ConfigError, RunError
 from litebert.config import OptimizerConfig
-from litebert.errors import ConfigError, RunError
 from litebert.model.blocks import Block
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.optim import Lamb, Optimizers, UncorrectedAdamW, build_optimizers

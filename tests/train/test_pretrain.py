@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.storage import lock_folder
 from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
 from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, RunError
-from litebert.storage import lock_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
 from litebert.train.budget import count_steps

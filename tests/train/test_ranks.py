@@ -217,9 +217,9 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
 
 FAILS = """
 import os, resource
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.model.objectives.mlm import MaskedLanguageModeling
-from litebert.registry import OBJECTIVES
+from litebert.base.registry import OBJECTIVES
 
 class Fails(MaskedLanguageModeling):
     batches = 0

@@ -14,8 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert import cost
-from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    ReplacedTokenConfig,
+    SequenceConfig,
+    cost,
+    replace,
+)
 from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory

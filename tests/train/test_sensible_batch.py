@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litebert.base.errors import ConfigError
+from litebert.base.json_reader import read_json
 from litebert.config import Config, FinetuneConfig, LoopConfig, replace
 from litebert.config.serialization import from_dict
-from litebert.errors import ConfigError
-from litebert.json_reader import read_json
 from litebert.train import budget
 from litebert.train.device import choose
 from litebert.train.measure import Rate

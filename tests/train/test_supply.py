@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.base.errors import DataError, RunError
 from litebert.config import Config, SequenceConfig
 from litebert.config.serialization import to_json
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import DataError, RunError
 from litebert.train import supply
 from litebert.train.device import choose
 from litebert.train.pretrain import pretrain

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
+from litebert.base.errors import ConfigError, RunError
 from litebert.change.vocabulary import project_table, require_tokenizer
 from litebert.config import TableConfig
 from litebert.data.batches import Batch
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, RunError
 from litebert.interop import read_folder
 from litebert.model.objectives import Objective
 from litebert.train.device import choose

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from litebert import cost
+from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
-from litebert.config import Config, DistillConfig, replace
+from litebert.config import Config, DistillConfig, cost, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer

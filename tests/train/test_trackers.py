@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from litebert.registry import TRACKERS, load_extensions
+from litebert.base.registry import TRACKERS, load_extensions
 from litebert.train.metrics import MetricsLog, read
 from litebert.train.trackers import TrackedRun, Tracker, keep_artifacts
 from toys.finetuning import recipe_file, write_table
@@ -254,7 +254,9 @@ def test_a_tracker_of_a_file_of_its_own(
 ) -> None:
     """The example of docs/tracking.md, as it stands there."""
     page = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
-    code = page[page.index("    from litebert.registry") : page.index("\n`LITEBERT_EXTENSIONS")]
+    code = page[
+        page.index("    from litebert.base.registry") : page.index("\n`LITEBERT_EXTENSIONS")
+    ]
     (tmp_path / "printed.py").write_text(textwrap.dedent(code), encoding="utf-8")
     monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "printed.py"))
     load_extensions()

@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from litebert.storage import atomic_write
+from litebert.base.storage import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from litebert import cost
 from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
-from litebert.config import Config
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.json_reader import fault_of, read_json
+from litebert.base.registry import OBJECTIVES, POSITIONS
+from litebert.base.storage import hash_fault, newest_whole
+from litebert.config import Config, cost
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import ConfigError, RunError
-from litebert.json_reader import fault_of, read_json
 from litebert.model.objectives import Score
-from litebert.registry import OBJECTIVES, POSITIONS
-from litebert.storage import hash_fault, newest_whole
 from litebert.train import metrics
 
 ALIKE = 1.5

@@ -17,13 +17,13 @@ from typing import Any
 
 from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
-from litebert.errors import RunError
+from litebert.base.errors import RunError
+from litebert.base.json_reader import fault_of, read_json
+from litebert.base.registry import TASKS
+from litebert.base.storage import hash_fault, newest_whole
 from litebert.finetuning.baselines import read_baseline, read_scores
 from litebert.finetuning.seeds import judge
-from litebert.json_reader import fault_of, read_json
 from litebert.recipes.files import is_recipe_name
-from litebert.registry import TASKS
-from litebert.storage import hash_fault, newest_whole
 
 RECOVERED, COLLAPSED = "†", "‡"
 _FREE = ("config.train.save_every", "config.train.keep_checkpoints")

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from litebert import cost
 from litebert.analysis.charts import Chart, Series
 from litebert.analysis.report import Switched
-from litebert.config import Config, replace
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.registry import OBJECTIVES
+from litebert.config import Config, cost, replace
 from litebert.config.serialization import from_dict
-from litebert.errors import RunError
-from litebert.json_reader import read_json
-from litebert.registry import OBJECTIVES
 from litebert.train import metrics
 from litebert.train.schedule import Plan
 

@@ -18,17 +18,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from litebert import cost
+from litebert.base.errors import ConfigError
+from litebert.base.progress import track
 from litebert.change.vocabulary import with_rows_of
-from litebert.config import SequenceConfig, replace
+from litebert.config import SequenceConfig, cost, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError
 from litebert.interop import LoadedModel, read_folder
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import track
 from litebert.train.device import choose
 from litebert.train.evaluate import EVALUATION_BATCH, MASKING, SEED
 

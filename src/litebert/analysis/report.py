@@ -22,10 +22,10 @@ from litebert.analysis.charts import HeatMap as HeatMap
 from litebert.analysis.charts import Intervals as Intervals
 from litebert.analysis.charts import Series as Series
 from litebert.analysis.charts import draw
+from litebert.base.registry import OBJECTIVES
+from litebert.base.storage import atomic_text
 from litebert.finetuning.seeds import compute_share_error
 from litebert.model.objectives import Curves
-from litebert.registry import OBJECTIVES
-from litebert.storage import atomic_text
 from litebert.tasks.scores import score_title
 
 PAGE = """<!doctype html>

@@ -11,12 +11,12 @@ from litebert.analysis.charts import format_with_error
 from litebert.analysis.compare_tasks import is_percent
 from litebert.analysis.reliability_page import make_reliability_sections
 from litebert.analysis.report import Headline, HeadlineScore, Section, Table, run_sections, write
-from litebert.errors import RunError
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.progress import task
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.finetuning.seeds import compute_share_error
-from litebert.json_reader import read_json
 from litebert.model.objectives import ShownScore, list_shown_scores
-from litebert.progress import task
 from litebert.tasks.scores import score_title
 from litebert.train import metrics
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.model import Model, load
+from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.data.encoding import choose_id_type
-from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.predictions import flatten_record
 from litebert.text.records import format_value, list_values
 from litebert.tokenizer import Tokenizer

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from litebert import progress
 from litebert.answer.engines.exits import EarlyExit, Exit
 from litebert.answer.model import Model, load
 from litebert.answer.predicting import Predictor
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.base import progress
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.reliability import Mistake, count_confusions, find_mistakes
 from litebert.finetuning.similarity import Similarity
 from litebert.finetuning.task import Task

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from litebert import progress
 from litebert.answer.engines.onnx_runtime import OnnxRuntime
 from litebert.answer.evaluation import score_predictor
 from litebert.answer.model import Model, load
+from litebert.base import progress
+from litebert.base.errors import ConfigError, ModelError
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, ModelError
 from litebert.interop.onnx.folder import Written, save_onnx
 from litebert.interop.sentence_modules import truncate_saved_vectors
 from litebert.tasks.splits import Source

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from litebert import progress
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.inputs import (
     ALL,
@@ -27,7 +26,9 @@ from litebert.answer.inputs import (
 from litebert.answer.model import Method, Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.predicting import Predictor, generate_window_sizes
-from litebert.errors import ConfigError
+from litebert.base import progress
+from litebert.base.errors import ConfigError
+from litebert.base.storage import atomic_text, check_output, is_written_into
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.words import format_weights, require_words
 from litebert.parts import EVERY, Part, Turns
@@ -36,7 +37,6 @@ from litebert.parts.windows import read_windows, write_part
 from litebert.remote.names import as_url, is_url, shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
-from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
 from litebert.text.files import leave_out, refuse_duplicates

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.remote.names import shorten
 from litebert.remote.reading import is_file, open_file

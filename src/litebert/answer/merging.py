@@ -10,12 +10,12 @@ from typing import Any
 
 from litebert.answer.files import merge_answers
 from litebert.answer.vector_files import merge_vectors
+from litebert.base.errors import DataError
+from litebert.base.storage import lock_folder
 from litebert.data.part_shards import merge_shards
-from litebert.errors import DataError
 from litebert.parts import MARKER, find_parts
 from litebert.parts.finished import FinishedPart, read_parts
 from litebert.remote.names import is_url, join
-from litebert.storage import lock_folder
 
 
 def merge(out: str | Path) -> list[FinishedPart]:

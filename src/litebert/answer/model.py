@@ -20,9 +20,10 @@ from litebert.answer.engines.runtime import Runtime
 from litebert.answer.masks.texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.vectors import SentenceEncoder
+from litebert.base.errors import ConfigError, LitebertError, ModelError, nearest
+from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, LitebertError, ModelError, nearest
 from litebert.finetuning.calibration import choose_threshold
 from litebert.finetuning.words import WordWeight
 from litebert.interop.loaded import LoadedModel, Unread
@@ -33,7 +34,6 @@ from litebert.interop.onnx.exports import (
     read_exported,
 )
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
-from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
 from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.answer.model import Model
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.interop.loaded import Unread
 from litebert.parts import Turns, make_identity

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import progress
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
-from litebert.errors import DataError, LitebertError, ModelError
+from litebert.base import progress
+from litebert.base.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import are_finite, compute_logits
 from litebert.finetuning.task import Row, Task

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import Model, load
 from litebert.answer.vectors import SentenceEncoder
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
 from litebert.tasks.retrieval.files import Collection, read_collection

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as FastTokenizer
 
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
 from litebert.interop.sentence_modules import require_size
 from litebert.text.records import check_texts
 from litebert.tokenizer.tokenizer import explain_surrogates

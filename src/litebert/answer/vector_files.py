@@ -33,8 +33,16 @@ from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
 from litebert.answer.model import Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import (
+    atomic_text,
+    atomic_write,
+    check_output,
+    is_written_into,
+    json_text,
+    naming,
+)
 from litebert.config import Pooling
-from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, Part, Turns
@@ -43,14 +51,6 @@ from litebert.parts.windows import read_windows, write_part
 from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
-from litebert.storage import (
-    atomic_text,
-    atomic_write,
-    check_output,
-    is_written_into,
-    json_text,
-    naming,
-)
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat, Notes
 from litebert.text.tally import escape_name

@@ -11,10 +11,10 @@ from itertools import count, islice, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import progress
 from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import FIRST, in_advance, not_finite
+from litebert.base import progress
 from litebert.finetuning.rows import (
     PaddedRows,
     build_single_rows,

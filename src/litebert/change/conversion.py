@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from litebert import hub, progress
+from litebert import hub
+from litebert.base import progress
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import FORMATS
 from litebert.change.lengthening import lengthen
 from litebert.change.shrinking import Shrinking, Shrunk, shrink
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, ModelError
 from litebert.interop.cards import CARD, address_card
 from litebert.interop.files import require_new
 from litebert.interop.models import read_folder
 from litebert.interop.sentence_modules import map_note, truncate_saved_vectors
-from litebert.registry import FORMATS
 
 
 @dataclass(frozen=True)

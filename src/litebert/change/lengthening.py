@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ModelError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.networks import rebuild
-from litebert.registry import POSITIONS
 
 GLOBAL_EVERY = 3
 """The default with a window: every third layer reads everything, as in ModernBERT."""

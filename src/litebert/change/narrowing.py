@@ -21,8 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from litebert.base.errors import ConfigError, ModelError
 from litebert.config import Config, EncoderConfig
-from litebert.errors import ConfigError, ModelError
 from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
 

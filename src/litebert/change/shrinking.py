@@ -18,10 +18,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from litebert import cost
+from litebert.base.errors import ConfigError, ModelError, require
 from litebert.change.narrowing import Importance, narrow
-from litebert.config import Config, EncoderConfig, Sharing
-from litebert.errors import ConfigError, ModelError, require
+from litebert.config import Config, EncoderConfig, Sharing, cost
 from litebert.interop.loaded import LoadedModel
 from litebert.model.pretrainer import Pretrainer
 

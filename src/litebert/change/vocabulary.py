@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from litebert.base.errors import ModelError
 from litebert.config import Config
-from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel, require_tokenizer_of
 from litebert.interop.networks import rebuild
 from litebert.tokenizer import Tokenizer

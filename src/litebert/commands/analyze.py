@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tyro
 
+from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
-from litebert.storage import check_output
 
 
 @dataclass

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
-from litebert.errors import ConfigError, DataError
 from litebert.remote.names import path_of, shorten
-from litebert.storage import is_written_into
 
 if TYPE_CHECKING:
     from litebert.parts import Part
@@ -267,8 +267,8 @@ class FillMaskArguments:
 def fill_mask(words: list[str]) -> int:
     """litebert fill-mask MODEL "a text with a [MASK]" """
     arguments = console.parse(FillMaskArguments, words, "fill-mask")
-    from litebert import progress
     from litebert.answer.model import load
+    from litebert.base import progress
     from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from litebert.progress import Task
+from litebert.base.progress import Task
 
 
 class Bars:

@@ -21,11 +21,11 @@ from typing import Annotated, Any, Literal
 import tyro
 
 import litebert.commands
+from litebert.base.registry import TASKS
 from litebert.commands.console import parse
 from litebert.commands.distill import DistillArguments
 from litebert.commands.options import READING, name_verb
 from litebert.commands.tasks import FinetuneArguments
-from litebert.registry import TASKS
 
 
 @dataclass

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 
 import tyro
 
-from litebert import launch, progress
+from litebert.base import launch, progress
+from litebert.base.errors import ConfigError, GroupError, require
+from litebert.base.registry import pause_collection
+from litebert.base.storage import json_text
 from litebert.commands.options import READING, bare, is_flag, join_lines, metadata_of
 from litebert.config import Config
-from litebert.errors import ConfigError, GroupError, require
-from litebert.registry import pause_collection
 from litebert.remote.names import require_local
-from litebert.storage import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -314,7 +314,7 @@ def program() -> str:
 
 def confirm_overwrite(*folders: RunFolder) -> None:
     """On a terminal, ask before runs are deleted; elsewhere the option suffices."""
-    from litebert.errors import RunError
+    from litebert.base.errors import RunError
 
     removable = {folder.path: names for folder in folders if (names := folder.list_removable())}
     if not removable or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import ConfigError, ModelError, require
+from litebert.base.json_reader import read_json
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json, ModelPath
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, ModelError, require
-from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
     from litebert.change.shrinking import Shrunk

@@ -15,8 +15,8 @@ from typing import Annotated
 
 import tyro
 
+from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.commands import console
-from litebert.errors import ConfigError, MissingExtraError, require
 
 TEXTS = (
     "The battery died after two days, and nobody answered my letters.",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import ConfigError, MissingExtraError, ModelError, RunError
+from litebert.base.storage import lock_folder
 from litebert.commands import console
 from litebert.commands.console import Json
 from litebert.commands.options import Short, ShortForms
@@ -25,8 +27,6 @@ from litebert.commands.task_options import (
     read_unlabeled,
 )
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, MissingExtraError, ModelError, RunError
-from litebert.storage import lock_folder
 
 if TYPE_CHECKING:
     from litebert.distill.steps import DistillRecord, Step

@@ -19,10 +19,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from litebert import cost, machine
+from litebert.base import machine
+from litebert.base.errors import ConfigError
+from litebert.base.registry import list_extensions, load_extension
 from litebert.commands.console import Json, loading, parse, print_json, table
-from litebert.errors import ConfigError
-from litebert.registry import list_extensions, load_extension
+from litebert.config import cost
 
 LIBRARIES = (
     "torch",

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from litebert.base.errors import ConfigError, require
+from litebert.base.storage import write_json
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
 from litebert.commands.task_options import LabeledFiles
-from litebert.errors import ConfigError, require
 from litebert.remote.names import shorten
 from litebert.remote.output import check_output_file, open_output_file
-from litebert.storage import write_json
 
 if TYPE_CHECKING:
     from litebert.answer.evaluation import Scored

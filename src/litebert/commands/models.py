@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from litebert import launch, progress
+from litebert.base import launch, progress
+from litebert.base.errors import ConfigError, RunError, require
+from litebert.base.machine import keep_freed_memory
+from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json, RecipeName
 from litebert.commands.options import Short, ShortForms
 from litebert.config import Config, replace
-from litebert.errors import ConfigError, RunError, require
 from litebert.hub import pin_to_record
-from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
 from litebert.remote.names import shorten
-from litebert.storage import check_output
 
 if TYPE_CHECKING:
     from litebert.analysis.report import Table

@@ -26,7 +26,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from litebert import cost
 from litebert import recipes as points
+from litebert.base.errors import ConfigError, require
+from litebert.base.machine import keep_freed_memory
 from litebert.commands.console import (
     Json,
     RecipeName,
@@ -22,11 +23,9 @@ from litebert.commands.console import (
     table,
 )
 from litebert.commands.options import Short, ShortForms
-from litebert.config import PAIR_FORMATS, Config, replace
+from litebert.config import PAIR_FORMATS, Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
-from litebert.errors import ConfigError, require
-from litebert.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from litebert.data.mixture import TrainingData

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import MissingExtraError, require
+from litebert.base.machine import count_cores
 from litebert.commands import console
-from litebert.errors import MissingExtraError, require
-from litebert.machine import count_cores
 
 if TYPE_CHECKING:
     from litebert.serve.server import Settings

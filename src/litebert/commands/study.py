@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import ConfigError
+from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
-from litebert.errors import ConfigError
-from litebert.storage import check_output
 
 if TYPE_CHECKING:
     from litebert.studies.findings import Findings

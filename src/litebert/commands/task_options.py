@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from litebert.base.errors import require
 from litebert.commands import console
 from litebert.commands.console import ModelPath
 from litebert.commands.options import ShortForms
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import require
 from litebert.finetuning.task import TaskOptions
 
 A = TypeVar("A")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from litebert import launch
+from litebert.base import launch
+from litebert.base.errors import ConfigError, require
+from litebert.base.machine import keep_freed_memory
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.commands.options import Short, ShortForms
@@ -25,9 +27,7 @@ from litebert.commands.task_options import (
     read_unlabeled,
 )
 from litebert.config.finetuning import FinetuneConfig, HeadName
-from litebert.errors import ConfigError, require
 from litebert.hub import PREFIX
-from litebert.machine import keep_freed_memory
 from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.recipes.files import is_recipe_name
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from litebert.base.errors import ConfigError, ModelError, require
+from litebert.base.json_reader import read_json
 from litebert.commands.console import (
     Json,
     ModelPath,
@@ -22,9 +24,7 @@ from litebert.commands.console import (
     table,
 )
 from litebert.commands.text import Text, TextOptions
-from litebert.errors import ConfigError, ModelError, require
 from litebert.hub import is_hub_name
-from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
     from litebert.change.vocabulary import Moved
@@ -177,7 +177,7 @@ def adapt(words: list[str]) -> int:
 
     record, out = arguments.out / "task.json", arguments.out
     if record.is_file():  # further pretraining would drop its head
-        from litebert.registry import TASKS
+        from litebert.base.registry import TASKS
 
         facts = read_json(record, ModelError)
         name = str(facts.get("task"))
@@ -343,8 +343,8 @@ def _extend_tokenizer(
 
 
 def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
-    from litebert.errors import DataError
-    from litebert.progress import track
+    from litebert.base.errors import DataError
+    from litebert.base.progress import track
     from litebert.text.sentences import split_lines
     from litebert.text.sources import read_documents
     from litebert.tokenizer.training import sample_lines
@@ -381,7 +381,7 @@ def _report(
     added: tuple[Added, ...],
     as_json: bool,
 ) -> None:
-    from litebert.cost import model_parameters
+    from litebert.config.cost import model_parameters
     from litebert.tokenizer import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line

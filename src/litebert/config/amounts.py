@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 
 Unit = Literal["time", "steps", "tokens", "sequences", "share"]
 

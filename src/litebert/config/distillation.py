@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 Pairs = tuple[tuple[int, int], ...]
 """(layer of the student, layer of the teacher), counted from 1."""

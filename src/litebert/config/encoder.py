@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from litebert.errors import nearest, require
-from litebert.registry import POSITIONS
+from litebert.base.errors import nearest, require
+from litebert.base.registry import POSITIONS
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from litebert.base.errors import require
 from litebert.config.distillation import TaskDistillConfig
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
-from litebert.errors import require
 
 HeadName = Literal[
     "backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"

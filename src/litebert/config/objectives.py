@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

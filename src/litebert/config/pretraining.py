@@ -27,13 +27,13 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
 from typing import Any, Literal
 
+from litebert.base.errors import nearest, require
+from litebert.base.registry import OBJECTIVES
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig
 from litebert.config.encoder import EncoderConfig
 from litebert.config.objectives import ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
-from litebert.errors import nearest, require
-from litebert.registry import OBJECTIVES
 
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 AUTO_BATCH = 4096

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from litebert.base.errors import require
 from litebert.config.amounts import parse_amount
-from litebert.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from litebert.errors import ConfigError, nearest
+from litebert.base.errors import ConfigError, nearest
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from typing import IO, Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from litebert import progress, storage
+from litebert.base import progress, storage
+from litebert.base.errors import DataError
 from litebert.data import shard_files
 from litebert.data import shards as disk
 from litebert.data.contamination import Contamination
@@ -32,7 +33,6 @@ from litebert.data.encoding import Encoded
 from litebert.data.shard_files import Ids, Offsets
 from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import summarize, warn
-from litebert.errors import DataError
 from litebert.remote.names import is_url
 from litebert.remote.target import Target, open_target
 from litebert.text.tally import Tally

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from litebert.base.errors import DataError
+from litebert.base.json_reader import parse_json
 from litebert.data.encoding import encode_sentences
 from litebert.data.shard_files import Block
-from litebert.errors import DataError
-from litebert.json_reader import parse_json
 from litebert.text.files import TABLES
 from litebert.text.lines import find_suffix
 from litebert.text.records import Notes, read_cells, read_lines, read_records

@@ -22,10 +22,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from litebert.base.errors import DataError
+from litebert.base.progress import track
 from litebert.config import TableConfig
 from litebert.data.segments import AnySplit, list_splits
-from litebert.errors import DataError
-from litebert.progress import track
 
 MOST_CELLS = 1 << 25
 """Numbers of the array of counts, 128 MiB in float32."""

@@ -15,9 +15,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from litebert.base.errors import DataError
 from litebert.data.encoding import count_words, hash_text
 from litebert.data.shards import UNDEALT, ShardInfo
-from litebert.errors import DataError
 from litebert.text.sources import Document
 
 T = TypeVar("T")

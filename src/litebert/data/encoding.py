@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 

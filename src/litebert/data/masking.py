@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import DataError
 from litebert.config import MaskingConfig
 from litebert.data.random_keys import Keys, draw_uniforms, draw_uniforms_at
-from litebert.errors import DataError
 
 if TYPE_CHECKING:
     from litebert.tokenizer import Tokenizer

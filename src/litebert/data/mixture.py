@@ -22,10 +22,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from litebert.base.errors import DataError
 from litebert.data.cooccurrence import count_tokens
 from litebert.data.segments import MixedSplit
 from litebert.data.shards import Shards
-from litebert.errors import DataError
 from litebert.remote.names import shorten
 from litebert.tokenizer import Tokenizer
 

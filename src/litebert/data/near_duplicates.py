@@ -19,8 +19,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from litebert.base.progress import task
 from litebert.data.shard_files import Block
-from litebert.progress import task
 
 SHINGLE = 5
 """Tokens in a run."""

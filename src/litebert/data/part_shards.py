@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from litebert import storage
+from litebert.base import storage
+from litebert.base.errors import DataError
+from litebert.base.progress import task
 from litebert.data import shards as disk
 from litebert.data.building import finish_set, reporting_writes
 from litebert.data.dealing import DocumentHashes, Hashed, Key
@@ -33,9 +35,7 @@ from litebert.data.filtering import FilterCounts, is_dropped_by
 from litebert.data.near_duplicates import find_near_duplicates, write_signatures
 from litebert.data.shard_files import Block, read_blocks
 from litebert.data.shards import ShardInfo, Shards
-from litebert.errors import DataError
 from litebert.parts.finished import FinishedPart
-from litebert.progress import task
 from litebert.remote import cache
 from litebert.remote.names import is_url
 from litebert.text.tally import Tally

@@ -22,7 +22,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from litebert import storage
+from litebert.base import storage
+from litebert.base.errors import DataError, nearest
+from litebert.base.machine import count_cores
+from litebert.base.registry import SOURCES
 from litebert.data import shards as disk
 from litebert.data.building import (
     Journal,
@@ -40,8 +43,6 @@ from litebert.data.part_shards import merge_shards
 from litebert.data.shard_files import has_index
 from litebert.data.shards import Shards
 from litebert.data.summary import warn
-from litebert.errors import DataError, nearest
-from litebert.machine import count_cores
 from litebert.parts import (
     BEGUN,
     MARKER,
@@ -53,7 +54,6 @@ from litebert.parts import (
     make_identity,
 )
 from litebert.parts.finished import read_parts
-from litebert.registry import SOURCES
 from litebert.remote.names import is_url, join, shorten
 from litebert.remote.reading import describe
 from litebert.remote.target import open_target

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import DataError
 from litebert.config import Format, SequenceConfig
 from litebert.data import IGNORED
 from litebert.data.random_keys import Keys, draw_uniforms
-from litebert.errors import DataError
 
 if TYPE_CHECKING:
     from litebert.data.shards import Documents, Split

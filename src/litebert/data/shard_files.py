@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from litebert.cost import format_bytes
+from litebert.base.errors import DataError
+from litebert.base.progress import track
+from litebert.base.storage import atomic_write, sha256_of
+from litebert.config.cost import format_bytes
 from litebert.data.encoding import Encoded, Texts, choose_id_type
-from litebert.errors import DataError
-from litebert.progress import track
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, require_local, shorten
 from litebert.remote.target import FileEntry
-from litebert.storage import atomic_write, sha256_of
 
 log = logging.getLogger("litebert")
 

@@ -24,6 +24,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from litebert.base.errors import DataError, nearest
+from litebert.base.json_reader import fault_of, read_json
+from litebert.base.storage import is_inside, sha256_of, write_json
 from litebert.data import shard_files
 from litebert.data.shard_files import (
     AHEAD,
@@ -35,12 +38,9 @@ from litebert.data.shard_files import (
     naming_store,
     open_set_folder,
 )
-from litebert.errors import DataError, nearest
-from litebert.json_reader import fault_of, read_json
 from litebert.parts import MARKER
 from litebert.remote import cache
 from litebert.remote.names import join
-from litebert.storage import is_inside, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1

@@ -20,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 from litebert.interop import files
 
 MODELS = Path(__file__).parent / "models.zip"

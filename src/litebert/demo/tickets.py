@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from litebert.storage import atomic_write
+from litebert.base.storage import atomic_write
 
 TRAIN, TEST, UNLABELED = 800, 400, 16_000
 """Tickets of each file."""

@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from litebert import hub, progress
+from litebert import hub
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
+from litebert.base import progress
+from litebert.base.storage import atomic_text
 from litebert.distill.steps import DistillInputs, DistillRequest, Step, locate_teacher
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.baselines.models import make_baseline
@@ -25,7 +27,6 @@ from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_files
 from litebert.interop.names import find_exported_graph
-from litebert.storage import atomic_text
 from litebert.train import device as devices
 
 ROUNDS = 5

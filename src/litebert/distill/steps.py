@@ -33,20 +33,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from litebert import cost, progress
-from litebert.config import Config
+from litebert.base import progress
+from litebert.base.errors import ConfigError, RunError, require
+from litebert.base.json_reader import read_json
+from litebert.base.storage import LOCK, atomic_text, sha256_of, write_json
+from litebert.config import Config, cost
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, RunError, require
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
 from litebert.interop.names import find_exported_graph
-from litebert.json_reader import read_json
 from litebert.recipes import STUDENT_WIDTHS, make_student
-from litebert.storage import LOCK, atomic_text, sha256_of, write_json
 from litebert.tasks.table import TableFiles
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ConfigError, ModelError
 from litebert.data.random_keys import derive, permute
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import Output, log_softmax, softmax
 from litebert.finetuning.text_outputs import SeveralLabels
 from litebert.finetuning.values import Logits

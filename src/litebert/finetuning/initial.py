@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from litebert import hub
+from litebert.base.errors import ConfigError, ModelError
 from litebert.config import EncoderConfig, HeadActivation, Pooling, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.similarity import learns_map
 from litebert.finetuning.task import Task
 from litebert.interop import read_folder

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ModelError, nearest
+from litebert.base.registry import OUTPUTS
 from litebert.config import FinetuneConfig
 from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
-from litebert.errors import ModelError, nearest
 from litebert.finetuning.values import Answer, Item, TaskBatch
-from litebert.registry import OUTPUTS
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor, nn

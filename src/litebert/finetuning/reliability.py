@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from litebert import progress
+from litebert.base import progress
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import atomic_text, write_json
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines.models import LinearClasses, make_baseline
 from litebert.finetuning.baselines.scores import fitting
 from litebert.finetuning.calibration import Calibration, PrecisionPoint, record_points
@@ -30,8 +32,6 @@ from litebert.finetuning.outputs import Output, softmax
 from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import SeveralLabels
 from litebert.finetuning.values import Answer, EncodedPart
-from litebert.json_reader import read_json
-from litebert.storage import atomic_text, write_json
 
 log = logging.getLogger("litebert")
 

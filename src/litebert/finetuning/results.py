@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from litebert import hub
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import write_json
 from litebert.config import Config, SequenceConfig
 from litebert.config.serialization import to_dict
-from litebert.errors import RunError
 from litebert.finetuning.baselines import BaselineScores, read_baseline
 from litebert.finetuning.baselines.scores import FIELD, build_scores_fields
 from litebert.finetuning.calibration import (
@@ -43,8 +45,6 @@ from litebert.finetuning.values import Item, Logits
 from litebert.finetuning.words import explain_by_occlusion, format_weights
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import make_finetuned_card
-from litebert.json_reader import read_json
-from litebert.storage import write_json
 from litebert.train.loop import Outcome
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import build_record, refuse_other_teacher

@@ -34,9 +34,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from litebert import hub, launch, progress
+from litebert import hub
+from litebert.base import launch, progress
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.storage import write_json, write_whole
 from litebert.config import FinetuneConfig
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.baselines import RunBaseline, advise, read_scores
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
 from litebert.finetuning.batches import TaskBatches
@@ -79,7 +81,6 @@ from litebert.finetuning.teachers import (
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import read_weights, write_tensors
-from litebert.storage import write_json, write_whole
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import NonFiniteError
+from litebert.base.errors import NonFiniteError
+from litebert.base.progress import track
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import EncodedPart, Item, Logits
-from litebert.progress import track
 from litebert.train.ranks import Ranks
 
 if TYPE_CHECKING:  # who answers without PyTorch has no network

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from litebert.base.errors import ConfigError, nearest
 from litebert.config import (
     Config,
     EncoderConfig,
@@ -27,7 +28,6 @@ from litebert.config import (
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.serialization import from_dict
-from litebert.errors import ConfigError, nearest
 from litebert.finetuning.baselines import RunBaseline
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.initial import InitialModel

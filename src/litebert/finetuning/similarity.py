@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ConfigError
 from litebert.config import Pooling
-from litebert.errors import ConfigError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.values import Compared, Item, Logits, TaskBatch
 from litebert.interop.vector_map import VectorMap

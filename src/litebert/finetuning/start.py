@@ -36,9 +36,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert import progress
+from litebert.base import progress
+from litebert.base.errors import NonFiniteError
 from litebert.data.random_keys import derive, permute
-from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate, collate_weights
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.outputs import Output

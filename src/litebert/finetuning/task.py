@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.base.errors import ConfigError, DataError, ModelError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import write_json
 from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.values import EncodedPart, Item, Logits, ModelExample, PlainItem
-from litebert.json_reader import read_json
-from litebert.storage import write_json
 from litebert.text.records import Notes, RowSource
 from litebert.tokenizer import Tokenizer
 

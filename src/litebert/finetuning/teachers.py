@@ -27,9 +27,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert import progress
+from litebert.base import progress
+from litebert.base.errors import ConfigError, ModelError, NonFiniteError, require
+from litebert.base.registry import ENGINES
+from litebert.base.storage import sha256_of, write_whole
 from litebert.config import TableConfig
-from litebert.errors import ConfigError, ModelError, NonFiniteError, require
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.baselines.models import make_baseline
 from litebert.finetuning.outputs import Output, average_log, log_softmax, restore_output
@@ -44,8 +46,6 @@ from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.model.distillation import Teacher
 from litebert.model.task_model import TaskModel
-from litebert.registry import ENGINES
-from litebert.storage import sha256_of, write_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import FINGERPRINT, PATH, build_record, compute_fingerprint
 

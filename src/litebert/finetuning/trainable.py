@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from litebert import progress
-from litebert.errors import RunError
+from litebert.base import progress
+from litebert.base.errors import RunError
+from litebert.base.storage import write_whole
 from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.exits import average_layer_losses
 from litebert.finetuning.outputs import Output
@@ -40,7 +41,6 @@ from litebert.model.distillation import mean_over_pairs, relation_distance, stat
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.model.unpadded import is_faster_unpadded
-from litebert.storage import write_whole
 from litebert.train import device as devices
 from litebert.train.ranks import Ranks
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import Item

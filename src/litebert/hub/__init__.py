@@ -21,7 +21,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from litebert.errors import LitebertError, ModelError
+from litebert.base.errors import LitebertError, ModelError
+from litebert.base.json_reader import read_json
 from litebert.hub.fetching import Fetching
 from litebert.hub.names import PREFIX as PREFIX
 from litebert.hub.names import HubName as HubName
@@ -32,7 +33,6 @@ from litebert.hub.names import is_hub_name as is_hub_name
 from litebert.hub.names import parse_name as parse_name
 from litebert.hub.names import refuse_missing as refuse_missing
 from litebert.hub.pushing import push_folder as push_folder
-from litebert.json_reader import read_json
 
 _located: dict[tuple[str, bool], Path] = {}
 """The folders of the names that this process has resolved, with weights and without."""

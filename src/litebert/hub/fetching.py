@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litebert import progress
-from litebert.errors import LitebertError, ModelError, nearest
+from litebert.base import progress
+from litebert.base.errors import LitebertError, ModelError, nearest
+from litebert.base.json_reader import read_json
+from litebert.base.registry import FAMILIES
+from litebert.base.storage import FULL, is_inside, remove, sha256_of
 from litebert.hub.names import HubName
-from litebert.json_reader import read_json
-from litebert.registry import FAMILIES
-from litebert.storage import FULL, is_inside, remove, sha256_of
 
 log = logging.getLogger("litebert.hub")
 

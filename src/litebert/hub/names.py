@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from litebert.errors import LitebertError, ModelError
+from litebert.base.errors import LitebertError, ModelError
 from litebert.remote.names import as_url
 
 PREFIX = "hf:"

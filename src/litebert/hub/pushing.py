@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from litebert import progress
-from litebert.errors import ModelError
+from litebert.base import progress
+from litebert.base.errors import ModelError
 from litebert.hub.fetching import (
     SETTINGS,
     TOKENIZER,

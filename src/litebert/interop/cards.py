@@ -21,15 +21,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from litebert import cost
-from litebert.config import Config
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.base.json_reader import parse_json, read_json, read_regular
+from litebert.base.storage import hash_fault, newest_whole
+from litebert.config import Config, cost
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
-from litebert.json_reader import parse_json, read_json, read_regular
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import is_recipe_name
-from litebert.storage import hash_fault, newest_whole
 
 CARD = "README.md"
 _OWN_END = "<!-- litebert: what follows is about the files in this folder -->"

@@ -19,14 +19,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 from litebert.hub import is_hub_name
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.names import ALL_WEIGHTS, INDEX, PICKLED, WEIGHTS, without_weights
-from litebert.json_reader import read_json
 from litebert.remote.names import require_local
-from litebert.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 
 log = logging.getLogger("litebert")
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from litebert.json_reader import parse_json
+from litebert.base.json_reader import parse_json
 
 _NAME, _DIGEST = "litebert", "digest"
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from litebert.base.errors import ConfigError, DataError, LitebertError, ModelError
+from litebert.base.registry import OUTPUTS
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, DataError, LitebertError, ModelError
 from litebert.interop.vector_map import VectorMap
-from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -27,11 +27,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from litebert import hub, progress
+from litebert import hub
+from litebert.base import progress
+from litebert.base.errors import ModelError, nearest
+from litebert.base.json_reader import read_json
 from litebert.config import Config, Pooling
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
-from litebert.errors import ModelError, nearest
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
 from litebert.interop.hf.reading import read_hf
@@ -51,7 +53,6 @@ from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
 from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
-from litebert.json_reader import read_json
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

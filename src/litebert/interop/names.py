@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"

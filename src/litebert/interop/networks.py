@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
+from litebert.base.errors import ModelError
 from litebert.config import Config
-from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

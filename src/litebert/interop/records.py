@@ -7,12 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
+from litebert.base.errors import ConfigError, ModelError, nearest
+from litebert.base.json_reader import read_json
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.serialization import from_dict
-from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.hf.families import TASK_HEADS
 from litebert.interop.loaded import outputs_of
-from litebert.json_reader import read_json
 from litebert.tokenizer import Tokenizer
 
 MOST = 10_000_000

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 
 
 class VectorMap(NamedTuple):

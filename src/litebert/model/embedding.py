@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
+from litebert.base.errors import DataError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
-from litebert.errors import DataError
 from litebert.model.operations import layer_norm
-from litebert.registry import POSITIONS
 
 Borrows = Literal["tables", "all"]
 """The parts that a generator's embedding borrows from the encoder's."""

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from litebert import cost
-from litebert.config import EncoderConfig
+from litebert.base.registry import POSITIONS
+from litebert.config import EncoderConfig, cost
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
 from litebert.model.operations import Rotation, additive, computing_dtype, layer_norm
 from litebert.model.unpadded import PackedPositions, Unpadded, make_packing
 from litebert.model.windows import Blocks, block_mask, window_mask
-from litebert.registry import POSITIONS
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 if TYPE_CHECKING:
     from litebert.config import EncoderConfig

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from litebert import cost
-from litebert.config import Config, replace
+from litebert.config import Config, cost, replace
 from litebert.data.batches import Batch
 from litebert.model.distillation import Teacher
 from litebert.model.encoder import Encoder

@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from litebert import cost
-from litebert.config import EncoderConfig, HeadActivation, Pooling
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.config import EncoderConfig, HeadActivation, Pooling, cost
 from litebert.model.encoder import Encoder, EncoderOutput
 from litebert.model.heads import ClassifierHead, StateHead, mean_over
 

@@ -21,12 +21,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError, DataError
-from litebert.json_reader import read_json
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import file_record, is_inside, lock_folder, write_json
 from litebert.remote.names import as_url, is_url, join, shorten
 from litebert.remote.reading import describe, is_file, size_of
 from litebert.remote.target import Target, open_target
-from litebert.storage import file_record, is_inside, lock_folder, write_json
 
 FORMAT_VERSION = 1
 MARKER = "part.json"

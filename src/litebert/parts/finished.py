@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
+from litebert.base.storage import sha256_of
 from litebert.parts import (
     MARKER,
     Part,
@@ -25,7 +26,6 @@ from litebert.parts import (
 )
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, shorten
-from litebert.storage import sha256_of
 
 
 @dataclass(frozen=True)

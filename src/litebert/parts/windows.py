@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
+from litebert.base.storage import naming
 from litebert.parts import (
     Part,
     Turns,
@@ -29,7 +30,6 @@ from litebert.parts import (
     read_marker,
 )
 from litebert.parts.finished import FinishedPart
-from litebert.storage import naming
 
 if TYPE_CHECKING:
     import numpy as np

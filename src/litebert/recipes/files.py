@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from litebert.base.errors import ConfigError, nearest
+from litebert.base.json_reader import parse_json
+from litebert.base.registry import python_file
 from litebert.config import Config
 from litebert.config.serialization import from_dict
-from litebert.errors import ConfigError, nearest
-from litebert.json_reader import parse_json
 from litebert.recipes import RECIPES
-from litebert.registry import python_file
 
 if sys.version_info >= (3, 11):
     import tomllib

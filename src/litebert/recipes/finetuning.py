@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from litebert.base.errors import ConfigError, nearest
 from litebert.config import EncoderConfig, FinetuneConfig, ScheduleConfig, replace
-from litebert.errors import ConfigError, nearest
 
 
 def _make_preset(

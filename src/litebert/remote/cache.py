@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from litebert import storage
-from litebert.errors import ConfigError, DataError
+from litebert.base import storage
+from litebert.base.errors import ConfigError, DataError
 from litebert.remote import stores
 from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import BLOCK

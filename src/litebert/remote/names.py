@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):(//|/(?=[^/]))", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*@")

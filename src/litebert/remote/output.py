@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from litebert.errors import ConfigError, DataError, LitebertError
+from litebert.base.errors import ConfigError, DataError, LitebertError
+from litebert.base.storage import check_output, remove, write_whole
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, path_of, shorten
-from litebert.storage import check_output, remove, write_whole
 
 log = logging.getLogger("litebert")
 _STEM = "output"

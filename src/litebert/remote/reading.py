@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, cast
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.remote import stores
 from litebert.remote.names import as_url, shorten
 from litebert.remote.stores import Entry

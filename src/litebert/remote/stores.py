@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from litebert.errors import DataError, LitebertError, MissingExtraError
+from litebert.base.errors import DataError, LitebertError, MissingExtraError
 from litebert.remote.names import get_scheme, hide_secrets, shorten
 
 log = logging.getLogger("litebert")

@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from litebert import storage
-from litebert.errors import ConfigError, DataError, LitebertError
+from litebert.base import storage
+from litebert.base.errors import ConfigError, DataError, LitebertError
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, require_local, shorten
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litebert.errors import require
+from litebert.base.errors import require
 
 OPENAI = {
     401: "authentication_error",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
 from litebert.serve import logs, wire
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import STOPPED, Refusal

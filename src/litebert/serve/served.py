@@ -20,7 +20,7 @@ from litebert.answer.masks.texts import build_masked_row, find_targets, mask_pat
 from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder
-from litebert.errors import DataError, ModelError
+from litebert.base.errors import DataError, ModelError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import build_row
 from litebert.finetuning.similarity import scale_to_unit

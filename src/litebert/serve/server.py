@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 
 from litebert import hub
-from litebert.errors import ConfigError, MissingExtraError, require
-from litebert.machine import count_cores
-from litebert.registry import pause_collection
+from litebert.base.errors import ConfigError, MissingExtraError, require
+from litebert.base.machine import count_cores
+from litebert.base.registry import pause_collection
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from litebert.errors import nearest
+from litebert.base.errors import nearest
 from litebert.serve import logs
 from litebert.serve.limits import Limits, Refusal, invalid, shorten_name
 from litebert.serve.logs import Metrics

@@ -20,9 +20,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from litebert.errors import DataError, LitebertError
-from litebert.machine import return_freed_memory
-from litebert.registry import pause_collection
+from litebert.base.errors import DataError, LitebertError
+from litebert.base.machine import return_freed_memory
+from litebert.base.registry import pause_collection
 from litebert.serve import logs, wire
 from litebert.serve.wire import Group
 
@@ -69,7 +69,7 @@ def main() -> None:
 def _open(settings: dict[str, Any]) -> tuple[Served, tuple[Any, ...]]:
     """Open and warm a model, and return it with the reply of `Worker.start`."""
     with pause_collection():
-        from litebert.registry import load_extensions
+        from litebert.base.registry import load_extensions
         from litebert.serve.served import Served
 
     load_extensions()

@@ -29,10 +29,10 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.storage import atomic_text
 from litebert.config import replace
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.sklearn.columns import list_numbers, list_texts, name_classes
-from litebert.storage import atomic_text
 from litebert.text.records import format_value, list_values
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.records import Notes, clean, format_value, list_values
 
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from litebert import progress
-from litebert.errors import RunError
-from litebert.json_reader import read_json
-from litebert.registry import TASKS
-from litebert.storage import atomic_text, lock_folder, write_json
+from litebert.base import progress
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.registry import TASKS
+from litebert.base.storage import atomic_text, lock_folder, write_json
 from litebert.studies.grid import DECIDING, make_environment
 from litebert.studies.plan import Plan, StudySettings
 from litebert.studies.statistics import FIRST_LOOK

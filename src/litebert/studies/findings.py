@@ -8,11 +8,11 @@ from datetime import date
 from importlib.metadata import version
 from platform import python_version
 
-from litebert import cost
 from litebert.analysis.charts import Intervals
 from litebert.analysis.curves import average_points, make_switched, read_points
 from litebert.analysis.report import Switched, Table
-from litebert.errors import RunError
+from litebert.base.errors import RunError
+from litebert.config import cost
 from litebert.studies.cells import Cell, read_scores
 from litebert.studies.grid import set_vocabulary
 from litebert.studies.plan import Plan

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from litebert import cost
-from litebert.config import Config, replace
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.machine import count_cores, read_free_memory
+from litebert.base.progress import duration, task
+from litebert.base.registry import load_extensions
+from litebert.config import Config, cost, replace
 from litebert.config.amounts import Amount
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import ConfigError, RunError
-from litebert.machine import count_cores, read_free_memory
-from litebert.progress import duration, task
-from litebert.registry import load_extensions
 from litebert.studies.study import Study
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS

@@ -12,13 +12,13 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
+from litebert.base.errors import DataError
+from litebert.base.storage import atomic_write
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import DataError
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune
 from litebert.recipes.finetuning import finetune_preset
-from litebert.storage import atomic_write
 from litebert.tasks.splits import choose_held_out
 from litebert.tasks.table import TableFiles
 from litebert.text.python_docs import find_package, read_python_docs

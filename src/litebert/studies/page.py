@@ -16,9 +16,9 @@ from pathlib import Path
 
 from litebert.analysis.charts import Intervals, save_png
 from litebert.analysis.report import Section, Table, write
+from litebert.base.progress import duration
+from litebert.base.storage import atomic_text
 from litebert.config import Config
-from litebert.progress import duration
-from litebert.storage import atomic_text
 from litebert.studies.cells import TIMES, read_scores
 from litebert.studies.findings import (
     AGREES,

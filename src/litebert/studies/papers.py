@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+from litebert.base.errors import ConfigError, LitebertError, nearest, require
 from litebert.config import Config, TableConfig, replace
 from litebert.config.serialization import from_dict
-from litebert.errors import ConfigError, LitebertError, nearest, require
 from litebert.recipes.files import load_function, recipe
 from litebert.recipes.published import SPANS
 from litebert.studies.study import PRIMARY, Equal, Published, Scale, Study, make_base_config, vary

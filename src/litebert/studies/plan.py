@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from litebert.base.errors import RunError, require
+from litebert.base.json_reader import read_json
+from litebert.base.progress import duration
+from litebert.base.storage import write_json
 from litebert.config import replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
 from litebert.data.building import write_portion
 from litebert.data.shards import Shards
-from litebert.errors import RunError, require
-from litebert.json_reader import read_json
-from litebert.progress import duration
-from litebert.storage import write_json
 from litebert.studies.grid import UNMEASURED, make_grid, plan_grid
 from litebert.studies.study import Scale, Study, make_identity, make_slug
 from litebert.tokenizer.tokenizer import Tokenizer

@@ -17,27 +17,26 @@ from pathlib import Path
 
 import torch
 
-from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.run_report import arrange_sections, make_pretraining_headline, read_metrics
 from litebert.answer.masks import minimal_pairs
 from litebert.answer.masks.reading import MaskReader, collect_examples
 from litebert.answer.model import load
-from litebert.config import Config, replace
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.json_reader import read_json
+from litebert.base.progress import task
+from litebert.base.storage import lock_folder, write_json
+from litebert.config import Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise
 from litebert.finetuning.results import Finetuned
 from litebert.interop import read_folder
-from litebert.json_reader import read_json
 from litebert.model.objectives import list_shown_scores, score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.parts import describe_input
-from litebert.progress import task
 from litebert.recipes.files import recipe
-from litebert.storage import lock_folder, write_json
 from litebert.studies import packages
 from litebert.text.files import expand
 from litebert.text.sentences import check_language

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from litebert.answer.masks.minimal_pairs import read_paradigms
+from litebert.base.errors import DataError, RunError
+from litebert.base.registry import TASKS
+from litebert.base.storage import lock_folder
 from litebert.data.shards import Shards
-from litebert.errors import DataError, RunError
-from litebert.registry import TASKS
-from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.findings import Findings, describe_power, find_decided
 from litebert.studies.page import write_reports

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 
 LEVEL = 0.05
 """The chance that a study gives any verdict where there is no difference."""

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from litebert.base.errors import nearest, require
 from litebert.config import Config, TableConfig
 from litebert.config.serialization import from_dict, to_dict
-from litebert.errors import nearest, require
 from litebert.recipes.files import recipe
 
 Scale = Literal["toy", "micro", "claim", "tiny", "mini", "base"]

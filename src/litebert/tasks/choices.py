@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from litebert.errors import ConfigError, DataError, nearest
+from litebert.base.errors import ConfigError, DataError, nearest
+from litebert.base.storage import atomic_text
 from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.finetuning.values import Answer, Item, ModelExample
-from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
     HeldoutOptions,

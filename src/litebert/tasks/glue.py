@@ -16,12 +16,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from litebert.errors import ConfigError, DataError, nearest
+from litebert.base.errors import ConfigError, DataError, nearest
+from litebert.base.storage import atomic_text
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.finetuning.values import Answer
-from litebert.storage import atomic_text
 from litebert.tasks.splits import Source, require_one
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts
 from litebert.text.records import Notes, RowSource, clean, format_value, read_lines, require_text

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.records import format_value
 
 _PRINTED = re.compile(r"\[.*\]|\{.*\}|\(\s*['\"].*,.*\)", re.DOTALL)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from litebert.errors import ConfigError, DataError, ModelError, nearest
+from litebert.base.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.rows import build_single_rows
 from litebert.finetuning.similarity import (

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Literal, TextIO
 
-from litebert.storage import json_text
+from litebert.base.storage import json_text
 
 
 def list_members(value: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.tasks.choices import (

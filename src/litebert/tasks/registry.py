@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.registry import TASKS
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Task, TaskFiles
-from litebert.registry import TASKS
 from litebert.remote.names import require_local
 from litebert.tasks.splits import Source
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ConfigError, DataError
 from litebert.data.random_keys import derive, permute
-from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.remote.names import require_local
 from litebert.text import encodings

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from litebert.errors import ConfigError, DataError, ModelError, nearest
+from litebert.base.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import atomic_text
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.rows import build_row, build_single_rows
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
-from litebert.storage import atomic_text
 from litebert.tasks.label_cells import is_amount
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores

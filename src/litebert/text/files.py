@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from litebert.errors import DataError
-from litebert.registry import SOURCES
+from litebert.base.errors import DataError
+from litebert.base.registry import SOURCES
 from litebert.remote.names import get_scheme, is_url, path_of, shorten
 from litebert.remote.reading import list_source
 from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, find_suffix

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from litebert.errors import DataError, MissingExtraError, nearest
+from litebert.base.errors import DataError, MissingExtraError, nearest
 
 CHARACTERS = 200
 """Characters of a text that are read."""

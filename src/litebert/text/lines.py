@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import open_file
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from litebert.errors import DataError, MissingExtraError
+from litebert.base.errors import DataError, MissingExtraError
 
 _DROPPED = ["script", "style", "noscript", "template", "head", "svg", "iframe", "pre", "textarea"]
 _HEADINGS = "h1, h2, h3, h4, h5, h6"

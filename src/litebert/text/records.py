@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
-from litebert.json_reader import fault_of, parse_json
+from litebert.base.errors import ConfigError, DataError, MissingExtraError, nearest
+from litebert.base.json_reader import fault_of, parse_json
 from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.lines import (

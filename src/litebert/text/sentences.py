@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.text.lines import split_text
 
 MAX_SENTENCE = 10_000

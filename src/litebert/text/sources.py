@@ -32,10 +32,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from litebert import progress
-from litebert.errors import DataError, MissingExtraError, nearest
+from litebert.base import progress
+from litebert.base.errors import DataError, MissingExtraError, nearest
+from litebert.base.registry import SOURCES
 from litebert.parts import Part
-from litebert.registry import SOURCES
 from litebert.remote.reading import is_file, size_of
 from litebert.text import encodings, markup
 from litebert.text.files import HTML_SUFFIXES, TABLES, expand, is_remote

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
+from litebert.base.registry import SOURCES
 from litebert.parts import Part
-from litebert.registry import SOURCES
 from litebert.remote.names import path_of
 from litebert.remote.reading import is_file, open_file, size_of
 from litebert.text.files import HTML_SUFFIXES

@@ -25,8 +25,8 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from litebert.errors import DataError
-from litebert.json_reader import parse_json
+from litebert.base.errors import DataError
+from litebert.base.json_reader import parse_json
 from litebert.tokenizer.kinds import KINDS, Unigram
 from litebert.tokenizer.words import WORD_MARK
 

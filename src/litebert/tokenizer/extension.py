@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from litebert.errors import DataError
-from litebert.progress import task
+from litebert.base.errors import DataError
+from litebert.base.progress import task
 from litebert.tokenizer.engines import (
     Engine,
     SentencePieceEngine,

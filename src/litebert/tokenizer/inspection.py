@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from litebert.progress import track
+from litebert.base.progress import track
 from litebert.text.sentences import split_lines
 from litebert.tokenizer.coverage import describe_poor_coverage
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tokenizers
 
-from litebert.errors import DataError
+from litebert.base.errors import DataError
 from litebert.tokenizer.engines import SPECIAL_NAMES
 from litebert.tokenizer.kinds import Spelling
 from litebert.tokenizer.tokenizer import Tokenizer

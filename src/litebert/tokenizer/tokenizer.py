@@ -26,9 +26,9 @@ from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert import hub
-from litebert.errors import DataError
-from litebert.json_reader import parse_json, read_json, read_regular
-from litebert.storage import UNFINISHED, remove, write_whole
+from litebert.base.errors import DataError
+from litebert.base.json_reader import parse_json, read_json, read_regular
+from litebert.base.storage import UNFINISHED, remove, write_whole
 from litebert.text.records import check_texts
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,

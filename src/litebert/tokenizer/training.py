@@ -33,9 +33,9 @@ import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE, WordPiece
 
-from litebert.errors import DataError, nearest
-from litebert.progress import task, track
-from litebert.storage import atomic_write
+from litebert.base.errors import DataError, nearest
+from litebert.base.progress import task, track
+from litebert.base.storage import atomic_write
 from litebert.text.records import check_texts
 from litebert.text.sentences import LINE_CHARACTERS, split_lines
 from litebert.tokenizer import child

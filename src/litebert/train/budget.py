@@ -10,9 +10,9 @@ import time
 
 import torch
 
+from litebert.base.errors import ConfigError
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
-from litebert.errors import ConfigError
 from litebert.model.distillation import Teacher
 from litebert.train.device import Device
 from litebert.train.measure import SECONDS, Rate, measure

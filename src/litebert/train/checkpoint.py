@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from litebert.errors import RunError
-from litebert.json_reader import read_json
-from litebert.storage import (
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import (
     CHECKPOINT,
     INDEX_FORMAT,
     UNFINISHED,

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from litebert import machine
-from litebert.errors import ConfigError
+from litebert.base import machine
+from litebert.base.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import torch
 
+from litebert.base.errors import ConfigError, DataError, ModelError
+from litebert.base.progress import track
+from litebert.base.registry import OBJECTIVES
 from litebert.change.vocabulary import with_rows_of
 from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.segments import AnySplit, SentenceTask
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import track
-from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
 from litebert.train.ranks import Ranks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from litebert import progress
+from litebert.base import progress
 from litebert.change.narrowing import Importance, importance_of
 from litebert.config import replace
 from litebert.train.device import choose

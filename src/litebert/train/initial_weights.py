@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from litebert.base.errors import ModelError
 from litebert.change.vocabulary import project_table, require_tokenizer, with_rows_of
 from litebert.config import Config, EncoderConfig, replace
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, count_tokens
 from litebert.data.mixture import TrainingData
-from litebert.errors import ModelError
 from litebert.interop import read_folder
 from litebert.interop.models import config_of
 from litebert.model.heads import SpanBoundaryHead, VocabularyHead

@@ -23,11 +23,11 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
+from litebert.base.errors import NonFiniteError, RunError
+from litebert.base.json_reader import fault_of, numbers
+from litebert.base.progress import Task, task
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
-from litebert.errors import NonFiniteError, RunError
-from litebert.json_reader import fault_of, numbers
-from litebert.progress import Task, task
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.muon import has_float32_iteration

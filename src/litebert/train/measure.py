@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from litebert import cost
-from litebert.config import Config, replace
+from litebert.base.progress import task
+from litebert.config import Config, cost, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import find_span_boundaries
 from litebert.model.blocks import compile_blocks
 from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.muon import has_float32_iteration

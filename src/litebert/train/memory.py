@@ -20,13 +20,12 @@ from pathlib import Path
 
 import torch
 
-from litebert import cost
-from litebert.config import Config, EncoderConfig, replace
+from litebert.base.errors import ConfigError, RunError
+from litebert.base.machine import keep_freed_memory, read_free_memory, return_freed_memory
+from litebert.base.progress import task
+from litebert.config import Config, EncoderConfig, cost, replace
 from litebert.config.serialization import from_dict, to_json
-from litebert.errors import ConfigError, RunError
-from litebert.machine import keep_freed_memory, read_free_memory, return_freed_memory
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import task
 from litebert.train.device import Device, choose
 from litebert.train.measure import make_batch, take_process_share
 from litebert.train.ranks import Ranks

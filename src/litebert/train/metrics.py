@@ -21,8 +21,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
-from litebert.errors import RunError
-from litebert.storage import atomic_write, json_text
+from litebert.base.errors import RunError
+from litebert.base.storage import atomic_write, json_text
 from litebert.train.trackers import TrackerGroup
 
 log = logging.getLogger("litebert")

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from litebert.base.errors import ConfigError, RunError
 from litebert.config import OptimizerConfig
-from litebert.errors import ConfigError, RunError
 from litebert.model.blocks import Block
 from litebert.model.cpu import functions
 from litebert.train.muon import Muon

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from litebert.errors import RunError
+from litebert.base.errors import RunError
 from litebert.train.ranks import Ranks
 
 

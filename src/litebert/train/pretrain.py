@@ -25,15 +25,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from litebert import launch
+from litebert.base import launch
+from litebert.base.progress import task
+from litebert.base.storage import checkpoints
 from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.mixture import DataSource, TrainingData
 from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import task
-from litebert.storage import checkpoints
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split

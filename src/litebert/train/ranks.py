@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from litebert import launch
-from litebert.errors import GroupError, RunError, require
+from litebert.base import launch
+from litebert.base.errors import GroupError, RunError, require
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import RunError
+from litebert.base.errors import RunError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import lock_folder, remove, write_json
 from litebert.hub import is_hub_name
-from litebert.json_reader import read_json
 from litebert.remote.names import require_local
-from litebert.storage import lock_folder, remove, write_json
 from litebert.train import checkpoint
 from litebert.train.ranks import Ranks
 

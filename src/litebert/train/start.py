@@ -21,17 +21,17 @@ from typing import Any
 import torch
 
 from litebert import hub
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.json_reader import fault_of, read_json
+from litebert.base.storage import atomic_write, naming
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.config.cost import add_up, training_flops
 from litebert.config.serialization import from_dict, to_dict, to_json
-from litebert.cost import add_up, training_flops
 from litebert.data.mixture import DataSource, Mixture, TrainingData, list_sets, open_data
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.hub import pin_to_record
-from litebert.json_reader import fault_of, read_json
 from litebert.model.cpu import loader
 from litebert.model.distillation import Teacher
-from litebert.storage import atomic_write, naming
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device

@@ -34,14 +34,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from litebert import cost
-from litebert.config import Config, replace
+from litebert.base.errors import LitebertError, RunError
+from litebert.base.machine import count_cores
+from litebert.base.registry import load_extensions
+from litebert.config import Config, cost, replace
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
 from litebert.data.mixture import DataSource, TrainingData, open_data
-from litebert.errors import LitebertError, RunError
-from litebert.machine import count_cores
-from litebert.registry import load_extensions
 from litebert.train import schedule
 from litebert.train.device import Device
 from litebert.train.measure import measure_matmul_speed

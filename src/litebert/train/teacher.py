@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from litebert import hub
+from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.config.serialization import to_json
 from litebert.data.mixture import TrainingData
-from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.loaded import require_tokenizer_of
 from litebert.model.distillation import Teacher

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.engines.runtime import Runtime
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows

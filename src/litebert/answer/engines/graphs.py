@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import hub, progress
+from litebert import hub
+from litebert.base import progress
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 from litebert.config.serialization import to_json
-from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.names import find_exported_graph
 from litebert.interop.onnx.exports import require_whole
-from litebert.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

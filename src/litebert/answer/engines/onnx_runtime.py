@@ -20,7 +20,7 @@ from litebert.answer.engines.graphs import (
     unreadable,
 )
 from litebert.answer.engines.runtime import Capabilities, Runtime
-from litebert.errors import LitebertError
+from litebert.base.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.session import session
 

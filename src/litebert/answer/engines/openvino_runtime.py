@@ -18,7 +18,7 @@ from litebert.answer.engines.graphs import (
     unreadable,
 )
 from litebert.answer.engines.runtime import Capabilities, Runtime
-from litebert.errors import MissingExtraError
+from litebert.base.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx.session import count_threads

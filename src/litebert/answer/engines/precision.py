@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.engines.runtime import Runtime
-from litebert.errors import LitebertError
+from litebert.base.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import Item, Logits

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.base.registry import ENGINES
 from litebert.finetuning.values import EncodedRow, Item
-from litebert.registry import ENGINES
 
 ROWS = 64
 SHORTEST, LONGEST = 8, 64

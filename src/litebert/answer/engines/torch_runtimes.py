@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from litebert.answer.engines.runtime import Capabilities, Runtime
+from litebert.base.errors import ConfigError
 from litebert.config import Pooling
-from litebert.errors import ConfigError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import compute_network_logits
 from litebert.interop import LoadedModel

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from litebert import progress
 from litebert.answer.model import Model, load
 from litebert.answer.predicting import not_finite
-from litebert.errors import ConfigError, DataError
+from litebert.base import progress
+from litebert.base.errors import ConfigError, DataError
 from litebert.text.files import list_files
 from litebert.text.lines import COMPRESSIONS, find_suffix
 from litebert.text.records import SUFFIXES, Notes, read_records, require_text

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from litebert import progress
 from litebert.answer.masks.rows import LOGITS, MaskedRows
 from litebert.answer.masks.texts import Guess, MaskFiller, list_guesses
 from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches
+from litebert.base import progress
+from litebert.base.errors import ModelError
 from litebert.data.shards import Split
-from litebert.errors import ModelError
 from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import not_finite
-from litebert.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows, pad_ids
 from litebert.text.records import check_texts

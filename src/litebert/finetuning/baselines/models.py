@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import DataError
 from litebert.data import IGNORED
-from litebert.errors import DataError
 from litebert.finetuning.baselines.features import UNSPACED, Sparse, TextFeatures
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import number_groups

@@ -13,17 +13,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from litebert import progress
+from litebert.base import progress
+from litebert.base.errors import ConfigError, DataError, RunError
+from litebert.base.json_reader import numbers, read_json
+from litebert.base.storage import write_json
 from litebert.config import FinetuneConfig
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.baselines.models import Baseline, make_baseline
 from litebert.finetuning.scoring import name_metric, score_answers
 from litebert.finetuning.seeds import compute_noise, judge
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.values import EncodedPart, Logits
 from litebert.hub import PREFIX
-from litebert.json_reader import numbers, read_json
-from litebert.storage import write_json
 from litebert.text.records import Notes
 
 log = logging.getLogger("litebert")

@@ -15,9 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
+from litebert.base.errors import ConfigError, ModelError
+from litebert.base.json_reader import read_json
+from litebert.base.registry import OBJECTIVES
 from litebert.config import Config, EncoderConfig, Pooling, SequenceConfig
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
 from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
@@ -27,10 +29,8 @@ from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untraine
 from litebert.interop.networks import build_network, check_tensors, fill
 from litebert.interop.records import read_tokenizer
 from litebert.interop.sentence_modules import modules_note
-from litebert.json_reader import read_json
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 
 

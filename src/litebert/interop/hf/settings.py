@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
+from litebert.base.errors import ConfigError, ModelError, nearest
+from litebert.base.registry import FAMILIES
 from litebert.config import Activation, EncoderConfig, Pooling
 from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.hf.families import BERT, MODERNBERT, Family
 from litebert.interop.hf.values import number, whole
 from litebert.interop.hf.weights import groups_agree, slots
 from litebert.interop.hf.windows import window_fields, window_settings
 from litebert.interop.loaded import outputs_of
-from litebert.registry import FAMILIES
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ModelError
-from litebert.json_reader import read_json
+from litebert.base.errors import ModelError
+from litebert.base.json_reader import read_json
 
 
 def whole(

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig, replace
-from litebert.errors import ModelError
 from litebert.interop.hf.families import Family
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}

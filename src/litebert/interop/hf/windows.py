@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError
 from litebert.interop.hf.values import number, whole
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"

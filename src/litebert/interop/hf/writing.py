@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ModelError, nearest
+from litebert.base.registry import TASKS
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import HeadName
-from litebert.errors import ModelError, nearest
 from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import new_folder, write_tensors
 from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
@@ -30,7 +31,6 @@ from litebert.interop.sentence_modules import carry_modules, vector_settings
 from litebert.model.objectives import Objective
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import TASKS
 from litebert.tokenizer import Tokenizer
 
 

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from litebert.errors import ModelError
+from litebert.base.errors import ModelError
+from litebert.base.json_reader import read_json
+from litebert.base.storage import file_record, hash_fault, index_text
 from litebert.interop.loaded import (
     LoadedModel,
     Unread,
@@ -18,8 +20,6 @@ from litebert.interop.loaded import (
 )
 from litebert.interop.names import find_exported_graph, without_weights
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
-from litebert.json_reader import read_json
-from litebert.storage import file_record, hash_fault, index_text
 
 DIGESTS = "digests.json"
 """The file of an exported folder that records the files of its graph: bytes and sha256 of each."""

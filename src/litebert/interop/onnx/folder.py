@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert import cost
+from litebert.base.errors import ModelError
+from litebert.config import cost
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
-from litebert.errors import ModelError
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_exported_card
 from litebert.interop.hf.families import ALBERT, MODERNBERT

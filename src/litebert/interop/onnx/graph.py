@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from litebert.base.errors import ModelError
 from litebert.config.finetuning import HeadName
-from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx.operators import LOWEST, WORDS, Graph
 from litebert.interop.onnx.windows import WindowBlocks, has_blocks

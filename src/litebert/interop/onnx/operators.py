@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from litebert.errors import MissingExtraError
+from litebert.base.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import onnx

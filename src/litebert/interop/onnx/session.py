@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import MissingExtraError
-from litebert.machine import count_cores
+from litebert.base.errors import MissingExtraError
+from litebert.base.machine import count_cores
 
 SPIN = 50
 """Microseconds for which a thread of a service waits for work before it sleeps. The pauses between

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from litebert import cost
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, cost
 from litebert.interop.onnx.operators import LOWEST, Graph
 from litebert.model.encoder import Encoder
 

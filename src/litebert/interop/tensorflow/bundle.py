@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from litebert.errors import MissingExtraError, ModelError
+from litebert.base.errors import MissingExtraError, ModelError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48

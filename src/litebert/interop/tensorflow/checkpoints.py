@@ -25,14 +25,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from litebert.base.errors import ModelError
+from litebert.base.json_reader import read_json
 from litebert.config.finetuning import HeadName
-from litebert.errors import ModelError
 from litebert.interop.files import require_weights
 from litebert.interop.hf.reading import open_model
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.names import holds_weights
 from litebert.interop.tensorflow.bundle import Bundle
-from litebert.json_reader import read_json
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.tokenizer import Tokenizer
 

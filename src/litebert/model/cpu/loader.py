@@ -21,8 +21,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from litebert.machine import read_processor_facts
-from litebert.storage import cache_folder
+from litebert.base.machine import read_processor_facts
+from litebert.base.storage import cache_folder
 
 log = logging.getLogger("litebert")
 

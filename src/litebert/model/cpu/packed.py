@@ -34,8 +34,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig, Pooling
-from litebert.errors import ModelError
 from litebert.model.attention_positions import AttentionPositions, Rotary
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.cpu.functions import ACTIVATIONS, call

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from litebert import cost
-from litebert.errors import require
+from litebert.base.errors import require
+from litebert.config import cost
 from litebert.model.objectives.mlm import GUESSES
 from litebert.model.objectives.objective import Context, Curves, Loss, Objective, Score
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litebert import cost
-from litebert.config import EncoderConfig, replace
+from litebert.config import EncoderConfig, cost, replace
 from litebert.model.objectives.objective import Context, Curves, Score, TokenPrediction
 
 if TYPE_CHECKING:

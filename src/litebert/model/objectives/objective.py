@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from litebert.base.errors import require
+from litebert.base.registry import OBJECTIVES
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
 from litebert.config.serialization import from_dict
 from litebert.data import IGNORED
-from litebert.errors import require
-from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

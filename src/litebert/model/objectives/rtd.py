@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from litebert import cost
-from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
-from litebert.errors import require
+from litebert.base.errors import require
+from litebert.config import EncoderConfig, ReplacedTokenConfig, cost, replace
 from litebert.model.objectives.mlm import LOGITS
 from litebert.model.objectives.objective import (
     ACCURACY,

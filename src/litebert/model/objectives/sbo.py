@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from litebert import cost
-from litebert.config import SpanBoundaryConfig, replace
+from litebert.base.registry import OBJECTIVES
+from litebert.config import SpanBoundaryConfig, cost, replace
 from litebert.model.objectives.objective import Context, Curves, TokenPrediction
 from litebert.recipes import SPANS
-from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

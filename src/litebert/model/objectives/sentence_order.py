@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from litebert import cost
+from litebert.base.errors import require
+from litebert.config import cost
 from litebert.data import IGNORED
-from litebert.errors import require
 from litebert.model.objectives.objective import ACCURACY, Classification, Context, Curves
 
 if TYPE_CHECKING:

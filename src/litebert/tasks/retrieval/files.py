@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError, DataError, nearest
+from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.text.lines import COMPRESSIONS, find_suffix
 from litebert.text.records import Notes, format_value, read_lines, read_records
 

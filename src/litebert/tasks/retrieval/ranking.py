@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import progress
+from litebert.base import progress
 from litebert.finetuning.baselines.models import Bm25
 from litebert.tasks.retrieval.files import Collection
 

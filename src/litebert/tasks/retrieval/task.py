@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from litebert.base.errors import ConfigError, DataError
 from litebert.data.random_keys import derive, permute
-from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import Relevance

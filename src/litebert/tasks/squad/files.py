@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litebert.errors import DataError
-from litebert.json_reader import parse_json
+from litebert.base.errors import DataError
+from litebert.base.json_reader import parse_json
 from litebert.text.records import (
     Notes,
     RowSource,

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ConfigError, DataError, nearest
+from litebert.base.errors import ConfigError, DataError, nearest
+from litebert.base.storage import write_json
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.finetuning.values import Item, ModelExample
-from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from litebert.errors import DataError, nearest
-from litebert.json_reader import parse_json
+from litebert.base.errors import DataError, nearest
+from litebert.base.json_reader import parse_json
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
 from litebert.text.lines import find_suffix
 from litebert.text.records import (

@@ -22,14 +22,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import atomic_text
 from litebert.data import IGNORED
-from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.rows import build_row
 from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import Tags
 from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
-from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import MissingExtraError, RunError
-from litebert.json_reader import read_json
-from litebert.registry import TRACKERS
-from litebert.storage import write_json
+from litebert.base.errors import MissingExtraError, RunError
+from litebert.base.json_reader import read_json
+from litebert.base.registry import TRACKERS
+from litebert.base.storage import write_json
 from litebert.train.trackers.tracker import TrackedRun, Tracker
 
 log = logging.getLogger("litebert")

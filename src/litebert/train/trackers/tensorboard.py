@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from litebert.storage import json_text
+from litebert.base.storage import json_text
 from litebert.train.trackers.tracker import TrackedRun, Tracker
 
 

@@ -33,7 +33,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError, nearest
+from litebert.base.errors import ConfigError, nearest
 
 
 @cache

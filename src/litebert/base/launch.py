@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from litebert.errors import ConfigError
+from litebert.base.errors import ConfigError
 
 GROUPED = ("pretrain", "finetune")
 """The verbs that several processes can run together."""

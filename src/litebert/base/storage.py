@@ -24,8 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from litebert.errors import ConfigError, LitebertError
-from litebert.json_reader import read_json
+from litebert.base.errors import ConfigError, LitebertError
+from litebert.base.json_reader import read_json
 
 UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""

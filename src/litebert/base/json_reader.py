@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import LitebertError
+from litebert.base.errors import LitebertError
 
 DEEPEST = 100
 """Levels of lists and objects inside each other that JSON may have; no format that litebert reads

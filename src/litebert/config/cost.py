@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from litebert.base.errors import ModelError
+from litebert.base.machine import read_free_memory
+from litebert.base.registry import POSITIONS
 from litebert.config import Config, EncoderConfig, replace
-from litebert.errors import ModelError
-from litebert.machine import read_free_memory
-from litebert.registry import POSITIONS
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> int:

@@ -1,0 +1,1 @@
+"""What every room uses: errors, JSON, registries, progress, and the machine."""
