@@ -129,11 +129,7 @@ def evaluate(
 
 
 def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -> None:
-    """Refuse what a model is not scored on.
-
-    Raises:
-        ConfigError, ModelError: names the option that the model needs.
-    """
+    """Refuse what a model is not scored on."""
     is_pretrained = not model.task and isinstance(model.network, Pretrainer)
     if shards is not None:
         wrong, right = ("--data", "--shards") if is_pretrained else ("--shards", "--data")
@@ -173,12 +169,6 @@ def score_file(
         slice_columns: columns of a table whose values divide the rows into slices.
         options: options of the task that say how files are read: text, pair, label, separator,
             input_format, header and encoding. Columns are those of training by default.
-
-    Raises:
-        ModelError: the model is not fine-tuned.
-        ConfigError: the task does not take an option.
-        DataError: a file is missing or malformed, no example in it has an answer, or the
-            predictions are of other rows; the message names the line.
     """
     return score_predictor(
         model.predictor,
@@ -231,12 +221,7 @@ def score_predictor(
 
 
 def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
-    """Read what `predict` wrote of examples as the answers of their task.
-
-    Raises:
-        DataError: the file holds something else, or answers to another number of rows.
-        ConfigError: the scores of the task need more than its answers tell.
-    """
+    """Read what `predict` wrote of examples as the answers of their task."""
     name = shorten(path)
     remedy = "give the file that litebert predict wrote of --data, as .csv or .jsonl"
     if isinstance(task.output, Similarity) and getattr(task, "label", None) is None:
@@ -285,11 +270,7 @@ def _parse_cells(cells: Mapping[str, Any], task: Task[Any]) -> dict[str, Any]:
 
 
 def _restore_answer(cells: Mapping[str, Any], task: Task[Any], example: Any) -> Any:
-    """Make an answer of its record, the reverse of `Task.record`.
-
-    Raises:
-        ValueError, TypeError, KeyError: it is no such record.
-    """
+    """Make an answer of its record, the reverse of `Task.record`."""
     value, likely, output = cells["prediction"], cells["probabilities"], task.output
     if isinstance(likely, Mapping):
         likely = [likely[label] for label in output.labels]
@@ -379,9 +360,6 @@ def score_slices(
 
     Args:
         cells: the value of each example.
-
-    Raises:
-        ConfigError: the column has too many values for slices.
     """
     counts = Counter(cells)
     if len(counts) > MOST_SLICES:
@@ -401,11 +379,7 @@ def score_slices(
 
 
 def _list_answered(answers: Sequence[Any], label: str) -> list[int]:
-    """List the places of the examples that are answered.
-
-    Raises:
-        DataError: none is.
-    """
+    """List the places of the examples that are answered."""
     places = [place for place, answer in enumerate(answers) if answer.value is not None]
     if not places:
         raise DataError(

@@ -112,11 +112,7 @@ def export(
 
 
 def _refuse_scoring(head: HeadName | None, int8: bool) -> None:
-    """Refuse labeled files where nothing of an export can be scored on them.
-
-    Raises:
-        ConfigError: names the option.
-    """
+    """Refuse labeled files where nothing of an export can be scored on them."""
     if not int8:
         raise ConfigError(
             "data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out"

@@ -89,11 +89,6 @@ def predict_file(
 
     Returns:
         The number of answers.
-
-    Raises:
-        DataError: a file is missing or malformed; the message names the line.
-        ConfigError: a `pair_column` for a model of single texts, none for one of pairs, or an
-            output that cannot be written.
     """
     task = model.predictor.task
     _check_form(form, out, task, explain)
@@ -202,12 +197,7 @@ def _write_answers(
 
 
 def merge_answers(out: str | Path, parts: Sequence[FinishedPart]) -> None:
-    """Write the answers of all parts in order.
-
-    Raises:
-        DataError: a part is damaged.
-        ConfigError: the file cannot be written.
-    """
+    """Write the answers of all parts in order."""
     marker = parts[0].marker
     check_output_file(out)
     records = (record for window, _ in read_windows(parts) for record in window)
@@ -235,9 +225,6 @@ def _check_form(
 ) -> None:
     """Refuse answers by id for a task whose benchmark does not have them, and words for a task that
     they do not explain.
-
-    Raises:
-        ConfigError: the task's predictions are no JSON, or have no words.
     """
     if explain is not None:
         require_words(task)
@@ -264,13 +251,7 @@ def files_of_sources(
     task: Task[Any],
     encoding: str,
 ) -> list[str]:
-    """List the files to read, of which none may be the output.
-
-    Raises:
-        ConfigError: there is no such encoding, a file is the output, or the output is no file of a
-            store.
-        DataError: a file is missing, or named twice.
-    """
+    """List the files to read, of which none may be the output."""
     encodings.check(encoding, error=ConfigError)
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     refuse_duplicates(sources)
@@ -378,9 +359,6 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
 def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
     """Open a file that gets its name when it is whole, or when writing ends early with a part of
     it.
-
-    Raises:
-        OSError: the file cannot be written; it is then as it was before.
     """
     if not isinstance(out, (str, Path)):
         yield out

@@ -47,9 +47,6 @@ def explain_by_gradients(
     Args:
         length: the most tokens of a row.
         network: in evaluation mode; it computes on the device where it is.
-
-    Raises:
-        ConfigError: the task answers otherwise than with a class, labels or a number.
     """
     require_words(task)
     row = task.encode([example], tokenizer, length)[0].rows[0]

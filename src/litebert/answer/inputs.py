@@ -72,11 +72,7 @@ class InputFile(NamedTuple):
 
 
 def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
-    """List the files of paths, folders and patterns; standard input and pipes as they are.
-
-    Raises:
-        DataError: a folder or a pattern holds none that can be read, or a path does not exist.
-    """
+    """List the files of paths, folders and patterns; standard input and pipes as they are."""
     files = list_files(sources, lambda folder: _list_folder(folder, task))
     for path in files:
         if is_remote(path) and shorten(path) != path:
@@ -96,9 +92,6 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
 
     Args:
         form: the format of the file, or `official`.
-
-    Raises:
-        ConfigError: the file has no such thing.
     """
     column_options = {"--text-column": columns.text, "--pair-column": columns.pair}
     if form in ("text", "conll", "official"):
@@ -150,10 +143,6 @@ def open_input(
             training table.
         form: the format of the file; by default its suffix decides, or else its content.
         is_alone: True for the only file, for which every option must mean something.
-
-    Raises:
-        DataError: it is Parquet on standard input, or of a known format that is not read.
-        ConfigError: a second text column for a model of single texts, or none for one of pairs.
     """
     training_columns = saved.get("columns")
     training_columns = training_columns if isinstance(training_columns, dict) else {}
@@ -194,11 +183,7 @@ def open_input(
 
 
 def _open_official(file: RowFile, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
-    """Decide how a file in the form of the task's benchmark is read.
-
-    Raises:
-        ConfigError: an option names columns, which such a file does not have.
-    """
+    """Decide how a file in the form of the task's benchmark is read."""
     if columns.keep:
         raise ConfigError(
             f"{file} is a file of the {task.name} benchmark, whose answers have its "
@@ -222,9 +207,6 @@ def _choose_columns(
     Args:
         names: the columns of the file.
         training_columns: the columns of the training table, by `text` and `pair`.
-
-    Raises:
-        ConfigError: a second column for a model of single texts, or none for one of pairs.
     """
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
@@ -384,9 +366,6 @@ def format_cells(
 ) -> dict[str, Any]:
     """Return the cells of a row that go before its answer, as JSON can write them, or as CSV: lists
     and objects as JSON.
-
-    Raises:
-        DataError: an answer has a column of the same name.
     """
     taken = {
         *answer,

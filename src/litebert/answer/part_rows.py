@@ -92,11 +92,7 @@ class PartRows:
         return self._read if self.counts is None else sum(self.counts)
 
     def read(self, turns: Turns) -> Iterator[Row[Any]]:
-        """Yield the rows from the first window that is due.
-
-        Raises:
-            DataError: the files hold other rows than they tell.
-        """
+        """Yield the rows from the first window that is due."""
         stretches = None if self.counts is None else self._choose_stretches(turns)
         for row in self.open_rows(stretches):
             self._read += 1
@@ -136,9 +132,6 @@ def make_answer_identity(
 
     Args:
         rows: the rows of all files, where they were counted before.
-
-    Raises:
-        ConfigError: the output is no file, or an input is read only once.
     """
     if not isinstance(out, (str, Path)):
         raise ConfigError("a part is written next to the output; give --out a file")

@@ -83,9 +83,6 @@ class Predictor:
         Returns:
             Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice;
                 `score` of an answer.
-
-        Raises:
-            DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
         inputs = list_values(inputs, "inputs")
         total = len(inputs) if isinstance(inputs, Sized) else None
@@ -151,11 +148,7 @@ class Predictor:
         yield from map(Answered, examples, answers, used, rows)
 
     def explain(self, example: Any) -> list[WordWeight]:
-        """Compute how much each word of an example speaks for its answer, by leaving it out.
-
-        Raises:
-            ConfigError: the model does not answer whole texts with a class, labels or a number.
-        """
+        """Compute how much each word of an example speaks for its answer, by leaving it out."""
         return explain_by_occlusion(
             self.task, self.tokenizer, self.length, example, lambda items: self.logits(items)[0]
         )
@@ -196,9 +189,6 @@ class Predictor:
     def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
         """Compute the logits of each item and, where rows leave early, how many layers its only row
         used.
-
-        Raises:
-            ModelError: a logit is not a finite number.
         """
         early_exit = self.runtime if isinstance(self.runtime, EarlyExit) else None
         logits = self._compute(self.runtime, items, self.around)
@@ -250,11 +240,7 @@ def not_finite(name: str | Path) -> ModelError:
 
 
 def make_examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
-    """Make examples of inputs of `predict`, each as it is asked for.
-
-    Raises:
-        DataError: an input is of another form, or the inputs are no list.
-    """
+    """Make examples of inputs of `predict`, each as it is asked for."""
     values = list_values(inputs, "inputs")
 
     def make() -> Iterator[Any]:

@@ -124,11 +124,7 @@ def evaluate_retrieval(
 
 
 def _open_retriever(retriever: str | Path, vector_size: int | None, device: str) -> SentenceEncoder:
-    """Open the model that finds the documents that a reranker ranks.
-
-    Raises:
-        ConfigError: it is a reranker itself, or its vectors have no such size.
-    """
+    """Open the model that finds the documents that a reranker ranks."""
     opened = load(retriever, device=device)
     if opened.ranks_pairs:
         raise ConfigError(

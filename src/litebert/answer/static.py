@@ -48,11 +48,7 @@ class StaticEncoder:
     tokenizer: FastTokenizer
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Compute the vectors of texts, (N, D), of unit length; an empty text has the vector 0.
-
-        Raises:
-            DataError: a value is no text, or holds half a character.
-        """
+        """Compute the vectors of texts, (N, D), of unit length; an empty text has the vector 0."""
         source, blocks = check_texts(texts), [np.zeros((0, self.table.shape[1]), np.float32)]
         while chunk := list(islice(source, CHUNK)):
             blocks.append(self._encode_chunk(chunk))
@@ -109,11 +105,6 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
         model: as `load` takes it.
         out: the folder to write.
         size: the numbers of a vector; 256 by default, or those of the model where they are fewer.
-
-    Raises:
-        ConfigError: the model has no vectors of such a size, or is a reranker.
-        ModelError: the model cannot be opened, gives no vectors, or has a tokenizer without a
-            tokenizer.json; or `out` is taken or cannot be written.
     """
     from litebert.answer.model import load
     from litebert.interop.files import new_folder, require_new

@@ -156,12 +156,7 @@ class _Encoding:
 
 
 def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
-    """Write the vectors of all parts in order.
-
-    Raises:
-        DataError: a part is damaged.
-        ConfigError: the file cannot be written.
-    """
+    """Write the vectors of all parts in order."""
     marker = parts[0].marker
 
     def blocks() -> Iterator[Block]:
@@ -173,11 +168,7 @@ def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
 
 
 def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -> None:
-    """Refuse an output that cannot hold the cells to keep, or the scale of int8.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Refuse an output that cannot hold the cells to keep, or the scale of int8."""
     if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy" and keep:
         raise ConfigError(
             f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
@@ -340,11 +331,7 @@ def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: 
 
 
 def _column(name: str, values: list[Any], kind: Any) -> Any:
-    """Make an Arrow array of a column that is kept, of the type that its first rows had.
-
-    Raises:
-        DataError: its values are of several types.
-    """
+    """Make an Arrow array of a column that is kept, of the type that its first rows had."""
     import pyarrow as pa
 
     try:

@@ -127,11 +127,7 @@ class SentenceEncoder:
             log.info(f"texts longer than {self.length} tokens were truncated ({truncated:,})")
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Compute the vectors of all texts, (N, H).
-
-        Raises:
-            DataError: a value is no text.
-        """
+        """Compute the vectors of all texts, (N, H)."""
         rows = map(Row, check_texts(texts))
         total = len(texts) if isinstance(texts, Sized) else None
         blocks = [vectors for _, vectors in self.encode_rows(rows, total=total)]

@@ -72,10 +72,6 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def require(condition: bool, message: str) -> None:
-    """Refuse a point of the space that is impossible.
-
-    Raises:
-        ConfigError: `condition` does not hold.
-    """
+    """Refuse a point of the space that is impossible."""
     if not condition:
         raise ConfigError(message)

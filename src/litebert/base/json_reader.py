@@ -32,12 +32,7 @@ first of these.
 
 
 def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
-    """A file that holds one JSON object; see `parse_json`.
-
-    Raises:
-        error: the file is missing, cannot be read, or holds something else; `fix` says what to do
-            then.
-    """
+    """A file that holds one JSON object; see `parse_json`."""
     try:
         data = parse_json(read_regular(path))
     except OSError as problem:
@@ -52,9 +47,6 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
 def read_regular(path: Path, most: int = 1 << 30) -> bytes:
     """The content of a regular file of `most` bytes: a pipe would wait for ever, and a device
     never end.
-
-    Raises:
-        OSError: it is another kind of file, larger, or cannot be read.
     """
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
@@ -71,10 +63,6 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
     This is the one reader of JSON that comes from outside. A key that stands twice in an object is
     an error, because readers disagree on which of its values counts. With `read_keys`, only the
     repetition of those keys is one.
-
-    Raises:
-        ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a
-            key in an object.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")

@@ -13,11 +13,7 @@ GROUPED = ("pretrain", "finetune")
 
 
 def processes() -> int:
-    """How many processes were started together, on all machines.
-
-    Raises:
-        ConfigError: the environment does not say it in numbers.
-    """
+    """How many processes were started together, on all machines."""
     needed = ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
     if not all(os.environ.get(name) for name in needed):
         return 1

@@ -63,11 +63,7 @@ def list_extensions() -> list[str]:
 
 
 def load_extension(file: str) -> None:
-    """Run one of them, which registers its parts.
-
-    Raises:
-        ConfigError: it cannot be run.
-    """
+    """Run one of them, which registers its parts."""
     try:
         python_file(Path(file).resolve())
     except (Exception, SystemExit) as error:  # a program of a user fails in any way
@@ -77,11 +73,7 @@ def load_extension(file: str) -> None:
 
 
 def load_extensions() -> None:
-    """Run all of them. Every process does that needs parts by their names.
-
-    Raises:
-        ConfigError: one cannot be run.
-    """
+    """Run all of them. Every process does that needs parts by their names."""
     for file in list_extensions():
         load_extension(file)
 
@@ -114,11 +106,7 @@ class Registry(Mapping[str, Any]):
         self._parts: dict[str, Any] = dict(parts)
 
     def add(self, name: str, part: Any) -> None:
-        """Give a name to a part.
-
-        Raises:
-            ConfigError: another part has that name, or this is no part of the kind.
-        """
+        """Give a name to a part."""
         is_right_sort = self._wanted in ("function", "class or object") or isinstance(
             part, type
         ) == (self._wanted == "class")
@@ -132,11 +120,7 @@ class Registry(Mapping[str, Any]):
         self._parts[name] = part
 
     def __getitem__(self, name: str) -> Any:
-        """The part with a name.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """The part with a name."""
         if name not in self._parts:
             raise ConfigError(f"there is no {self.kind} '{name}'; {nearest(name, self._parts)}")
         part = self._parts[name]

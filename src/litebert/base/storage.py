@@ -140,9 +140,6 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
     Every file that a person names as output is written here. A device, a pipe and standard output
     are written into, never replaced, so what was written before an error stays there.
-
-    Raises:
-        OSError: the disk, the device or the folder refuses; its `filename` is `path`.
     """
     if is_written_into(path):
         with io.BufferedWriter(_NamedFile(_descriptor(path), path)) as file:
@@ -167,10 +164,6 @@ def check_output(path: Path, option: str = "--out") -> None:
 
     Args:
         option: the option that names the file, for the message.
-
-    Raises:
-        ConfigError: the name is that of a folder, or its folder does not exist or may not be
-            written to.
     """
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if not str(path) or path.is_dir() or not target.parent.is_dir():
@@ -381,9 +374,6 @@ def lock_folder(folder: Path, error: type[LitebertError]) -> Iterator[None]:
     forks do not keep it.
 
     `folder`/.lock holds the owner's process id.
-
-    Raises:
-        error: another process holds it, the folder cannot be made, or its file system has no locks.
     """
     from filelock import FileLock, Timeout  # late, for `litebert --help` should take no longer
 

@@ -150,12 +150,7 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 
 
 def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
-    """Choose the format of the predictions.
-
-    Raises:
-        ConfigError: the suffix of the file contradicts --format, or names a format that cannot be
-            written.
-    """
+    """Choose the format of the predictions."""
     output = Path(arguments.out)
     suffix = path_of(arguments.out).suffix.lower()
     if suffix in (".tsv", ".parquet", ".npy"):

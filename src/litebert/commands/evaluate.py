@@ -178,11 +178,7 @@ def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> No
 
 
 def _check_options(arguments: EvaluateArguments) -> None:
-    """Refuse options without the text, the files or the pairs that they belong to.
-
-    Raises:
-        ConfigError: an option would have no effect.
-    """
+    """Refuse options without the text, the files or the pairs that they belong to."""
     if arguments.out is not None:
         check_output_file(arguments.out)
     if not all(arguments.data):
@@ -220,11 +216,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
 
 
 def _check_retrieval(arguments: EvaluateArguments) -> None:
-    """Refuse --retrieval beside other things to score, and its options without it.
-
-    Raises:
-        ConfigError: an option would have no effect.
-    """
+    """Refuse --retrieval beside other things to score, and its options without it."""
     if arguments.retrieval is None:
         for option in ("qrels", "vector_size", "top", "retriever"):
             require(
@@ -240,11 +232,7 @@ def _check_retrieval(arguments: EvaluateArguments) -> None:
 
 
 def _read_set(shards: str | Path | None) -> str | Path | None:
-    """Return the set of --shards.
-
-    Raises:
-        ConfigError: it has a weight, as the sets of `pretrain` may.
-    """
+    """Return the set of --shards."""
     from litebert.data.mixture import parse_weights
 
     if shards is not None and isinstance(weights := parse_weights([str(shards)]), dict):

@@ -207,11 +207,7 @@ def _move_model(words: list[str]) -> list[str]:
 
 
 def _check_arguments(arguments: FinetuneArguments) -> None:
-    """Refuse values that cannot be, and a recipe's name that may mean the published model.
-
-    Raises:
-        ConfigError: says what to type.
-    """
+    """Refuse values that cannot be, and a recipe's name that may mean the published model."""
     _check_data(arguments)
     is_recipe = is_recipe_name(arguments.model)
     require(
@@ -241,9 +237,6 @@ def _parse_finetune(
     Returns:
         The arguments of the verb; the options of the task that are set; and the other words, which
         are fields of the recipe.
-
-    Raises:
-        ConfigError: an option is of another task.
     """
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
@@ -354,11 +347,7 @@ class ExportArguments(LabeledFiles):
 
 
 def _export_static(arguments: ExportArguments) -> int:
-    """Write a static model, and return the exit status.
-
-    Raises:
-        ConfigError: an option is of a graph.
-    """
+    """Write a static model, and return the exit status."""
     options = {
         "--head": arguments.head,
         "--int8": arguments.int8,

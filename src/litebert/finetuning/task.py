@@ -161,9 +161,6 @@ class Task(ABC, Generic[E]):
     def complete(self, loaded: LoadedModel) -> Task[E]:
         """Return the task of a model that was opened, with what `write_beside` wrote into its
         folder.
-
-        Raises:
-            ModelError: a file is missing or damaged, or a setting does not fit the model.
         """
         return self
 
@@ -202,11 +199,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def example(self, value: Any, name: str) -> E:
-        """Make an example of an input of `predict`, with a name of its own.
-
-        Raises:
-            TypeError: it is of another form than `inputs` says.
-        """
+        """Make an example of an input of `predict`, with a name of its own."""
 
     def show_example(self, example: E) -> ModelExample | None:
         """Return the example as a person would ask it; None of a task that has no such form."""
@@ -264,9 +257,6 @@ class Task(ABC, Generic[E]):
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
         """Compute the scores of the answers to those examples whose label is known, `metric` among
         them.
-
-        Raises:
-            DataError: none is known.
         """
 
     def tune(self, examples: Sequence[E], answers: Sequence[Any]) -> Task[E]:
@@ -314,11 +304,6 @@ class TaskFiles(ABC, Generic[E]):
         Args:
             task_class: the task that is registered under `name`.
             data, options: as `open_task` takes them.
-
-        Raises:
-            ConfigError: an option that cannot be.
-            DataError: a file is missing or malformed; the message names the file and the line, here
-                and below.
         """
 
     @classmethod
@@ -327,10 +312,6 @@ class TaskFiles(ABC, Generic[E]):
 
         Args:
             options: the options of the task that say how files are read.
-
-        Raises:
-            ConfigError: the task has no such option, or cannot do it.
-            DataError: as for `open`.
         """
         raise ConfigError(
             f"the task {task.name} does not read labeled files; its files need the method "
@@ -360,18 +341,10 @@ class TaskFiles(ABC, Generic[E]):
 
         Args:
             notes: collects what a user should know of, such as rows that were skipped.
-
-        Raises:
-            DataError: as for `open`.
         """
 
     def read_column(self, split: str, column: str) -> list[str]:
-        """Read another column of the rows of a split, as text, in the order of `read`.
-
-        Raises:
-            ConfigError: the files of the task have no further columns.
-            DataError: as for `open`.
-        """
+        """Read another column of the rows of a split, as text, in the order of `read`."""
         raise ConfigError(
             f"the task {self.task.name} has no column '{column}'; only a table has slices"
         )
@@ -387,18 +360,12 @@ class TaskFiles(ABC, Generic[E]):
             source: a path, `-`, or a file with how to read it.
             notes: as in `read`.
             text, pair: columns, where the task has texts.
-
-        Raises:
-            DataError: as for `open`.
         """
 
     @classmethod
     def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[E]] | None:
         """Yield the rows of a file in the form of the benchmark, with their `id` as a cell; None
         for a task that has no such form.
-
-        Raises:
-            DataError: as for `open`.
         """
         return None
 
@@ -432,11 +399,7 @@ def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:
 
 
 def read_examples(folder: Path) -> list[ModelExample]:
-    """Read the examples in the folder of a model or of its run; none if it keeps none.
-
-    Raises:
-        ModelError: the file is damaged.
-    """
+    """Read the examples in the folder of a model or of its run; none if it keeps none."""
     files = (folder / EXAMPLES, folder / "model" / EXAMPLES)
     file = next((path for path in files if path.is_file()), None)
     if file is None:

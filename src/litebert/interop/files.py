@@ -35,11 +35,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def weights_file(folder: Path) -> Path:
-    """The file of a folder that holds the weights, or the index of the files that do.
-
-    Raises:
-        ModelError: there is none.
-    """
+    """The file of a folder that holds the weights, or the index of the files that do."""
     for name in ALL_WEIGHTS:
         if (folder / name).is_file():
             return folder / name
@@ -56,11 +52,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def shards_of(path: Path) -> dict[Path, set[str]]:
-    """The files that an index lists, and the names of the tensors in each.
-
-    Raises:
-        ModelError: the index is damaged, or a file is missing.
-    """
+    """The files that an index lists, and the names of the tensors in each."""
     places = read_json(path, ModelError).get("weight_map")
     ending = Path(path.name.removesuffix(INDEX)).suffix
     if not isinstance(places, dict) or not places:
@@ -92,11 +84,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a model, in one file or in those that an index lists.
-
-    Raises:
-        ModelError: a file is damaged, or holds something else than finite floating-point numbers.
-    """
+    """The weights of a model, in one file or in those that an index lists."""
     if not path.name.endswith(INDEX):
         tensors = read_tensors(path)
         require_weights(tensors, path)
@@ -114,12 +102,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse what can be no weights; `file` is the one that the error names.
-
-    Raises:
-        ModelError: a tensor has another type than a floating-point one, or holds a number that is
-            not finite.
-    """
+    """Refuse what can be no weights; `file` is the one that the error names."""
     for name, tensor in tensors.items():
         if name.rpartition(".")[2] in BUFFERS:
             continue
@@ -151,10 +134,6 @@ def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is
     unpickled.
-
-    Raises:
-        ModelError: the file is damaged, its tensors differ from the digest that litebert wrote into
-            its header, or it holds something else, which is not unpickled since that can run code.
     """
     try:
         if path.suffix == ".safetensors":
@@ -250,11 +229,7 @@ def write_tensors(
 
 
 def require_new(folder: Path, source: str | Path | None = None) -> None:
-    """Refuse a folder to write to that holds anything, or lies in the one that is read.
-
-    Raises:
-        ModelError: the name is taken, inside `source`, or a name of the Hub.
-    """
+    """Refuse a folder to write to that holds anything, or lies in the one that is read."""
     require_local(folder)
     if is_hub_name(folder):
         raise ModelError(
@@ -275,11 +250,7 @@ def require_new(folder: Path, source: str | Path | None = None) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes its name only when everything is in it.
-
-    Raises:
-        ModelError: the name is taken, or the disk refuses.
-    """
+    """A folder to write into that takes its name only when everything is in it."""
     require_new(folder)
     try:
         target = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
@@ -302,9 +273,6 @@ def newest_weights(run: Path) -> Path:
 
     Only the weights are checked against the hash in their checkpoint's index.json: reading needs
     nothing else.
-
-    Raises:
-        ModelError: the run has no whole checkpoint.
     """
     newest, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
     if newest is not None:

@@ -46,9 +46,6 @@ def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
 def facts_of(header: Mapping[str, str]) -> dict[str, str]:
     """The facts in a header, the digest under `digest`; texts that other programs wrote stay as
     they are.
-
-    Raises:
-        ValueError: the header is damaged.
     """
     facts = parse_json(header[_NAME]) if _NAME in header else {}
     if not isinstance(facts, dict):
@@ -57,10 +54,6 @@ def facts_of(header: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
-    """True where a header has a digest of other tensors; a header of other programs has none.
-
-    Raises:
-        ValueError: the header is damaged.
-    """
+    """True where a header has a digest of other tensors; a header of other programs has none."""
     recorded = facts_of(header).get(_DIGEST)
     return recorded is not None and recorded != digest_of(tensors)

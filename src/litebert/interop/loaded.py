@@ -60,11 +60,7 @@ class LoadedModel:
 
     @cached_property
     def model(self) -> Pretrainer | TaskModel:
-        """The network.
-
-        Raises:
-            ModelError: its weights were not read yet, and are damaged, missing or of another model.
-        """
+        """The network."""
         return self.network.read() if isinstance(self.network, Unread) else self.network
 
     @property
@@ -132,10 +128,6 @@ def choose_tokenizer(
     Args:
         read: reads the folder's tokenizer; None where the folder has none.
         substitute: what a person names: a folder, *.model, vocab.txt or tokenizer.json.
-
-    Raises:
-        DataError: the file cannot be read.
-        ConfigError: the folder has a readable tokenizer, and `substitute` is another tokenizer.
     """
     if substitute is None:
         return read()
@@ -163,9 +155,6 @@ def require_fit(loaded: LoadedModel, substitute: str | Path) -> None:
 
     Published tables are longer than their vocabulary by a few rows, to reach a multiple of 64 or
     128. A tokenizer with more tokens than rows is refused by `LoadedModel`.
-
-    Raises:
-        ModelError: a tenth of the rows, and more than 128, would belong to no token.
     """
     assert loaded.tokenizer is not None
     rows, tokens = loaded.config.encoder.vocab_size, loaded.tokenizer.vocab_size
@@ -184,10 +173,6 @@ def require_tokenizer_of(
     Args:
         data, tokenizer: the folder of the text, and its tokenizer.
         source: the folder of the model, as a person named it.
-
-    Raises:
-        DataError: the model has another tokenizer, or none. A vocabulary of equal size proves
-            nothing, because its rows may stand for other tokens.
     """
     if loaded.tokenizer is None:
         raise DataError(

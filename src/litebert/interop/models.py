@@ -82,12 +82,6 @@ def read_folder(
             is asked for.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
-
-    Raises:
-        ConfigError: the folder has another tokenizer than `tokenizer`.
-        DataError: `tokenizer` cannot be read.
-        ModelError: it is none of them, a file of it is damaged, missing or of another model, or
-            `tokenizer` does not fit the model.
     """
     loaded = _read_folder(hub.locate(path), head, lazy, tokenizer)
     if tokenizer is not None:
@@ -145,9 +139,6 @@ def save_litebert(
 
     Args:
         beside: writes what else belongs there into the folder, while it has another name.
-
-    Raises:
-        ModelError: the folder exists, or cannot be written.
     """
     model = loaded.model
     skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
@@ -178,11 +169,7 @@ def save_litebert(
 
 
 def config_of(path: str | Path) -> Config:
-    """The config of a model folder, without its weights where it says so itself.
-
-    Raises:
-        ModelError: the folder cannot be opened.
-    """
+    """The config of a model folder, without its weights where it says so itself."""
     recipe = hub.locate(path) / "recipe.json"
     return read_recipe(recipe) if recipe.is_file() else read_folder(path).config
 

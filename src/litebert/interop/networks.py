@@ -104,9 +104,6 @@ def check_tensors(
 ) -> None:
     """Names and shapes are those expected; only names that start with one of `absent` may be
     missing.
-
-    Raises:
-        ModelError: they are not; `file` is the one it names.
     """
     missing = [name for name in expected if name not in state and not name.startswith(absent)]
     unknown = [name for name in state if name not in expected]

@@ -21,11 +21,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model",
 
 
 def read_recipe(path: Path) -> Config:
-    """Read the config of a model from a recipe.json.
-
-    Raises:
-        ModelError: it is damaged, or no config.
-    """
+    """Read the config of a model from a recipe.json."""
     try:
         return from_dict(Config, read_json(path, ModelError))
     except ConfigError as error:

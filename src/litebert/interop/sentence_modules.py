@@ -104,11 +104,7 @@ class VectorSettings(NamedTuple):
         return width if self.size is None else min(width, self.size)
 
     def get_prompt(self, name: str | None) -> str:
-        """Return the prompt with a name, by default the folder's own, or none.
-
-        Raises:
-            ConfigError: the model has no prompt of that name.
-        """
+        """Return the prompt with a name, by default the folder's own, or none."""
         name = self.default_prompt if name is None else name
         if name is None:
             return ""
@@ -121,9 +117,6 @@ class VectorSettings(NamedTuple):
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     """Read the vector settings from the task of a model, or from the modules of its folder; None
     where neither has any.
-
-    Raises:
-        ModelError: they ask for what litebert does not compute.
     """
     settings = settings_of(loaded.path, loaded.task, loaded.vector_map)
     if settings is None:
@@ -135,9 +128,6 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
 def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
     """Read the map that the task.json of a model names, or take that which replaces it in memory;
     None where there is none.
-
-    Raises:
-        ModelError: it is missing, damaged, or of a kind that is not computed.
     """
     vectors = loaded.task.get("vectors")
     name = vectors.get("map") if isinstance(vectors, Mapping) else None
@@ -156,9 +146,6 @@ def truncate_vectors(
 ) -> VectorSettings:
     """Return settings whose vectors are the first `size` numbers of those of a model, of unit
     length where they are normalized. It is a map that leaves out the others.
-
-    Raises:
-        ConfigError: the vectors have fewer numbers.
     """
     map_ = settings.map
     width = hidden_size if map_ is None else len(map_.bias)
@@ -185,9 +172,6 @@ def require_size(size: int, width: int, folder: Path, most: int | None = None) -
     Args:
         width: the numbers that the vectors have.
         most: the largest size, the width by default.
-
-    Raises:
-        ConfigError: it is no whole number from 1 to the largest size.
     """
     most = width if most is None else most
     is_whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
@@ -200,11 +184,7 @@ def require_size(size: int, width: int, folder: Path, most: int | None = None) -
 
 
 def truncate_saved_vectors(loaded: L, size: int | None) -> L:
-    """Return a model to be written, whose vectors are cut to a size; as it is with None.
-
-    Raises:
-        ConfigError: no task.json describes its vectors, or they have fewer numbers.
-    """
+    """Return a model to be written, whose vectors are cut to a size; as it is with None."""
     if size is None:
         return loaded
     settings, vectors = vector_settings(loaded), loaded.task.get("vectors")
@@ -317,11 +297,7 @@ def _read_settings(
 
 
 def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
-    """Read the sizes that vectors of `width` numbers may be cut to from the task.json of a model.
-
-    Raises:
-        ModelError: they are no sizes below the width.
-    """
+    """Read the sizes that vectors of `width` numbers may be cut to from the task.json of a model."""
     vectors = loaded.task.get("vectors")
     sizes = vectors.get("sizes", []) if isinstance(vectors, Mapping) else []
     if not isinstance(sizes, list) or not all(
@@ -335,11 +311,7 @@ def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
 
 
 def read_dense(folder: Path, name: Any) -> VectorMap:
-    """The map in a folder of a model.
-
-    Raises:
-        ModelError: it is missing, damaged, or of a kind that is not computed.
-    """
+    """The map in a folder of a model."""
     if not is_inside(name):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     dense_folder = folder / name

@@ -21,11 +21,7 @@ class VectorMap(NamedTuple):
     tanh: bool = False
 
     def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(..., H) -> (..., D).
-
-        Raises:
-            ModelError: it is of other vectors.
-        """
+        """(..., H) -> (..., D)."""
         if (width := self.weight.shape[1]) != vectors.shape[-1]:
             raise ModelError(
                 f"the Dense module of this model maps vectors of {width} numbers, and its "

@@ -26,11 +26,6 @@ class TaskModel(nn.Module):
     `pooling="mean"` the mean of all (ModernBERT's code). In another encoder, `pooling="mean"` reads
     the mean of the last states by the classifier alone, as a linear model of sentence vectors does;
     no class of `transformers` computes that.
-
-    Raises:
-        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler
-            where it needs one; a mean that nothing reads; or more parameters than the memory has
-            room for.
     """
 
     def __init__(

@@ -51,11 +51,7 @@ class Part:
 
     @classmethod
     def parse(cls, option: str) -> Part:
-        """Read `i/n`.
-
-        Raises:
-            ConfigError: it is no part.
-        """
+        """Read `i/n`."""
         match = _OPTION.fullmatch(option)
         number, count = map(int, match.groups()) if match else (0, 0)
         if not 1 <= number <= count:
@@ -141,11 +137,7 @@ EVERY = Turns()
 
 
 def find_parts(out: str | Path) -> str | Path:
-    """Return the folder of the parts of an output; a URL where the output is in a store.
-
-    Raises:
-        ConfigError: the output has no name, which that of the folder begins with.
-    """
+    """Return the folder of the parts of an output; a URL where the output is in a store."""
     url, path = as_url(out), Path(os.path.normpath(out))
     has_name = path.name not in ("", "..") if url is None else url.rstrip("/").count("/") > 2
     if not has_name:
@@ -159,9 +151,6 @@ def describe_input(names: Sequence[str]) -> dict[str, Any]:
 
     Times do not count, for a copy on another machine has others. Of a large file, pieces count, as
     no part reads all of it; of a file in a store, its mark.
-
-    Raises:
-        ConfigError: an input can be read only once, so that no other part could read it.
     """
     digest, total = hashlib.sha256(), 0
     for name in names:
@@ -215,12 +204,7 @@ def make_identity(
 
 @contextmanager
 def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Iterator[Target]:
-    """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`).
-
-    Raises:
-        ConfigError: the folder holds the same part of other work.
-        DataError: another process works on the part.
-    """
+    """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`)."""
     target = open_target(join(find_parts(out), part.name))
     with target.open() as folder, lock_folder(folder, DataError):
         begun = folder / BEGUN
@@ -273,11 +257,7 @@ def finish_target(target: Target, file: str) -> None:
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
-    """Read the marker of a finished part.
-
-    Raises:
-        DataError: it is damaged, or of another format.
-    """
+    """Read the marker of a finished part."""
     path = folder / MARKER
     remedy = f"delete {folder} and run its command again"
     marker = read_json(path, DataError, remedy)
@@ -299,11 +279,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def _check_identity(identity: Any, path: Path, remedy: str) -> None:
-    """Refuse an identity that lacks a field.
-
-    Raises:
-        DataError: names the file.
-    """
+    """Refuse an identity that lacks a field."""
     try:
         for field in ("verb", "version", "fingerprint"):
             identity[field]

@@ -45,11 +45,7 @@ class FinishedPart:
         return str(self.folder) if self.url is None else shorten(self.url)
 
     def open_file(self, name: str) -> Path:
-        """Return the path of a file of the part, after a check of its bytes.
-
-        Raises:
-            DataError: the file is missing or has changed.
-        """
+        """Return the path of a file of the part, after a check of its bytes."""
         path, record = self.folder / name, self.marker["files"].get(name)
         if self.url is not None and record is not None:
             return cache.fetch(join(self.url, name), record["bytes"], record["sha256"])
@@ -69,12 +65,7 @@ class FinishedPart:
 
 
 def read_parts(out: str | Path) -> list[FinishedPart]:
-    """Return the finished parts of an output, in order: all of them, each once, of one identity.
-
-    Raises:
-        DataError: a part is missing, unfinished, doubled, or of other work; the message names the
-            part and the file.
-    """
+    """Return the finished parts of an output, in order: all of them, each once, of one identity."""
     parent = find_parts(out)
     label, names = shorten(parent), _list_folders(parent)
     if names is None:
@@ -121,11 +112,7 @@ def _list_folders(parent: str | Path) -> dict[str, bool] | None:
 
 
 def open_part(folder: str | Path) -> FinishedPart:
-    """Open a finished part, here or in a store.
-
-    Raises:
-        DataError: it is damaged, or the store cannot be read.
-    """
+    """Open a finished part, here or in a store."""
     url = as_url(folder)
     path = Path(folder)
     if url is not None:
@@ -139,11 +126,7 @@ def open_part(folder: str | Path) -> FinishedPart:
 
 
 def _require_fit(parts: Sequence[FinishedPart]) -> None:
-    """Refuse a part of another division, or of other work than most parts.
-
-    Raises:
-        DataError: names the part.
-    """
+    """Refuse a part of another division, or of other work than most parts."""
     for other in parts:
         if other.part.count != parts[0].part.count:
             raise DataError(

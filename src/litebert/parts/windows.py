@@ -59,10 +59,6 @@ def write_part(
 
     Returns:
         The rows of the part.
-
-    Raises:
-        ConfigError: the output is no file, or the part is of other work.
-        DataError: another process works on the part.
     """
     with lock_part(out, part, identity) as target:
         folder = target.folder
@@ -96,11 +92,7 @@ def _format_line(
 
 
 def _parse_line(line: bytes) -> tuple[int, Window]:
-    """Read a line.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is torn.
-    """
+    """Read a line."""
     if not line.endswith(b"\n"):
         raise ValueError("the line has no end")
     content = json.loads(line)
@@ -131,11 +123,7 @@ def _read_finished(path: Path) -> dict[int, int]:
 
 
 def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
-    """Yield the windows of all parts in order, in constant memory.
-
-    Raises:
-        DataError: a part is damaged, or read other rows than the others.
-    """
+    """Yield the windows of all parts in order, in constant memory."""
     rows = [part.marker.get("rows") for part in parts]
     for part, count in zip(parts, rows, strict=True):
         if count != rows[0]:

@@ -193,9 +193,6 @@ class Tokenizer:
     def write(self, folder: str | Path) -> bool:
         """Save as a folder of its own, completely or not at all, and return True if it replaced a
         tokenizer.
-
-        Raises:
-            DataError: `check_folder` refuses the folder.
         """
         check_folder(folder)
         target = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
@@ -248,9 +245,6 @@ class Tokenizer:
         text only where its `tokenizer_config.json` says `add_prefix_space`. A bare `*.model` or
         `vocab.txt` does not say whether text was lower-cased or stripped of accents before it. So
         the text is lower-cased and stripped where no token has upper case or accents.
-
-        Raises:
-            DataError: there is no tokenizer, or it is damaged.
         """
         path = hub.locate(path, tokenizer_only=True, error=DataError)
         if path.is_dir():
@@ -302,11 +296,7 @@ _SAVED = {
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse to write a tokenizer into a folder that holds anything else.
-
-    Raises:
-        DataError: the folder holds other files, is a file, or cannot be made.
-    """
+    """Refuse to write a tokenizer into a folder that holds anything else."""
     folder = Path(folder)
     parent_folder = next(
         parent for parent in Path(os.path.realpath(folder)).parents if parent.exists()
@@ -395,11 +385,7 @@ def _with_added_tokens(engine: Engine, tokens: list[dict[str, Any]], name: str) 
 
 
 def add_named_tokens(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
-    """Add tokens such as [USR], which a text then has where it spells them, behind all others.
-
-    Raises:
-        DataError: one is empty, has spaces at its ends, or is there already.
-    """
+    """Add tokens such as [USR], which a text then has where it spells them, behind all others."""
     known = {*tokenizer.engine.tokens}
     for token in tokens:
         if not token or token != token.strip():

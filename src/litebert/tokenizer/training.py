@@ -93,9 +93,6 @@ def train_tokenizer(
     Args:
         memory: budget in bytes for the sample of lines that training reads.
         shrink: learn fewer tokens from a text too small for `vocab_size`, instead of refusing it.
-
-    Raises:
-        DataError: there is no text, or `vocab_size` does not fit it. The message names the limit.
     """
     check_size(vocab_size)
     if memory < 1:
@@ -129,11 +126,7 @@ def train_tokenizer(
 def _choose_trainer(
     kind: str, lower_case: bool | None, strip_accents: bool
 ) -> Callable[[list[str], int], Engine]:
-    """Return the function that trains a tokenizer of this kind on lines, to a vocabulary size.
-
-    Raises:
-        DataError: there is no such kind, or it does not take the options.
-    """
+    """Return the function that trains a tokenizer of this kind on lines, to a vocabulary size."""
     lower = lower_case is not False
     trainers: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -151,11 +144,7 @@ def _choose_trainer(
 
 
 def check_size(vocab_size: int) -> None:
-    """Refuse a size that no vocabulary has.
-
-    Raises:
-        DataError: it is not between 1 and `MAX_VOCABULARY`.
-    """
+    """Refuse a size that no vocabulary has."""
     if not 1 <= vocab_size <= MAX_VOCABULARY:
         raise DataError(
             f"the vocabulary size is {vocab_size}; give one from 1 to {MAX_VOCABULARY}, e.g. 8192"
@@ -323,12 +312,7 @@ def _train_wordpiece(
 
 
 def _require_size(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """Return the vocabulary in the order of its ids, if it has `vocab_size` tokens.
-
-    Raises:
-        DataError: the smallest possible vocabulary is larger.
-        _TooLarge: the text fills fewer tokens.
-    """
+    """Return the vocabulary in the order of its ids, if it has `vocab_size` tokens."""
     if len(vocabulary) > vocab_size:
         raise DataError(_TOO_SMALL.format(vocab_size, len(vocabulary)))
     if len(vocabulary) < vocab_size:
@@ -386,10 +370,6 @@ class _LibraryError(Exception):
 def _run_child(name: str, **task: Any) -> Any:
     """Return the result of `LEARN[name](**task)` of child.py, from a process that ends with this
     call.
-
-    Raises:
-        _LibraryError: the library reports a fault.
-        DataError: the process died.
     """
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(

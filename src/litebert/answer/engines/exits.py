@@ -77,11 +77,7 @@ class EarlyExit(Runtime):
 
 
 def check_exit(chosen: Exit) -> None:
-    """Refuse what is no choice.
-
-    Raises:
-        ConfigError: it is neither off nor auto nor a threshold.
-    """
+    """Refuse what is no choice."""
     if isinstance(chosen, str) and chosen not in ("off", "auto"):
         raise ConfigError(
             f"exit_confidence is '{chosen}'; give off, auto or a threshold such as 0.9"
@@ -91,11 +87,7 @@ def check_exit(chosen: Exit) -> None:
 
 
 def refuse_threshold(chosen: Exit, engine: str) -> None:
-    """Refuse a threshold for an exported model, whose graph has no exits.
-
-    Raises:
-        ConfigError: it is one, or no choice.
-    """
+    """Refuse a threshold for an exported model, whose graph has no exits."""
     check_exit(chosen)
     if chosen not in ("auto", "off"):
         raise ConfigError(
@@ -116,9 +108,6 @@ def rule_for(
         engine: its registered name.
         early_exit: whether it can leave early.
         has_weights: whether the folder has them; an exported one has a graph of all layers.
-
-    Raises:
-        ConfigError: the model or the engine cannot leave early.
     """
     calibrated = record.get("exits")
     if chosen == "off" or (chosen == "auto" and (calibrated is None or not has_weights)):

@@ -40,12 +40,7 @@ FOLDER = ".answering"
 
 
 def graph_of(loaded: LoadedModel) -> Path:
-    """Return the file of a model's graph, and export it if need be.
-
-    Raises:
-        ModelError: it cannot be exported, or nothing can be written.
-        MissingExtraError: onnx is not installed.
-    """
+    """Return the file of a model's graph, and export it if need be."""
     if (exported := find_exported_graph(loaded.path)) is not None:
         require_whole(exported)
         return exported
@@ -62,9 +57,6 @@ def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -
     """Write a file that is made from a model, or find it.
 
     A process waits for another that makes the same file.
-
-    Raises:
-        ModelError: nothing can be written.
     """
     from filelock import FileLock  # whose import takes asyncio's
 
@@ -120,11 +112,7 @@ def _digest(path: Path) -> str:
 
 
 def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
-    """Refuse outputs of a graph that are no numbers, which weights that are none give.
-
-    Raises:
-        ModelError: there are some.
-    """
+    """Refuse outputs of a graph that are no numbers, which weights that are none give."""
     if any(np.isnan(array.sum()) and np.isnan(array).any() for array in outputs):
         raise ModelError(
             f"{file} gives answers that are not numbers, so its weights are damaged; "
@@ -186,11 +174,7 @@ def unreadable(file: Path, error: Exception) -> ModelError:
 
 
 def check_device(engine: str, device: str) -> None:
-    """Refuse a device that an engine for CPUs does not have.
-
-    Raises:
-        ConfigError: it is none of auto and cpu.
-    """
+    """Refuse a device that an engine for CPUs does not have."""
     if device not in ("auto", "cpu"):
         raise ConfigError(
             f"the engine {engine} computes on the CPU; leave --device {device} out, or "

@@ -31,13 +31,7 @@ T = TypeVar("T")
 
 
 class OnnxRuntime(Runtime):
-    """A session on the CPU, with as many threads as torch would take.
-
-    Raises:
-        MissingExtraError: onnx or onnxruntime is not installed.
-        ModelError: the graph is damaged, or one of another program.
-        ConfigError: the device is not the CPU.
-    """
+    """A session on the CPU, with as many threads as torch would take."""
 
     # More tokens of padding take longer than a pass of its own (MiniLM's shape, AVX2).
     capabilities = Capabilities(tokens=1024, padding=4, takes_threads=True)

@@ -49,13 +49,7 @@ def _core() -> Any:
 
 
 class OpenVinoRuntime(Runtime):
-    """A compiled graph on the CPU, with as many threads as torch would take.
-
-    Raises:
-        MissingExtraError: openvino or onnx is not installed.
-        ModelError: the graph is damaged, or one of another program.
-        ConfigError: the device is not the CPU.
-    """
+    """A compiled graph on the CPU, with as many threads as torch would take."""
 
     capabilities = Capabilities(tokens=1024)
     precision = "f32"
@@ -94,11 +88,7 @@ class OpenVinoRuntime(Runtime):
 
 
 class OpenVinoBfloat16Runtime(OpenVinoRuntime):
-    """The same in bfloat16, on a processor that multiplies it natively.
-
-    Raises:
-        ConfigError: this one does not.
-    """
+    """The same in bfloat16, on a processor that multiplies it natively."""
 
     capabilities = Capabilities(tokens=1024, reference="openvino")
     precision = "bf16"

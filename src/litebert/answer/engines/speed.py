@@ -49,9 +49,6 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
     """Measure every registered engine that can compute a model, and say why the others cannot.
 
     A fine-tuned model computes logits, through all layers. Any other model computes vectors.
-
-    Raises:
-        ModelError: the model has no tokenizer, or no engine can compute it.
     """
     model.require_tokenizer()
     rows = _draw_rows(model)

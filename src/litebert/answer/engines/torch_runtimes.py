@@ -149,11 +149,7 @@ def choose_runtime(network: TaskModel, place: devices.Device) -> Runtime:
 def _place_network(
     loaded: LoadedModel, precision: Literal["auto", "float32"], device: str
 ) -> tuple[TaskModel, devices.Device]:
-    """Move a network to a device of this machine.
-
-    Raises:
-        ConfigError: there is no such device.
-    """
+    """Move a network to a device of this machine."""
     assert isinstance(loaded.model, TaskModel)
     place = devices.choose(precision, device)
     return loaded.model.to(place.device).eval(), place

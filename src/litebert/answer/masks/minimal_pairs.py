@@ -150,10 +150,6 @@ def read_paradigms(source: str | Path, max_pairs: int | None = None) -> list[Par
     """Read the paradigms of a file, a folder or a pattern, with up to `max_pairs` pairs each.
 
     All lines are checked.
-
-    Raises:
-        DataError: a file is missing or malformed; the message names the line.
-        ConfigError: `max_pairs` is less than 1.
     """
     if max_pairs is not None and max_pairs < 1:
         raise ConfigError(f"max_pairs is {max_pairs}; it must be at least 1")

@@ -65,11 +65,7 @@ class MaskReader(MaskFiller):
 
     @classmethod
     def of(cls, loaded: LoadedModel, device: torch.device) -> MaskReader:
-        """Make the reader of a model folder.
-
-        Raises:
-            ModelError: the model cannot predict masked tokens.
-        """
+        """Make the reader of a model folder."""
         network, path = loaded.model, loaded.path
         if not isinstance(network, Pretrainer):
             raise ModelError(
@@ -101,9 +97,6 @@ class MaskReader(MaskFiller):
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
         """Compute the logits (S, V) of each text, for every token of `[CLS] text [SEP]`. A mask in
         a text is read as in `fill`.
-
-        Raises:
-            DataError: a text is too long, or something is no text.
         """
         rows = [self.row(text) for text in check_texts(texts)]
         results: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
@@ -126,10 +119,6 @@ class MaskReader(MaskFiller):
 
         A text that is longer than the model reads is scored in parts. A mask in a text counts as
         plain text.
-
-        Raises:
-            DataError: something is no text.
-            ModelError: a log-likelihood is not a finite number.
         """
         source = check_texts(texts)
         with progress.task("scoring", unit="texts") as bar:

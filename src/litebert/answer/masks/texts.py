@@ -58,11 +58,6 @@ class MaskFiller:
         A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
         underscores. Each is guessed alone, while the others are masked. Special tokens are never
         guessed.
-
-        Raises:
-            DataError: the text has no mask, or is too long, or a target is no token.
-            ConfigError: `top` is less than 1.
-            ModelError: a logit is not a finite number.
         """
         row = self.row(text)
         ids = None if targets is None else find_targets(self.tokenizer, targets)
@@ -120,11 +115,7 @@ def mask_pattern(token: str) -> re.Pattern[str]:
 
 
 def build_masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
-    """Return the ids of `[CLS] text [SEP]`, with a mask where the text has one (`mask_pattern`).
-
-    Raises:
-        DataError: it is longer than `length` tokens.
-    """
+    """Return the ids of `[CLS] text [SEP]`, with a mask where the text has one (`mask_pattern`)."""
     before, *after = mask_pattern(tokenizer.get_token(tokenizer.mask_id)).split(text)
     inner = _encode_around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
     if len(inner) + 2 > length:
@@ -166,12 +157,7 @@ def _encode_around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> l
 
 
 def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) -> list[int]:
-    """Return the positions of the masks in a text's row.
-
-    Raises:
-        DataError: there is none.
-        ConfigError: `top` guesses for each are less than 1.
-    """
+    """Return the positions of the masks in a text's row."""
     if not isinstance(top, int) or top < 1:
         raise ConfigError(f"top is {top!r}; give a whole number of at least 1")
     positions = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
@@ -181,11 +167,7 @@ def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) ->
 
 
 def find_targets(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """Return the tokens of words, each once.
-
-    Raises:
-        DataError: a word is no token, or there is none.
-    """
+    """Return the tokens of words, each once."""
     words = list(check_texts(targets))
     encoded = tokenizer.encode([tokenizer.space + word.strip() for word in words])
     vocabulary = tokenizer.engine.tokens

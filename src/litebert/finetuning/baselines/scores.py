@@ -79,10 +79,6 @@ def fit_baseline(
     Args:
         examples: the examples of its training part.
         config: a config of fine-tuning, whose `class_weights` the baseline takes too.
-
-    Raises:
-        ConfigError: there is no baseline for this kind of task (questions, choices).
-        DataError: the training part has nothing to learn from.
     """
     items, output = task.plain_items(examples), task.output
     if config is not None:
@@ -153,10 +149,6 @@ def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) 
 
     Returns:
         The scores of the development parts, and of the test parts with labels.
-
-    Raises:
-        ConfigError: the task has no baseline.
-        DataError: a file of the task cannot be used.
     """
     task, examples = files.task, {}
     for name in ("train", *task.dev, *task.tests):

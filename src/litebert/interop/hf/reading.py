@@ -42,9 +42,6 @@ def read_hf(
     Args:
         head: what its classifier is for, where its config.json does not name the class.
         tokenizer: for a folder without a readable one; see `choose_tokenizer`.
-
-    Raises:
-        ModelError: a file is damaged or missing, or the model is one that cannot be computed.
     """
     config = folder / "config.json"
     settings = read_json(config, ModelError)

@@ -56,11 +56,7 @@ _NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
 
 
 def family_of(settings: Mapping[str, Any], source: str) -> Family:
-    """The family a config.json names.
-
-    Raises:
-        ModelError: it names none, or one that is not known here.
-    """
+    """The family a config.json names."""
     if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(FAMILIES)}")
     name = str(settings["model_type"])
@@ -85,9 +81,6 @@ def choose_family(
     Args:
         has: parts of the tables that the model has beside the encoder.
         dense: the activation after the dense map of its task head.
-
-    Raises:
-        ModelError: no class of transformers computes it.
     """
     families: list[Family] = list(FAMILIES.values())
     able = (
@@ -202,10 +195,6 @@ def encoder_config(
 
     Args:
         parts: of the family's table, those that the folder holds.
-
-    Raises:
-        ModelError: a key is missing, of the wrong kind, or asks for a computation that is not
-            supported.
     """
     fixed = dict(family.fixed)
     for part in parts:

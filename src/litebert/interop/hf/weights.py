@@ -97,11 +97,7 @@ def generator_pairs(family: Family, config: EncoderConfig) -> list[Pair]:
 def to_litebert(
     table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str
 ) -> dict[str, Tensor]:
-    """Turn foreign tensors into litebert's state dict.
-
-    Raises:
-        ModelError: a key is missing or unknown; `source` is the file it names.
-    """
+    """Turn foreign tensors into litebert's state dict."""
     expected = [name for pair in table for name in pair.foreign]
     unknown = sorted(tensors.keys() - set(expected))
     missing = [name for name in expected if name not in tensors]
@@ -213,9 +209,6 @@ def modernize(
 
     Args:
         untied: whether what is usually tied is not.
-
-    Raises:
-        ModelError: keys that must be tied differ.
     """
     if all(name.startswith(PARALLEL) for name in tensors):
         tensors = {name.removeprefix(PARALLEL): tensor for name, tensor in tensors.items()}

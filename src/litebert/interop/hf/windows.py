@@ -26,11 +26,7 @@ absent.
 
 
 def window_fields(settings: Mapping[str, Any], layers: int, source: str) -> dict[str, Any]:
-    """The fields of EncoderConfig about windows and rotation.
-
-    Raises:
-        ModelError: a key is of the wrong kind, or asks for what is not computed here.
-    """
+    """The fields of EncoderConfig about windows and rotation."""
     base = _base(settings, _GLOBAL, source)
     every = _every(settings, layers, source)
     if every == 1 or layers == 1:  # nothing is local

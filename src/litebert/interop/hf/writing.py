@@ -43,10 +43,6 @@ def save_hf(
     Args:
         head: the class to write, from what the model has; by itself the one that holds most of it.
             Of a model trained with a generator, `mlm` is that generator.
-
-    Raises:
-        ModelError: no class of transformers holds the model, the folder exists, or it cannot be
-            written.
     """
     model, has, requested = loaded.model, parts_of(loaded), head
     objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
@@ -125,11 +121,7 @@ def _weights_to_write(
 def _require_same_computation(
     family: Family, head: HeadName, config: EncoderConfig, classifier: TaskModel | None
 ) -> None:
-    """Refuse a head that the foreign class computes otherwise.
-
-    Raises:
-        ModelError: the class reads another state, or has another activation.
-    """
+    """Refuse a head that the foreign class computes otherwise."""
     name = family.class_of(head)
     if classifier and classifier.pooling == "mean" and head != "backbone" and not family.pooling:
         raise ModelError(

@@ -35,9 +35,6 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
 
     Args:
         tokenizer: for a folder without a readable one; see `choose_tokenizer`.
-
-    Raises:
-        ModelError: a file of it is damaged or missing.
     """
     config = read_recipe(folder / "recipe.json")
     task = read_task(file) if (file := folder / "task.json").is_file() else {}
@@ -81,9 +78,6 @@ def write_digests(graph: Path) -> None:
 def require_whole(graph: Path) -> None:
     """Refuse an exported graph that is not the one that litebert wrote; a folder without digests
     opens unchecked.
-
-    Raises:
-        ModelError: a file of it differs.
     """
     digests = graph.parent / DIGESTS
     if not digests.is_file():

@@ -101,11 +101,6 @@ def save_onnx(
         int8: with weights of 8 bits (int8.py).
         check: called with the file before the folder takes its name; what it raises leaves nothing
             behind.
-
-    Raises:
-        ModelError: the model has no such head or a part that cannot be exported, the folder is
-            taken or cannot be written, or the file differs from the model.
-        MissingExtraError: onnx or onnxruntime is not installed.
     """
     head = choose_head(loaded, head)
     with files.new_folder(Path(folder)) as partial:

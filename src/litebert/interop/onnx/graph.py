@@ -267,9 +267,6 @@ class EncoderGraph:
 def choose_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName:
     """The head that an export holds: of a fine-tuned model its own, else mlm where it is trained,
     else backbone.
-
-    Raises:
-        ModelError: the model has no such head.
     """
     model = loaded.model
     if isinstance(model, TaskModel):
@@ -311,10 +308,6 @@ def onnx_model(
     Args:
         head: what it computes, as `choose_head` chooses by default.
         graph: where to put operators and weights.
-
-    Raises:
-        ModelError: the model has no such head, or a part of it cannot be exported.
-        MissingExtraError: onnx is not installed.
     """
     head, graph = choose_head(loaded, head), graph or Graph()
     encoder = loaded.model.encoder

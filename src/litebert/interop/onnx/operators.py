@@ -24,11 +24,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 class Graph:
-    """Operators and weights in the order in which they are added; every value has a name.
-
-    Raises:
-        MissingExtraError: onnx is not installed.
-    """
+    """Operators and weights in the order in which they are added; every value has a name."""
 
     def __init__(self) -> None:
         try:

@@ -25,9 +25,6 @@ def session(file: Path, threads: int | None = None) -> Any:
     text (MiniLM's shape, AVX-512, two threads, other programs beside). A thread that sleeps at once
     was woken 9 to 34 times for a text. So it waits for `SPIN` microseconds: then it was woken 3
     times, and a text took 5.6 ms of the processor.
-
-    Raises:
-        MissingExtraError: onnxruntime is not installed.
     """
     os.environ.setdefault(
         "ORT_DISABLE_TELEMETRY", "1"

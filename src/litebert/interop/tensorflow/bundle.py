@@ -67,12 +67,7 @@ class Bundle:
 
     @classmethod
     def open(cls, index: Path) -> Bundle:
-        """Read an index.
-
-        Raises:
-            ModelError: it is damaged, cut short or no such file.
-            MissingExtraError: `google-crc32c` is not installed.
-        """
+        """Read an index."""
         from pyarrow import ArrowException
 
         try:
@@ -100,12 +95,7 @@ class Bundle:
         return cls(index, shards, entries)
 
     def read(self, name: str) -> Tensor:
-        """A tensor, in its own type.
-
-        Raises:
-            ModelError: it is of a kind that cannot be read, or its data file is missing, cut short
-                or damaged.
-        """
+        """A tensor, in its own type."""
         entry = self.entries[name]
         if entry.sliced:
             raise ModelError(
@@ -208,9 +198,6 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 def _compute_checksum(data: bytes) -> int:
     """The CRC-32C of some bytes, rotated and shifted as these files store it
     (tensorflow/core/lib/hash/crc32c.h).
-
-    Raises:
-        MissingExtraError: `google-crc32c` is not installed.
     """
     try:
         from google_crc32c import value

@@ -140,9 +140,6 @@ a group of layers.
 def index_of(folder: Path) -> Path | None:
     """The index file of the TensorFlow checkpoint in a folder; None where it has none, or weights
     of PyTorch too.
-
-    Raises:
-        ModelError: there are several, and no file `checkpoint` names the one that counts.
     """
     if holds_weights(folder):
         return None
@@ -171,10 +168,6 @@ def read_tensorflow(
     Args:
         head: what its classifier is for, where its names leave that open.
         tokenizer: for a folder without a readable one; see `choose_tokenizer`.
-
-    Raises:
-        ModelError: a file is damaged, cut short or missing, or the checkpoint holds something that
-            is not understood.
     """
     bundle = Bundle.open(index)
     family, wanted, left_out = _match_variables(bundle)

@@ -313,11 +313,7 @@ class PackedNetwork:
         return x[: len(rows.starts) - 1] if only_cls else x
 
     def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
-        """The table of a layer; it is built again where a module or a parameter has changed.
-
-        Raises:
-            ModelError: a parameter is no longer in float32 on the CPU.
-        """
+        """The table of a layer; it is built again where a module or a parameter has changed."""
         linear = (attention.qkv, attention.output, feedforward.input, feedforward.output)
         norms = (attention.norm, feedforward.norm)
         modules: tuple[nn.Module, ...] = (*linear, *norms)

@@ -282,11 +282,7 @@ class Objective(ABC):
 
     @cached_property
     def settings(self) -> Any:
-        """An instance of `settings_class`; None without one.
-
-        Raises:
-            ConfigError: the config has another setting, or a wrong value.
-        """
+        """An instance of `settings_class`; None without one."""
         if self.settings_class is None:
             return None
         return from_dict(self.settings_class, self.config.settings_of(self.name), f"{self.name}.")
