@@ -297,7 +297,7 @@ def _read_settings(
 
 
 def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
-    """Read the sizes that vectors of `width` numbers may be cut to from the task.json of a model."""
+    """Read the sizes to which vectors of `width` numbers may be cut, from a model's task.json."""
     vectors = loaded.task.get("vectors")
     sizes = vectors.get("sizes", []) if isinstance(vectors, Mapping) else []
     if not isinstance(sizes, list) or not all(

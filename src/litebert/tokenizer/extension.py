@@ -68,7 +68,7 @@ _Key = tuple[str, ...]
 
 
 def extend(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> Extension:
-    """Add the `size` tokens that save the most tokens on the lines, or fewer if no more save any."""
+    """Add the `size` tokens that save most on the lines, or fewer if no more save any."""
     if size < 1:
         raise DataError(f"the number of new tokens is {size}; give at least 1")
     speller = Speller(tokenizer)
