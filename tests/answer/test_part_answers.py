@@ -348,7 +348,7 @@ def test_scores_of_merged_predictions_are_those_of_the_model(
         writer.writerow(["label", "text"])
         for row in list(csv.reader(source))[1:] * 2:
             writer.writerow([draw.choice(("ja", "nein", "so")), row[1]])
-    command = (
+    command: tuple[object, ...] = (
         *("evaluate", classifier, "--data", labeled, "--label-column", "label", "--json"),
         *("--mistakes", "3", "--slice-columns", "label"),
     )
@@ -376,17 +376,69 @@ def test_scores_of_merged_predictions_are_those_of_the_model(
         assert place in err
 
 
+TABLE = {"task": "table", "pair": False, "columns": {"text": "text", "label": "label"}}
+ANSWERS = [{"text": "toto", "answer_start": 5}]
+QUESTIONS = [{"id": name, "question": "bado toto", "answers": ANSWERS} for name in "ab"]
+SQUAD = {"data": [{"paragraphs": [{"context": "bado toto kumi", "qas": QUESTIONS}]}]}
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_scores_of_predicted_tags_are_those_of_the_model(
-    tagger: Path, tmp_path: Path, run: Run, form: str
+@pytest.mark.parametrize(
+    ("kind", "labels", "task", "file"),
+    [
+        ("tokens", ("O", "B-X", "I-X"), {}, ("a.conll", "bado B-X\nsala O\n\nbado O\n\n")),
+        (
+            "sequence",
+            (),
+            {**TABLE, "problem": "number"},
+            ("a.csv", "text,label\nbado,1\ntoto,2.5\n"),
+        ),
+        (
+            "sequence",
+            ("x", "y"),
+            {**TABLE, "problem": "labels"},
+            ("a.jsonl", '{"text": "bado", "label": ["x", "y"]}\n{"text": "toto", "label": []}\n'),
+        ),
+        (
+            "choice",
+            (),
+            {"task": "choices"},
+            (
+                "a.jsonl",
+                '{"context": "bado", "question": "toto", "choices": ["la", "fa so"], "label": 1}\n'
+                * 3,
+            ),
+        ),
+        (
+            "span",
+            (),
+            {"task": "squad", "version": 1},
+            ("a.json", json.dumps(SQUAD)),
+        ),
+    ],
+)
+def test_scores_of_predictions_of_every_task(
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    run: Run,
+    kind: str,
+    labels: tuple[str, ...],
+    task: dict[str, Any],
+    file: tuple[str, str],
+    form: str,
 ) -> None:
-    labeled, out = tmp_path / "labeled.conll", tmp_path / f"out.{form}"
-    labeled.write_text("".join(f"bado B-X\nsala{number} O\n\n" for number in range(9)))
-    assert run("predict", tagger, "--input", labeled, "--out", out)[0] == 0
-    command = ("evaluate", tagger, "--data", labeled, "--json")
+    classes = {"span": 2, "choice": 1}.get(kind, max(1, len(labels)))
+    model = made(tmp_path / "model", tiny_tokenizer, kind, classes, labels, **task)
+    labeled, out = tmp_path / file[0], tmp_path / f"out.{form}"
+    labeled.write_text(file[1])
+    status, _, err = run("predict", model, "--input", labeled, "--out", out)
+    assert status == 0, err
+    command = ("evaluate", model, "--data", labeled, "--json")
     status, printed, err = run(*command)
     assert status == 0, err
-    assert run(*command, "--predictions", out)[1] == printed
+    status, again, err = run(*command, "--predictions", out)
+    assert status == 0, err
+    assert again == printed
 
 
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))

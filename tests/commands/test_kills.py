@@ -79,11 +79,6 @@ WORKS: dict[str, tuple[list[list[str]], str, str]] = {
         ".npy",
         "train.csv",
     ),
-    "evaluate --part": (
-        _in_parts("evaluate", "{clf}", "--data", ROWS, suffix=".json"),
-        ".json",
-        "train.csv",
-    ),
 }
 """The commands of each work, the files that must not depend on a kill, and the data to change."""
 

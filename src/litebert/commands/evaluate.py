@@ -194,6 +194,13 @@ def _check_options(arguments: EvaluateArguments) -> None:
     _check_retrieval(arguments)
     if arguments.mistakes < 0:
         raise ConfigError(f"mistakes is {arguments.mistakes}; give 0 or more")
+    computing = (arguments.engine, arguments.min_precision)
+    require(
+        arguments.predictions is None
+        or (computing == (None, None) and arguments.exit_confidence == "auto"),
+        "--predictions are scored as they are; leave out --engine, --exit-confidence and "
+        "--min-precision",
+    )
     for option in ("sequences", "length"):
         require(
             arguments.shards is not None or getattr(arguments, option) is None,

@@ -1,7 +1,7 @@
 """The finished parts of some work, opened to be merged.
 
 A part is opened here, or in a store with copies of its small files. All parts of one output must
-be there, each once, and of one identity (parts.py).
+be there, each once, and of one identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stretches of files that a part of a corpus consists of.
 
-A part is a stretch of bytes of all files, laid end to end (parts.py). It begins and ends inside a
+A part is a stretch of bytes of all files, laid end to end (parts). It begins and ends inside a
 file only where documents have the numbers of lines or rows:
 
     file      |--document 1--|----document 2----|--3--|----document 4----|
