@@ -13,7 +13,7 @@ from litebert.analysis.report import Switched
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict
 from litebert.errors import RunError
-from litebert.json_reader import read_json
+from litebert.json_reader import fault_of, read_json
 from litebert.registry import OBJECTIVES
 from litebert.train import metrics
 from litebert.train.schedule import Plan
@@ -53,7 +53,11 @@ def read_points(folder: Path) -> list[Point]:
     clock_steps = [step for step, _ in clock]
     token_flops: dict[tuple[int, int], float] = {}
     points, tokens, flops = [], 0, 0.0
-    plan = Plan.of_record(read_json(folder / "run.json", RunError))
+    file = folder / "run.json"
+    try:
+        plan = Plan.of_record(read_json(file, RunError))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunError(f"{file} was changed ({fault_of(error)}); restore it") from None
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
             layers = int(row.get("layers", config.encoder.layers))
