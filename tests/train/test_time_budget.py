@@ -76,6 +76,7 @@ def point(**train: Any) -> Config:
     [
         pytest.param(lambda _: 4.7 * STEP, 0.0, id="slow"),
         pytest.param(lambda _: STEP / 3.3, 0.0, id="fast"),
+        pytest.param(lambda _: STEP / 25, 0.0, id="far faster than measured"),
         pytest.param(lambda step: STEP * (1 if step else 40), 0.0, id="compiles"),
         pytest.param(lambda step: STEP * (1 if step < 40 else 1.8), 0.0, id="grows busy"),
         pytest.param(lambda step: STEP * (0.6 + step % 3 * 0.4), 0.0, id="uneven"),
@@ -101,6 +102,16 @@ def test_a_run_ends_when_its_time_does(
     rise = rates.index(max(rates))
     assert rates == [*sorted(rates[:rise]), *sorted(rates[rise:], reverse=True)]
     assert len([row for row in rows if row["kind"] == "heldout"]) == 5
+
+
+def test_a_run_whose_start_took_all_its_time_ends_soon(
+    simulate: Callable[[Machine], Machine], tiny_data: Path, tmp_path: Path
+) -> None:
+    machine = simulate(Machine(lambda step: STEP * (1 if step else 115)))
+    run = pretrain(point(evaluate_every="100%"), tiny_data, tmp_path, on_step=machine.on_step)
+    assert run.outcome.finished
+    assert run.outcome.seconds < 1.2 * BUDGET
+    assert run.steps > 20
 
 
 def test_a_time_that_was_measured_well_is_kept(
