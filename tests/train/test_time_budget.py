@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -247,3 +248,15 @@ def test_a_gpu_gets_the_batch_that_learns_fastest(monkeypatch: pytest.MonkeyPatc
         machine = SimpleNamespace(device=SimpleNamespace(type=kind), answers_at_once=kind == "cpu")
         chosen[kind] = budget.choose_batch(plain, machine, Ranks()) * plain.sequences.length  # type: ignore[arg-type]
     assert chosen["cpu"] < 16_384 <= chosen["cuda"] <= 32_768
+
+
+def test_a_gpu_that_holds_not_even_the_least_batch_leaves_it_to_the_check_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured(*_: Any) -> Rate:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(budget, "measure", measured)
+    plain = config(train={"batch": "auto", "budget": "1000 tokens"})
+    machine = SimpleNamespace(device=SimpleNamespace(type="cuda"), answers_at_once=False)
+    assert budget.choose_batch(plain, machine, Ranks(size=4)) == 4  # type: ignore[arg-type]
