@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.analysis.curves import read_points
 from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.storage import lock_folder
 from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
@@ -217,6 +218,35 @@ def test_a_damaged_file_of_the_folder_is_named(
         (content + "\nx\n" if file == "metrics.jsonl" else content).encode("latin-1")
     )
     with refused(RunError, tmp_path / file):
+        pretrain(config(), tiny_data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"steps": 1e400},
+        {"corrections": [{"step": 5}]},
+        {"corrections": [{"step": 50, "from": 40, "to": 60}]},
+        {"extensions": {"from_step": 1}},
+    ],
+)
+def test_a_changed_plan_is_refused_wherever_it_is_read(
+    changed: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    pretrain(config(), tiny_data, tmp_path)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    for read in (lambda: pretrain(config(), tiny_data, tmp_path), lambda: read_points(tmp_path)):
+        with refused(RunError, file, "was changed"):
+            read()
+
+
+@pytest.mark.parametrize("span", [[], [0.0], ["soon", 5.0], {}])
+def test_a_changed_time_is_refused(span: Any, tiny_data: Path, tmp_path: Path) -> None:
+    pretrain(config(), tiny_data, tmp_path)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"time_budget": span}))
+    with refused(RunError, file, "was changed"):
         pretrain(config(), tiny_data, tmp_path)
 
 

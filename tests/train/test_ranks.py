@@ -418,7 +418,29 @@ def test_a_time_budget_is_measured_once_for_all(
     assert ended.statuses == [0, 0], ended.output
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
-    assert run["steps"] * run["seconds_per_step"] <= 5
+    bought = run.get("corrections", [{"from": run["steps"]}])[0]["from"]
+    assert bought * run["seconds_per_step"] <= 5
+
+
+@pytest.mark.slow
+def test_ranks_with_unlike_numbers_of_processes_correct_a_time_at_one_step(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    """As `auto` chooses them by the speed of each GPU, and with a speed that was measured wrong."""
+    extension = tmp_path / "unlike.py"
+    extension.write_text(
+        "import os\n"
+        "from litebert.train import budget, pretrain\n"
+        "from litebert.train.measure import Rate\n"
+        "pretrain.count_processes = lambda *_: 3 * int(os.environ['RANK'])\n"
+        "budget.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
+    )
+    words = words_of(tmp_path, tiny_data, "run", "--budget", "6s")
+    ended = groups.run(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")
+    assert ended.statuses == [0, 0], ended.output
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["corrections"]
+    assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
 
 
 @pytest.mark.slow

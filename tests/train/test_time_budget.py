@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def point(**train: Any) -> Config:
     [
         pytest.param(lambda _: 4.7 * STEP, 0.0, id="slow"),
         pytest.param(lambda _: STEP / 3.3, 0.0, id="fast"),
+        pytest.param(lambda _: STEP / 25, 0.0, id="far faster than measured"),
         pytest.param(lambda step: STEP * (1 if step else 40), 0.0, id="compiles"),
         pytest.param(lambda step: STEP * (1 if step < 40 else 1.8), 0.0, id="grows busy"),
         pytest.param(lambda step: STEP * (0.6 + step % 3 * 0.4), 0.0, id="uneven"),
@@ -101,6 +103,16 @@ def test_a_run_ends_when_its_time_does(
     rise = rates.index(max(rates))
     assert rates == [*sorted(rates[:rise]), *sorted(rates[rise:], reverse=True)]
     assert len([row for row in rows if row["kind"] == "heldout"]) == 5
+
+
+def test_a_run_whose_start_took_all_its_time_ends_soon(
+    simulate: Callable[[Machine], Machine], tiny_data: Path, tmp_path: Path
+) -> None:
+    machine = simulate(Machine(lambda step: STEP * (1 if step else 115)))
+    run = pretrain(point(evaluate_every="100%"), tiny_data, tmp_path, on_step=machine.on_step)
+    assert run.outcome.finished
+    assert run.outcome.seconds < 1.2 * BUDGET
+    assert run.steps > 20
 
 
 def test_a_time_that_was_measured_well_is_kept(
@@ -200,7 +212,12 @@ def test_a_plan_passes_every_planned_step_once(
         if step >= plan.steps:
             break
         plan, start = plan.correct(step, step + more), step
-    assert plan.is_sound()
+    record = {
+        "steps": plan.steps,
+        "extensions": [{"from_step": end} for end in plan.ends[:-1]],
+        "corrections": [{"step": s, "from": old, "to": new} for s, old, new in plan.corrections],
+    }
+    assert Plan.of_record(record) == plan
     assert plan.planned_ends == tuple(ends)
     places = [plan.locate(step) for step in range(plan.steps + 1)]
     assert places[0] == 0
@@ -231,3 +248,15 @@ def test_a_gpu_gets_the_batch_that_learns_fastest(monkeypatch: pytest.MonkeyPatc
         machine = SimpleNamespace(device=SimpleNamespace(type=kind), answers_at_once=kind == "cpu")
         chosen[kind] = budget.choose_batch(plain, machine, Ranks()) * plain.sequences.length  # type: ignore[arg-type]
     assert chosen["cpu"] < 16_384 <= chosen["cuda"] <= 32_768
+
+
+def test_a_gpu_that_holds_not_even_the_least_batch_leaves_it_to_the_check_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured(*_: Any) -> Rate:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(budget, "measure", measured)
+    plain = config(train={"batch": "auto", "budget": "1000 tokens"})
+    machine = SimpleNamespace(device=SimpleNamespace(type="cuda"), answers_at_once=False)
+    assert budget.choose_batch(plain, machine, Ranks(size=4)) == 4  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 from litebert.analysis.charts import Chart, Series
 from litebert.analysis.report import Switched
 from litebert.base.errors import RunError
-from litebert.base.json_reader import read_json
+from litebert.base.json_reader import fault_of, read_json
 from litebert.base.registry import OBJECTIVES
 from litebert.config import Config, cost, replace
 from litebert.config.serialization import from_dict
@@ -49,7 +49,11 @@ def read_points(folder: Path) -> list[Point]:
     clock_steps = [step for step, _ in clock]
     token_flops: dict[tuple[int, int], float] = {}
     points, tokens, flops = [], 0, 0.0
-    plan = Plan.of_record(read_json(folder / "run.json", RunError))
+    file = folder / "run.json"
+    try:
+        plan = Plan.of_record(read_json(file, RunError))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunError(f"{file} was changed ({fault_of(error)}); restore it") from None
     # Where each length ends; an extension does not move that.
     ends = [
         (plan.find(round(share * plan.planned_ends[0])), length)

@@ -92,7 +92,7 @@ def choose_batch(
         except torch.OutOfMemoryError:
             progress = 0.0
         if progress < 1.05 * best or not progress:
-            return batch // 2
+            return max(ranks.size, batch // 2)
         best, batch = progress, 2 * batch
     return batch
 

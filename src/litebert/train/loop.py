@@ -42,7 +42,7 @@ from litebert.train.window import Window
 log = logging.getLogger("litebert")
 
 LOOK_EVERY = 0.1
-"""Share of a budget in time after which a run looks at its clock again."""
+"""Share of a budget in time, or of its steps, after which a run looks at its clock again."""
 MISSED = 0.02
 """Share of a budget in time that a run may miss before it counts its steps anew."""
 
@@ -319,18 +319,22 @@ class Loop(Generic[B]):
         now = (seconds - self._evaluated, work(self.step))
         if self._paced is None:
             self._paced = now
-        if now[0] - self._paced[0] < LOOK_EVERY * (end - begin):
+        taken, done = now[0] - self._paced[0], now[1] - self._paced[1]
+        whole = work(self.steps) - work((0, *self.plan.ends)[-2])
+        if taken < LOOK_EVERY * (end - begin) and done < LOOK_EVERY * whole:
             return None
-        each = (now[0] - self._paced[0]) / (now[1] - self._paced[1])
+        each = taken / done
         self._paced = now
         left_to_plan = self.plan.planned_ends[-1] - self.plan.locate(self.step)
         evaluations = self._evaluation * (left_to_plan // self.evaluate_every + 1)
         before = each * (work(turn) - now[1])
         needed = each * (work(self.steps) - work(turn))
         left = end - seconds - evaluations - before
-        if abs(needed - left) <= MISSED * (end - begin) or left < LOOK_EVERY * (end - begin):
-            return None  # near enough, or too late for the steps that are left to matter
-        return turn + max(1, round((self.steps - turn) * left / needed))
+        # However late it is, the schedules come to their end over a few steps.
+        least = LOOK_EVERY * (end - begin)
+        if abs(needed - left) <= MISSED * (end - begin) or max(needed, left) < least:
+            return None
+        return turn + max(1, round((self.steps - turn) * max(left, least) / needed))
 
     def _has_ended(self) -> bool:
         return self.step == self.steps or bool(self.trainable.diagnostic_state.get("stopped"))

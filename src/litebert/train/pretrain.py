@@ -210,7 +210,8 @@ def pretrain(
                 corrections=record.plan.corrections,
                 time_budget=record.time_budget,
                 correct=correct,
-                ahead=1 + count_steps_ahead(processes),
+                # A correction is of the same step in all processes, whose GPUs may differ.
+                ahead=1 + count_steps_ahead(max(ranks.gather(processes))),
                 trackers=tuple(trackers),
                 on_step=on_step,
                 ranks=ranks,

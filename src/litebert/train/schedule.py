@@ -35,22 +35,23 @@ class Plan:
 
     @classmethod
     def of_record(cls, fields: Mapping[str, Any]) -> Plan:
-        """Read the plan of a run.json."""
+        """Read the plan of a run.json; ValueError where it cannot be one of a run, and what else
+        `json_reader.fault_of` describes.
+        """
         ends = [int(extension["from_step"]) for extension in fields.get("extensions", [])]
         corrections = [
             (int(each["step"]), int(each["from"]), int(each["to"]))
             for each in fields.get("corrections", [])
         ]
-        return cls((*ends, int(fields["steps"])), tuple(corrections))
-
-    def is_sound(self) -> bool:
-        """Return True if ends and corrections can be those of a run."""
-        steps = [step for step, *_ in self.corrections]
-        return (
-            [0, *self.ends] == sorted({0, *self.ends})
-            and steps == sorted({*steps})
-            and all(0 < step < min(before, after) for step, before, after in self.corrections)
-        )
+        plan = cls((*ends, int(fields["steps"])), tuple(corrections))
+        steps = [step for step, *_ in corrections]
+        if (
+            [0, *plan.ends] != sorted({0, *plan.ends})
+            or steps != sorted({*steps})
+            or not all(0 < step < min(before, after) for step, before, after in corrections)
+        ):
+            raise ValueError(f"steps {plan.steps}")
+        return plan
 
     @property
     def steps(self) -> int:

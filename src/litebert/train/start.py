@@ -12,6 +12,7 @@ continues the extension and does not begin another.
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -173,16 +174,16 @@ class RunRecord:
             sets = {entry["data"]: entry["fingerprint"] for entry in fields.get("sets", [])}
             newest = extensions[-1] if extensions else fields
             span, stages = newest.get("time_budget"), newest.get("stage_seconds") or []
-            span = None if span is None else (float(span[0]), float(span[1]))
+            if span is not None:
+                begin, end = map(float, span)
+                span = begin, end
+                if not begin < end < math.inf:
+                    raise ValueError(f"time_budget {span}")
             stages = tuple((float(share), float(seconds)) for share, seconds in stages)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise RunError(
                 f"{file} was changed ({fault_of(error)}); restore it or start another --out"
             ) from None
-        if not plan.is_sound():
-            raise RunError(
-                f"{file} was changed (steps {plan.steps}); restore it or start another --out"
-            )
         return cls(config, plan, data, fingerprint, budgets, sets, span, stages)
 
 
@@ -270,6 +271,7 @@ def start_run(
     }
     if teacher is not None:
         fields |= build_record(request.teacher, teacher.fingerprint)
+    _report_sets(fields)
     if folder.ranks.main:
         if request.overwrite:
             folder.clear()
@@ -297,12 +299,15 @@ def _record_sets(shards: TrainingData, config: Config, plan: schedule.Plan) -> d
         }
         for member, weight, share, count in columns
     ]
-    for entry in sets:
+    return {"sets": sets}
+
+
+def _report_sets(fields: Mapping[str, Any]) -> None:
+    for entry in fields.get("sets", []):
         log.info(
             f"{entry['data']} gives {entry['share']:.1%} of the sequences, "
             f"{entry['epochs']:,.2f} epochs of it in this run"
         )
-    return {"sets": sets}
 
 
 def _warn_of_shape(config: Config, steps: int) -> None:
@@ -445,6 +450,7 @@ def _extend(
     plan = replace(record.plan, ends=(*record.plan.ends, end + bought))
     changed = {"steps": plan.steps, "extensions": [*fields.get("extensions", []), extension]}
     fields = {**fields, **changed, **_record_sets(shards, config, plan)}
+    _report_sets(fields)
     folder.claim(fields)
     rising = schedule.count_rewarm_steps(bought)
     share = schedule.compute_extended_factor(
