@@ -76,12 +76,19 @@ def point(**train: Any) -> Config:
     ("seconds", "evaluation"),
     [
         pytest.param(lambda _: 4.7 * STEP, 0.0, id="slow"),
-        pytest.param(lambda _: STEP / 3.3, 0.0, id="fast"),
+        pytest.param(lambda _: STEP / 3.3, 0.0, id="fast", marks=pytest.mark.thorough),
         pytest.param(lambda _: STEP / 25, 0.0, id="far faster than measured"),
         pytest.param(lambda step: STEP * (1 if step else 40), 0.0, id="compiles"),
-        pytest.param(lambda step: STEP * (1 if step < 40 else 1.8), 0.0, id="grows busy"),
-        pytest.param(lambda step: STEP * (0.6 + step % 3 * 0.4), 0.0, id="uneven"),
-        pytest.param(lambda _: STEP, 2.0, id="evaluates slowly"),
+        pytest.param(
+            lambda step: STEP * (1 if step < 40 else 1.8),
+            0.0,
+            id="grows busy",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            lambda step: STEP * (0.6 + step % 3 * 0.4), 0.0, id="uneven", marks=pytest.mark.thorough
+        ),
+        pytest.param(lambda _: STEP, 2.0, id="evaluates slowly", marks=pytest.mark.thorough),
     ],
 )
 def test_a_run_ends_when_its_time_does(
