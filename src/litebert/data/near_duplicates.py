@@ -111,7 +111,6 @@ def sign(block: Block) -> Signatures:
 
 
 def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Hash the run of five that begins at each token, (tokens,); the last four have none."""
     hashes = np.zeros(len(ids), np.uint64)
     count = len(ids) - SHINGLE + 1
     if count > 0:

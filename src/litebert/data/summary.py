@@ -51,7 +51,6 @@ def summarize(
 
 
 def _compute_error(count: int) -> float | None:
-    """Return the standard error, in points, of an accuracy of one half over `count` answers."""
     return 50 / math.sqrt(count) if count else None
 
 

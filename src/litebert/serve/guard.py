@@ -112,7 +112,16 @@ class Guard:
             body = await _read_body(receive, self._service.limits.body_bytes)
             if body and headers.get(b"content-encoding", b"").strip().lower() == b"gzip":
                 body = _unzip(body, self._service.limits.body_bytes)
-            await self._app(scope, _replay(body, receive), answer)
+            is_sent = False
+
+            async def next_message() -> MutableMapping[str, Any]:
+                nonlocal is_sent
+                if is_sent:
+                    return await receive()
+                is_sent = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await self._app(scope, next_message, answer)
         except Refusal as refusal:
             await _refuse(answer, refusal, scope["path"], ending)
         except asyncio.CancelledError:
@@ -257,20 +266,6 @@ def _unzip(body: bytes, most: int) -> bytes:
         if stream.eof and not stream.unused_data:
             return plain
     raise Refusal(400, "bad_request", "the body is no gzip, though its Content-Encoding says so")
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Make a `receive` that gives the body at once, and then the messages of the server."""
-    is_sent = False
-
-    async def next_message() -> MutableMapping[str, Any]:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return next_message
 
 
 async def _refuse(send: Send, refusal: Refusal, path: str, close: bool = False) -> None:
