@@ -206,16 +206,6 @@ def test_answers_that_no_choice_has(tmp_path: Path) -> None:
     names(READERS["race"].fails(tmp_path, wrong), "FILE:3", "answers[0]", "'E'", "A", "B")
 
 
-def test_tags_never_seen_count_as_missed(tmp_path: Path) -> None:
-    reader = READERS["tagging"]
-    examples, notes, _ = reader.read(tmp_path, TAGGED.replace(b"B-loc", b"B-god"))
-    whole = reader.read(tmp_path, TAGGED)[0]
-    (note,) = notes
-    names(note, "god", 1)
-    assert [example.words for example in examples] == [example.words for example in whole]
-    assert [example.tags for example in examples] == [("B-per",), ("B-god", "O"), ("O", "B-per")]
-
-
 # ----------------------------------------------------------------------------------- what is mended
 
 

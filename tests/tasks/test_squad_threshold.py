@@ -121,6 +121,8 @@ def test_writing_without_known_answers(tmp_path: Path, caplog: pytest.LogCapture
         task.write(questions, [make_answer("1999", 1.0)], tmp_path / "p.json")
         assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
         assert len(caplog.messages) == notes
+        for message in caplog.messages:
+            names(message, "dev", "threshold", 0)
         caplog.clear()
 
 
@@ -175,31 +177,3 @@ def test_the_threshold_of_dev_cuts_the_test_part(
         bool(text) for text in read_written(tmp_path / "said-test.json").values()
     ] == is_answered[:30]
     assert not all(is_answered[:30])
-
-
-def test_a_test_part_is_written_with_the_tuned_threshold(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "litebert")
-    questions, answers = some_questions(60)
-    dev, test = (
-        in_a_file(tmp_path / f"{part}.json", questions, part == "dev") for part in ("dev", "test")
-    )
-    tuned = Squad(version=2).score(questions, answers)["threshold"]
-    task = Squad(dev=dev, test=test)
-    parts = {part: task.read(part) for part in ("dev", "test")}
-    task.write(parts["test"], answers, tmp_path / "early.json")
-    (message,) = caplog.messages
-    names(message, "dev", "threshold", 0)
-    ready = task.tune(parts["dev"], answers)
-    for part in ("dev", "test"):
-        ready.write(parts[part], answers, tmp_path / f"said-{part}.json")
-    cut = {
-        question.id: answer.odds <= tuned
-        for question, answer in zip(questions, answers, strict=True)
-    }
-    for name in ("said-dev", "said-test"):
-        assert {
-            id_: bool(text) for id_, text in read_written(tmp_path / f"{name}.json").items()
-        } == cut
-    assert cut != {id_: bool(text) for id_, text in read_written(tmp_path / "early.json").items()}

@@ -89,7 +89,19 @@ def finish_set(out: str | Path, corpus: Corpus[T]) -> Shards:
             # A process leaves these if it is killed after it wrote the index.
             for leftover in (storage.LOCK, Journal.NAME):
                 target.delete(leftover)
-        warn(_check_text(folder, corpus))
+        index, shards = disk.read_index(folder)
+        check_same(folder, index, corpus.header)
+        settings = corpus.header["settings"]
+        # Files that were copied, touched or spelled another way may still hold the same text.
+        if index["settings"].get("files") != settings["files"]:
+            finished = {info.file: info for info in shards}
+            dealer: Dealer[T] = Dealer(
+                settings["heldout"], settings["shard_bytes"], finished, folder
+            )
+            has_more = any(True for _ in dealer.make_chunks(corpus.read()))
+            if has_more or dealer.distinct != index["documents"]["kept"]:
+                raise make_other_text_error(folder)
+        warn(index)
     return Shards.open(out)
 
 
@@ -106,7 +118,6 @@ def reporting_writes(folder: Path) -> Iterator[None]:
 
 
 def _write_set(target: Target, journal: Journal, corpus: Corpus[T]) -> None:
-    """Write the missing shards and then the index. The folder is locked and has the tokenizer."""
     header, folder = corpus.header, target.folder
     settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
     tokens = {split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS}
@@ -220,21 +231,6 @@ def _describe_shard(path: Path, split: str, text: str, chunks: Sequence[Encoded]
         sha256=storage.sha256_of(path),
         text=text,
     )
-
-
-def _check_text(folder: Path, corpus: Corpus[T]) -> dict[str, Any]:
-    """Return the index of a finished folder, after a check that the corpus holds the same text."""
-    index, shards = disk.read_index(folder)
-    check_same(folder, index, corpus.header)
-    settings = corpus.header["settings"]
-    # Files that were copied, touched or spelled another way may still hold the same text.
-    if index["settings"].get("files") != settings["files"]:
-        finished = {info.file: info for info in shards}
-        dealer: Dealer[T] = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
-        has_more = any(True for _ in dealer.make_chunks(corpus.read()))
-        if has_more or dealer.distinct != index["documents"]["kept"]:
-            raise make_other_text_error(folder)
-    return index
 
 
 # -------------------------------------------------------------------------------------- the journal

@@ -61,8 +61,6 @@ Blocks = list[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]
 
 @dataclass(frozen=True)
 class _Passages:
-    """The passages of a split that are counted."""
-
     blocks: Blocks
     places: Sequence[tuple[int, int]]
     """The block and the first token of each."""

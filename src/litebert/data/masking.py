@@ -82,58 +82,43 @@ class Masker:
             limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
             positions = np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
         else:
-            positions = self._choose_spans(ids, content, budgets, coins[:, 1], keys)
-        return Masked(self._replace(ids, positions, keys), positions, content)
-
-    def _choose_spans(
-        self,
-        ids: NDArray[np.int64],
-        content: NDArray[np.bool_],
-        budgets: NDArray[np.int64],
-        coins: NDArray[np.float64],
-        keys: Keys,
-    ) -> NDArray[np.int64]:
-        """Return the positions of the units that `choose_units` takes in a random order."""
-        size = ids.shape[1]
-        units = find_units(content, self._starts[ids])
-        lengths = draw_lengths(
-            self._law, units.ahead, draw_uniforms_at(keys, units.start, size, _LENGTH)
-        )
-        ranks = draw_uniforms_at(keys, units.start, size, _ORDER)
-        keeps_length = self._config.span == "geometric"
-
-        # Lists, because the choice of spans is a loop over single numbers, where numpy is slow.
-        start, end, length = units.start.tolist(), units.end.tolist(), lengths.tolist()
-        rows = units.start.searchsorted(np.arange(len(ids) + 1) * size).tolist()
-        taken = bytearray()
-        for row, (budget, coin) in enumerate(zip(budgets.tolist(), coins.tolist(), strict=True)):
-            span = slice(rows[row], rows[row + 1])
-            order = ranks[span].argsort().tolist()
-            taken += choose_units(
-                start[span],
-                end[span],
-                length[span],
-                order,
-                budget,
-                coin,
-                keeps_length,
+            coins = coins[:, 1]
+            size = ids.shape[1]
+            units = find_units(content, self._starts[ids])
+            lengths = draw_lengths(
+                self._law, units.ahead, draw_uniforms_at(keys, units.start, size, _LENGTH)
             )
+            ranks = draw_uniforms_at(keys, units.start, size, _ORDER)
+            keeps_length = self._config.span == "geometric"
 
-        chosen = np.frombuffer(taken, bool)
-        sizes = (units.end - units.start)[chosen]
-        return np.repeat(units.start[chosen] - (sizes.cumsum() - sizes), sizes) + np.arange(
-            sizes.sum()
-        )
+            # Lists, because the choice of spans is a loop over single numbers, where numpy is slow.
+            start, end, length = units.start.tolist(), units.end.tolist(), lengths.tolist()
+            rows = units.start.searchsorted(np.arange(len(ids) + 1) * size).tolist()
+            taken = bytearray()
+            for row, (budget, coin) in enumerate(
+                zip(budgets.tolist(), coins.tolist(), strict=True)
+            ):
+                span = slice(rows[row], rows[row + 1])
+                order = ranks[span].argsort().tolist()
+                taken += choose_units(
+                    start[span],
+                    end[span],
+                    length[span],
+                    order,
+                    budget,
+                    coin,
+                    keeps_length,
+                )
 
-    def _replace(
-        self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys
-    ) -> NDArray[np.int64]:
-        """Replace each predicted token by [MASK], by a random ordinary token, or by itself.
-
-        There is one draw for each token, or for each run of adjacent tokens. SpanBERT's code also
-        merges spans that touch. In a random run every token draws its own replacement, uniform over
-        all ordinary ids. SpanBERT's code draws tokens of the corpus, so frequent ones more often.
-        """
+            chosen = np.frombuffer(taken, bool)
+            sizes = (units.end - units.start)[chosen]
+            positions = np.repeat(
+                units.start[chosen] - (sizes.cumsum() - sizes), sizes
+            ) + np.arange(sizes.sum())
+        # Each predicted token becomes [MASK], a random ordinary token, or stays. There is one draw
+        # for each token, or for each run of adjacent tokens. SpanBERT's code also merges spans that
+        # touch. In a random run every token draws its own replacement, uniform over all ordinary
+        # ids. SpanBERT's code draws tokens of the corpus, so frequent ones more often.
         draws = draw_uniforms_at(keys, positions, ids.shape[1], _REPLACE)
         if self._config.replace_per == "span":
             starts = _is_run_start(positions, ids.shape[1])
@@ -146,7 +131,7 @@ class Masker:
         out[positions[random]] = self._ordinary[
             (picks[random] * len(self._ordinary)).astype(np.int64)
         ]
-        return out.reshape(ids.shape)
+        return Masked(out.reshape(ids.shape), positions, content)
 
 
 def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -86,9 +86,12 @@ def sign(block: Block) -> Signatures:
         ids = block.ids[base : every_end[last - 1]]
         starts, ends = every_start[first:last] - base, every_end[first:last] - base
         hashes = _hash_runs(ids.astype(np.uint64))
-        for length in range(1, SHINGLE):  # documents too short for a run of five
+        for length in range(1, SHINGLE):  # documents too short for a run of five, hashed whole
             for start in starts[ends - starts == length]:
-                hashes[start : start + 1] = _hash_whole(ids[start : start + length])
+                whole = np.full(1, length, np.uint64)
+                for token in ids[start : start + length].astype(np.uint64):
+                    whole = _mix(whole * _ODD + token)
+                hashes[start : start + 1] = whole
         counts = np.maximum(ends - starts - SHINGLE + 1, np.minimum(ends - starts, 1))
         full = np.flatnonzero(counts > 0)
         if not len(full):
@@ -111,21 +114,12 @@ def sign(block: Block) -> Signatures:
 
 
 def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Hash the run of five that begins at each token, (tokens,); the last four have none."""
     hashes = np.zeros(len(ids), np.uint64)
     count = len(ids) - SHINGLE + 1
     if count > 0:
         for i in range(SHINGLE):
             hashes[:count] = _mix(hashes[:count] + ids[i : i + count] + np.uint64(1))
     return hashes
-
-
-def _hash_whole(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Hash all tokens of a short document, as no run of five is hashed, (1,)."""
-    value = np.full(1, len(ids), np.uint64)
-    for token in ids.astype(np.uint64):
-        value = _mix(value * _ODD + token)
-    return value
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

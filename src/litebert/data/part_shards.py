@@ -60,8 +60,6 @@ def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
 
 
 class _PartsCorpus:
-    """The documents of all parts, in order."""
-
     def __init__(self, parts: Sequence[FinishedPart]) -> None:
         self._parts = parts
         self.header: dict[str, Any] = parts[0].marker["header"]
@@ -171,7 +169,6 @@ class _PartsCorpus:
                 yield document
 
     def _read_rows(self) -> Iterator[tuple[Hashed[Row], str]]:
-        """Yield every document, with the note of the filters."""
         for block in self._read_blocks():
             assert block.texts is not None
             digests, notes = block.texts.digests.tobytes(), block.texts.notes

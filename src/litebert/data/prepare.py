@@ -247,7 +247,6 @@ def _write_part(part: Part, out: str | Path, corpus: TextCorpus) -> str | Path:
 
 
 def _remove_part(folder: str | Path) -> None:
-    """Remove a part that is merged, and the folder of parts, if it is empty then."""
     open_target(folder).remove()
     if not is_url(folder):
         with suppress(OSError):  # other parts lie there, or there is no folder
@@ -289,9 +288,23 @@ class TextCorpus:
     def header(self) -> dict[str, Any]:
         """The settings and the tokenizer, which decide the content of a folder."""
         config = self._config
+        # While the digest is the same, so is the text. It is never the same for standard input and
+        # pipes. A source of the user's own counts by the code of its reader. The built-in corpus
+        # counts by the version of Python, a set of the `datasets` library by its name alone.
+        digest = hashlib.sha256()
+        for name in self.files:
+            path, state = Path(name), f"{sys.version}{_read_reader_code(name)}"
+            if is_remote(name):
+                entry = describe(name)
+                state = f"{entry.size} {entry.mark or secrets.token_hex()}"
+            elif path.is_file():
+                state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_read_reader_code(name)}"
+            elif name == STANDARD_INPUT or path.exists():
+                state = secrets.token_hex()
+            digest.update(f"{shorten(name)}\0{state}\0".encode("utf-8", "surrogatepass"))
         settings: dict[str, Any] = {
             "sources": [shorten(source) for source in self._sources],
-            "files": _digest_files(self.files),
+            "files": digest.hexdigest(),
             "text_field": config.text_column,
             "split": config.split,
             "language": config.language,
@@ -349,30 +362,7 @@ class TextCorpus:
                 self.tokenizer.save(unfinished)
 
 
-def _digest_files(names: Sequence[str]) -> str:
-    """Return a digest of names, sizes, and times or the marks of a store. While it is the same, so
-    is the text.
-
-    It is never the same for standard input and pipes. A source of the user's own counts by the code
-    of its reader. The built-in corpus counts by the version of Python, a set of the `datasets`
-    library by its name alone.
-    """
-    digest = hashlib.sha256()
-    for name in names:
-        path, state = Path(name), f"{sys.version}{_read_reader_code(name)}"
-        if is_remote(name):
-            entry = describe(name)
-            state = f"{entry.size} {entry.mark or secrets.token_hex()}"
-        elif path.is_file():
-            state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_read_reader_code(name)}"
-        elif name == STANDARD_INPUT or path.exists():
-            state = secrets.token_hex()
-        digest.update(f"{shorten(name)}\0{state}\0".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
 def _read_reader_code(name: str) -> str:
-    """Return the code that reads a source of the user's own; "" for a source of litebert."""
     for key in (name.partition(":")[0] + ":", name, find_suffix(name)):
         if key in SOURCES and not SOURCES[key].__module__.startswith("litebert."):
             with suppress(OSError, TypeError):  # a function typed into a session has no source

@@ -524,8 +524,6 @@ def _grow_passages(
 
 
 class _SeparateTexts:
-    """B texts of one document each."""
-
     def __init__(self, documents: Documents) -> None:
         self._documents, self.size = documents, documents.tokens
 

@@ -134,14 +134,6 @@ class _ShardBlocks(Sequence[Block]):
             self._infos[number] for number in numbers if number not in self._opened
         )
 
-    def _open(self, number: int) -> list[Block]:
-        with self._lock:
-            blocks = self._opened.pop(number, None) or self._read(number)
-            self._opened[number] = blocks
-            if len(self._opened) > self._most:
-                del self._opened[next(iter(self._opened))]
-        return blocks
-
     def _read(self, number: int) -> list[Block]:
         info = self._infos[number]
         blocks = [block for block in self._read_file(info) if block.documents]
@@ -176,7 +168,12 @@ class _ShardBlocks(Sequence[Block]):
 
     def __getitem__(self, index: Any) -> Any:
         number, batch = self._origins[index]
-        return self._open(number)[batch]
+        with self._lock:
+            blocks = self._opened.pop(number, None) or self._read(number)
+            self._opened[number] = blocks
+            if len(self._opened) > self._most:
+                del self._opened[next(iter(self._opened))]
+        return blocks[batch]
 
     def __iter__(self) -> Iterator[Block]:
         for number in range(len(self._infos)):

@@ -51,7 +51,6 @@ def summarize(
 
 
 def _compute_error(count: int) -> float | None:
-    """Return the standard error, in points, of an accuracy of one half over `count` answers."""
     return 50 / math.sqrt(count) if count else None
 
 
@@ -66,72 +65,6 @@ def warn(index: Mapping[str, Any]) -> None:
         )
     if fault := describe_poor_coverage(counts["unknown_share"]):
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
-
-
-def _list_filters(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    filters, rows = index.get("filters"), []
-    if filters is None:
-        return []
-    dropped = sum(count["documents"] for count in filters.values() if "words" in count)
-    read = max(1, index["summary"]["documents"])
-    rows.append(("dropped by filters", f"{dropped:,} ({dropped / read:.1%})"))
-    for name, count in filters.items():
-        if not count["documents"]:
-            continue
-        if "words" in count:
-            share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
-            rows.append((f"  {name}", f"{share}: {describe_rule(name)}"))
-        else:
-            lines = format_count(count["lines"], "line")
-            where = format_count(count["documents"], "document")
-            rows.append((f"  {name}", f"{lines} of {where}: {describe_rule(name)}"))
-        rows += [("", f'"{example}"') for example in count["examples"]]
-    return rows
-
-
-def _list_languages(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    languages = index.get("languages")
-    if languages is None:
-        return []
-    read = max(1, sum(count["documents"] for count in languages.values()))
-    dropped = sum(count["documents"] for count in languages.values() if not count["stays"])
-    rows = [("dropped by language", f"{dropped:,} ({dropped / read:.1%})")]
-    for code, count in languages.items():
-        stays = "" if count["stays"] else " dropped"
-        share = count["documents"] / read
-        rows.append((f"  {code}{stays}", f"{count['documents']:,} ({share:.1%})"))
-        rows += [("", f'"{example}"') for example in count["examples"]]
-    return rows
-
-
-def _list_contamination(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    contamination = index.get("contamination")
-    if contamination is None:
-        return []
-    rows = [("documents that hold such texts", f"{contamination['documents']:,}")]
-    for name, counts in contamination["files"].items():
-        left_out = counts["left_out"]
-        checked = max(1, counts["texts"] - counts["short"] - left_out)
-        short = f", {counts['short']:,} too short to look for" if counts["short"] else ""
-        short += f", {left_out:,} beyond the limit and not looked for" if left_out else ""
-        share = (
-            f"{counts['found']:,} of {counts['texts']:,} texts ({counts['found'] / checked:.1%})"
-        )
-        rows.append((f"  found of {name}", f"{share}{short}"))
-        rows += [("", f'"{example}"') for example in counts["examples"]]
-    return rows
-
-
-def _list_near_duplicates(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    near = index.get("near_duplicates")
-    if near is None:
-        return []
-    share = near["documents"] / max(1, near["documents"] + index["documents"]["kept"])
-    rows = [("near-duplicates dropped", f"{near['documents']:,} ({share:.1%})")]
-    for example in near["examples"]:
-        text = f'"{example["dropped"]}" is like "{example["kept"]}"'
-        rows.append((f"dropped at {example['similarity']:.0%}", text))
-    return rows
 
 
 def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -149,12 +82,54 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("long documents cut", format_count(summary["cuts"], "time")),
         ("characters replaced", f"{summary['replaced_characters']:,}"),
         ("exact duplicates dropped", f"{counts['duplicates']:,}"),
-        *_list_filters(index),
-        *_list_languages(index),
-        *_list_near_duplicates(index),
+    ]
+    if (filters := index.get("filters")) is not None:
+        dropped = sum(count["documents"] for count in filters.values() if "words" in count)
+        read = max(1, summary["documents"])
+        rows.append(("dropped by filters", f"{dropped:,} ({dropped / read:.1%})"))
+        for name, count in filters.items():
+            if not count["documents"]:
+                continue
+            if "words" in count:
+                share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
+                rows.append((f"  {name}", f"{share}: {describe_rule(name)}"))
+            else:
+                lines = format_count(count["lines"], "line")
+                where = format_count(count["documents"], "document")
+                rows.append((f"  {name}", f"{lines} of {where}: {describe_rule(name)}"))
+            rows += [("", f'"{example}"') for example in count["examples"]]
+    if (languages := index.get("languages")) is not None:
+        read = max(1, sum(count["documents"] for count in languages.values()))
+        dropped = sum(count["documents"] for count in languages.values() if not count["stays"])
+        rows.append(("dropped by language", f"{dropped:,} ({dropped / read:.1%})"))
+        for code, count in languages.items():
+            stays = "" if count["stays"] else " dropped"
+            share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
+            rows.append((f"  {code}{stays}", share))
+            rows += [("", f'"{example}"') for example in count["examples"]]
+    if (near := index.get("near_duplicates")) is not None:
+        near_share = near["documents"] / max(1, near["documents"] + counts["kept"])
+        rows.append(("near-duplicates dropped", f"{near['documents']:,} ({near_share:.1%})"))
+        for example in near["examples"]:
+            text = f'"{example["dropped"]}" is like "{example["kept"]}"'
+            rows.append((f"dropped at {example['similarity']:.0%}", text))
+    rows += [
         ("documents without a token", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
-        *_list_contamination(index),
+    ]
+    if (contamination := index.get("contamination")) is not None:
+        rows.append(("documents that hold such texts", f"{contamination['documents']:,}"))
+        for name, found in contamination["files"].items():
+            left_out = found["left_out"]
+            checked = max(1, found["texts"] - found["short"] - left_out)
+            short = f", {found['short']:,} too short to look for" if found["short"] else ""
+            short += f", {left_out:,} beyond the limit and not looked for" if left_out else ""
+            share = (
+                f"{found['found']:,} of {found['texts']:,} texts ({found['found'] / checked:.1%})"
+            )
+            rows.append((f"  found of {name}", f"{share}{short}"))
+            rows += [("", f'"{example}"') for example in found["examples"]]
+    rows += [
         ("tokens per word", f"{summary['pieces_per_word']:.2f}"),
         ("unknown tokens", f"{summary['unknown_pieces']:,} ({summary['unknown_share']:.2%})"),
     ]

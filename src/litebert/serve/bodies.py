@@ -30,7 +30,6 @@ TRUNCATE = Field(True, description="Whether longer texts lose their ends; else t
 
 
 def _example(**body: Any) -> ConfigDict:
-    """Return the settings of a body that /docs shows as an example."""
     return ConfigDict(json_schema_extra={"examples": [body]})
 
 

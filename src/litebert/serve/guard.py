@@ -112,7 +112,16 @@ class Guard:
             body = await _read_body(receive, self._service.limits.body_bytes)
             if body and headers.get(b"content-encoding", b"").strip().lower() == b"gzip":
                 body = _unzip(body, self._service.limits.body_bytes)
-            await self._app(scope, _replay(body, receive), answer)
+            is_sent = False
+
+            async def next_message() -> MutableMapping[str, Any]:
+                nonlocal is_sent
+                if is_sent:
+                    return await receive()
+                is_sent = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await self._app(scope, next_message, answer)
         except Refusal as refusal:
             await _refuse(answer, refusal, scope["path"], ending)
         except asyncio.CancelledError:
@@ -158,7 +167,22 @@ class Guard:
         # A head that came in one read was not bounded by the connection.
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
             raise LARGE_HEAD
-        self._admit(scope, headers, about)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        match = HOST.fullmatch(host)  # None of an ill-formed one
+        # Browsers always send a Host, and health checks in HTTP/1.0 may not.
+        if self._hosts and b"host" in headers and (match is None or match[1] not in self._hosts):
+            message = "this Host is not served here; the service allows it with --allow-host"
+            raise Refusal(403, "forbidden", message)
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
+            message = "pages of this Origin may not call; the service allows it with --allow-origin"
+            raise Refusal(403, "forbidden", message)
+        is_open = scope["path"] in OPEN and scope["method"] == "GET" and "named" not in about
+        if self._key is not None and not is_open:
+            kind, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if not hmac.compare_digest(key.strip(), self._key) or kind.lower() != b"bearer":
+                message = "the key is missing or wrong; send Authorization: Bearer KEY"
+                raise Refusal(401, "unauthorized", message)
         if (named := about.get("named")) is not None and named not in self._service.pools:
             raise self._service.refuse_name(named)
         # RFC 9112, section 6.3
@@ -178,24 +202,6 @@ class Guard:
             if encoding not in (b"identity", b"gzip"):
                 message = "the Content-Encoding is not read here; send the body plain or in gzip"
                 raise Refusal(415, "unsupported_media_type", message)
-
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = HOST.fullmatch(host)  # None of an ill-formed one
-        # Browsers always send a Host, and health checks in HTTP/1.0 may not.
-        if self._hosts and b"host" in headers and (name is None or name[1] not in self._hosts):
-            message = "this Host is not served here; the service allows it with --allow-host"
-            raise Refusal(403, "forbidden", message)
-        origin = headers.get(b"origin")
-        if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
-            message = "pages of this Origin may not call; the service allows it with --allow-origin"
-            raise Refusal(403, "forbidden", message)
-        is_open = scope["path"] in OPEN and scope["method"] == "GET" and "named" not in about
-        if self._key is not None and not is_open:
-            kind, _, key = headers.get(b"authorization", b"").partition(b" ")
-            if not hmac.compare_digest(key.strip(), self._key) or kind.lower() != b"bearer":
-                message = "the key is missing or wrong; send Authorization: Bearer KEY"
-                raise Refusal(401, "unauthorized", message)
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
@@ -257,20 +263,6 @@ def _unzip(body: bytes, most: int) -> bytes:
         if stream.eof and not stream.unused_data:
             return plain
     raise Refusal(400, "bad_request", "the body is no gzip, though its Content-Encoding says so")
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Make a `receive` that gives the body at once, and then the messages of the server."""
-    is_sent = False
-
-    async def next_message() -> MutableMapping[str, Any]:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return next_message
 
 
 async def _refuse(send: Send, refusal: Refusal, path: str, close: bool = False) -> None:

@@ -67,7 +67,6 @@ class Connection(HttpToolsProtocol):
         self._start("head", HEADERS)
 
     def _start(self, name: str, seconds: float) -> None:
-        """End the connection after so many seconds, if the timer is not stopped before."""
         if name not in self._timers:
             self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
 
@@ -99,7 +98,17 @@ class Connection(HttpToolsProtocol):
                     self.parser.feed_data(data)
                     return
                 except httptools.HttpParserUpgrade as pause:
-                    data = self._without_upgrade() + data[pause.args[0] :]
+                    headers = [
+                        b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"
+                    ]
+                    if any(b"\n" in value or b"\r" in value for _, value in self.headers):
+                        raise httptools.HttpParserError("a header of several lines") from None
+                    line = b"%b %b HTTP/%b\r\n" % (
+                        self.parser.get_method(),
+                        self.url,
+                        self.parser.get_http_version().encode(),
+                    )
+                    data = (line + b"".join(headers) + b"\r\n") + data[pause.args[0] :]
                     self.parser = httptools.HttpRequestParser(self)
                     self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             except httptools.HttpParserError:
@@ -107,18 +116,6 @@ class Connection(HttpToolsProtocol):
                     "what was sent is no HTTP request; check its first line and its headers"
                 )
                 return
-
-    def _without_upgrade(self) -> bytes:
-        """Return the head that was just read, without the header Upgrade."""
-        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        if any(b"\n" in value or b"\r" in value for _, value in self.headers):
-            raise httptools.HttpParserError("a header of several lines")
-        line = b"%b %b HTTP/%b\r\n" % (
-            self.parser.get_method(),
-            self.url,
-            self.parser.get_http_version().encode(),
-        )
-        return line + b"".join(headers) + b"\r\n"
 
     def on_headers_complete(self) -> None:
         self._held = 0

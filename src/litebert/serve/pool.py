@@ -253,7 +253,6 @@ class Pool:
     async def _take_batch(
         self, worker: Worker, take: Callable[[], Coroutine[Any, Any, Batch]]
     ) -> Batch | None:
-        """Take the next batch; None if the worker ends before a batch is ready."""
         assert worker.ended is not None
         taking = asyncio.create_task(take())
         try:
@@ -285,7 +284,6 @@ class Pool:
         return True
 
     async def _answer(self, worker: Worker, batch: Batch, step: float = 0.0) -> bool:
-        """Compute a batch, or fail its requests, and return True if it was answered."""
         pid = worker.pid
         try:
             answers, seconds = await asyncio.wait_for(

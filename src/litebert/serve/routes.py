@@ -68,7 +68,6 @@ def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
 
 
 def _list(rows: Sequence[Row], alone: bool = False) -> bytes:
-    """Return the JSON list of the payloads of rows, or of an input that stood `alone` its own."""
     return rows[0].payload if alone else b"[" + b",".join(row.payload for row in rows) + b"]"
 
 
@@ -360,14 +359,12 @@ def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | N
 
 
 def _check_scores(asked: str, count: int) -> None:
-    """Refuse an answer of too many probabilities."""
     if count > SCORES:
         message = f"top asks for {asked}, and an answer holds at most {SCORES:,}"
         raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
 
 
 def _check_dimensions(dimensions: int | None, width: int) -> None:
-    """Refuse more numbers of a vector than it has."""
     if dimensions is not None and dimensions > width:
         message = f"dimensions is {dimensions}, and vectors have {width}; give {width} or fewer"
         raise invalid(message, "dimensions")
@@ -385,12 +382,10 @@ def _plain(value: Any, field: str) -> Any:
 
 
 def _listing(name: str) -> dict[str, Any]:
-    """Describe a model as OpenAI's clients read it."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "litebert"}
 
 
 def _model_type(model: dict[str, Any]) -> dict[str, Any]:
-    """Describe a model's kind as text-embeddings-inference does."""
     if model["kind"] in ("classes", "labels"):
         labels = dict(enumerate(model["labels"]))
         ids = {label: number for number, label in labels.items()}

@@ -127,7 +127,6 @@ class Served:
 
     @property
     def _dtype(self) -> str:
-        """The type of the numbers whose products make most answers."""
         if (ending := self.engine.rpartition("-")[2]) in ("int8", "bfloat16"):
             return ending
         graph = find_exported_graph(self.model.path)
@@ -446,13 +445,11 @@ class Served:
     def _describe_token(
         self, token: int, span: list[int] | None = None, begin: int = 0
     ) -> dict[str, Any]:
-        """Describe a token; one without a span is special."""
         about = {"id": token, "text": self.tokenizer.get_token(token), "special": span is None}
         start, stop = (None, None) if span is None else (begin + span[0], begin + span[1])
         return about | {"start": start, "stop": stop}
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
-        """Return the tokens of each text or list of tokens, without special tokens."""
         texts = [value for value in inputs if isinstance(value, str)]
         long = {text for text in texts if self._long_texts.is_long(text)}
         others = iter(self.tokenizer.encode([text for text in texts if text not in long]))

@@ -79,7 +79,6 @@ def serve(settings: Settings) -> None:
 
 @contextmanager
 def _bind(host: str, port: int) -> Iterator[socket.socket]:
-    """Bind a socket to an address, which nobody can reach before the models are ready."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
@@ -147,7 +146,6 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
 
 
 def _import_http() -> ModuleType:
-    """Import the part that answers HTTP."""
     with pause_collection():
         for package in PACKAGES:
             try:

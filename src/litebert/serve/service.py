@@ -136,12 +136,10 @@ class Service:
 
 
 def _end(answer: asyncio.Future[Any], refusal: Refusal) -> None:
-    """Let a request end without its answer, if it waits."""
     if not answer.done():
         answer.set_exception(refusal)
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

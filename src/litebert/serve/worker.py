@@ -67,7 +67,6 @@ def main() -> None:
 
 
 def _open(settings: dict[str, Any]) -> tuple[Served, tuple[Any, ...]]:
-    """Open and warm a model, and return it with the reply of `Worker.start`."""
     with pause_collection():
         from litebert.base.registry import load_extensions
         from litebert.serve.served import Served
@@ -169,13 +168,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
     if "fill-mask" in served.does:
         for token in range(served.tokenizer.vocab_size):
             served.tokenizer.get_word(token)  # a table, so that no answer decodes
-    return trials[1:], float(len(EXAMPLE)), _measure_step(served, value, operation)
-
-
-def _measure_step(served: Served, value: Any, operation: str) -> float:
-    """Measure the seconds of the least that a request of long texts takes at a time: one row of
-    full length.
-    """
+    # The least that a request of long texts takes at a time: one row of full length.
     long = " ".join([EXAMPLE] * (1 + served.length // len(EXAMPLE.split())))
     texts: Any = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
     if operation == "fill-mask":
@@ -193,11 +186,10 @@ def _measure_step(served: Served, value: Any, operation: str) -> float:
         with served.steps.of(1e-9, step):
             served.answer(Group(operation, (), [texts]))
         best = min(best, longest)
-    return best
+    return trials[1:], float(len(EXAMPLE)), best
 
 
 def _make_example(served: Served, turn: int = 0) -> tuple[Any, str]:
-    """Return an input and the operation that answers it."""
     text = _turn(turn)
     if served.predictor is not None:
         words = text.split()
@@ -216,6 +208,5 @@ def _make_example(served: Served, turn: int = 0) -> tuple[Any, str]:
 
 
 def _turn(turn: int) -> str:
-    """Return the example, beginning with another of its words."""
     words = EXAMPLE.split()
     return " ".join(words[turn % len(words) :] + words[: turn % len(words)])

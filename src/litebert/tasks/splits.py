@@ -140,7 +140,29 @@ class SplitFiles(TaskFiles[E]):
             data = data[0]
         files: dict[str, Source] = {}
         if isinstance(data, (str, Path)) and Path(data).is_dir():
-            files.update(_find_splits(Path(data), cls.folders))
+            folder = Path(data)
+            paths: dict[str, Path] = {}
+            for path in sorted(folder.iterdir()):
+                name, is_file = path.name.lower(), path.is_file()
+                split = next(
+                    (s for s, words in _NAMES.items() if any(map(name.count, words))), None
+                )
+                # A folder whose name only contains such a word may hold anything.
+                is_named = (
+                    cls.folders
+                    and path.is_dir()
+                    and split
+                    and name in (*_NAMES[split], "validation")
+                )
+                if split is None or not (is_file or is_named):
+                    continue
+                if split in paths:
+                    raise DataError(
+                        f"{paths[split]} and {path.name} could both be the {split} split; name the "
+                        "files of the splits"
+                    )
+                paths[split] = path
+            files.update(paths)
         return cls.of(task_class=task_class, **{**(files or {"train": data}), **options})
 
     @classmethod
@@ -292,25 +314,6 @@ def format_files(paths: Sequence[Path]) -> str:
 
 def list_visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
-
-
-def _find_splits(folder: Path, folders: bool) -> dict[str, Path]:
-    """Return the file, or with `folders` perhaps the folder, of each split that a name tells."""
-    paths: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        name, is_file = path.name.lower(), path.is_file()
-        split = next((s for s, words in _NAMES.items() if any(map(name.count, words))), None)
-        # A folder whose name only contains such a word may hold anything.
-        is_named = folders and path.is_dir() and split and name in (*_NAMES[split], "validation")
-        if split is None or not (is_file or is_named):
-            continue
-        if split in paths:
-            raise DataError(
-                f"{paths[split]} and {path.name} could both be the {split} split; name the "
-                "files of the splits"
-            )
-        paths[split] = path
-    return paths
 
 
 def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:

@@ -118,7 +118,25 @@ class TableFiles(TextFiles):
         assert label is not None
         texts = require_columns(given.text_column, given.pair_column)
         check_label(label, texts)
-        _check_target(given.target, given.separator, label, labels)
+        if given.target not in get_args(Target):
+            raise ConfigError(
+                f"target is '{given.target}'; {nearest(given.target, get_args(Target))}"
+            )
+        if given.separator == "" or (
+            given.separator is not None and given.target not in ("auto", "labels")
+        ):
+            raise ConfigError(
+                f"separator is '{given.separator}' with target '{given.target}', but it divides "
+                "several labels in one cell; leave it out, or set target=labels"
+            )
+        if not isinstance(label, str) and given.target not in ("auto", "labels"):
+            raise ConfigError(
+                f"target is '{given.target}', but several columns hold several labels; "
+                "set target=labels"
+            )
+        if labels is not None and len(set(labels)) < len(labels):
+            twice = next(name for name in labels if list(labels).count(name) > 1)
+            raise ConfigError(f"labels holds '{twice}' twice; give each label once")
         make = task_class or Table
         assert issubclass(make, Table)
         task = make(
@@ -400,8 +418,6 @@ class Table(ColumnTask):
 
 
 class _LabelParser:
-    """Parses the labels of cells as targets of a task's output."""
-
     UNKNOWN = "labels are unknown to the model and count as missed"
 
     def __init__(self, task: Table, notes: Notes, is_scored_only: bool) -> None:
@@ -417,7 +433,22 @@ class _LabelParser:
     def parse(self, value: Any, location: str) -> Label:
         value = read_cell(value, location, self._column)
         if isinstance(self._output, SeveralLabels):
-            return self._parse_several(value, location)
+            labels = split_labels(value, self._separator)
+            if labels is None:
+                raise DataError(
+                    f"{location}: '{self._column}' is {format_value(value)}, not a list; "
+                    "write a list, or name the separator"
+                )
+            filled = [label for label in labels if not is_blank(label)]
+            if len(filled) < len(labels):
+                blanks = len(labels) - len(filled)
+                self._notes["blanks in lists of labels were skipped"] += blanks
+            # Labels that the model does not know follow those that it knows.
+            known = len(self._output.labels)
+            numbers = {self._parse_class(label, location) for label in filled}
+            numbers = {number if number >= 0 else known - 1 - number for number in numbers}
+            width = max(known, max(numbers, default=0) + 1)
+            return tuple(int(number in numbers) for number in range(width))
         if is_blank(value):
             raise DataError(
                 f"{location} has no label in '{self._column}'; fill it in, or leave the row out"
@@ -436,24 +467,6 @@ class _LabelParser:
                 f"up to {LARGEST:g}; give them in a larger unit"
             )
         return number
-
-    def _parse_several(self, value: Any, location: str) -> tuple[int, ...]:
-        labels = split_labels(value, self._separator)
-        if labels is None:
-            raise DataError(
-                f"{location}: '{self._column}' is {format_value(value)}, not a list; write a list, "
-                "or name the separator"
-            )
-        filled = [label for label in labels if not is_blank(label)]
-        if len(filled) < len(labels):
-            blanks = len(labels) - len(filled)
-            self._notes["blanks in lists of labels were skipped"] += blanks
-        # Labels that the model does not know follow those that it knows.
-        known = len(self._output.labels)
-        numbers = {self._parse_class(label, location) for label in filled}
-        numbers = {number if number >= 0 else known - 1 - number for number in numbers}
-        width = max(known, max(numbers, default=0) + 1)
-        return tuple(int(number in numbers) for number in range(width))
 
     def parse_test(self, value: Any, location: str) -> Label | None:
         """Return the label of a test row; None if it has no label that can be scored."""
@@ -486,28 +499,6 @@ class _LabelParser:
                 f"have; {remedy}"
             )
         return number
-
-
-def _check_target(
-    target: Target,
-    separator: str | None,
-    label: str | tuple[str, ...],
-    labels: Sequence[str] | None,
-) -> None:
-    if target not in get_args(Target):
-        raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
-    if separator == "" or (separator is not None and target not in ("auto", "labels")):
-        raise ConfigError(
-            f"separator is '{separator}' with target '{target}', but it divides "
-            "several labels in one cell; leave it out, or set target=labels"
-        )
-    if not isinstance(label, str) and target not in ("auto", "labels"):
-        raise ConfigError(
-            f"target is '{target}', but several columns hold several labels; set target=labels"
-        )
-    if labels is not None and len(set(labels)) < len(labels):
-        twice = next(name for name in labels if list(labels).count(name) > 1)
-        raise ConfigError(f"labels holds '{twice}' twice; give each label once")
 
 
 def _list_texts(folder: Path) -> list[Path]:

@@ -148,8 +148,12 @@ def apply_filters(texts: Sequence[str], filters: Sequence[str], language: str) -
 
 
 def _apply_c4(verdict: Verdict) -> None:
-    """Apply the rules of C4 to a document, and remove the lines that its line rules name."""
-    lowered = _lower(verdict.text)
+    # Small letters A to Z in UTF-8 are fast, and enough to look for words of such letters. A
+    # capital of another script becomes one of them too, the sign of the unit kelvin.
+    data = verdict.text.encode(errors="surrogatepass")
+    lowered = (
+        verdict.text.lower().encode(errors="surrogatepass") if _KELVIN in data else data
+    ).lower()
     if b"lorem ipsum" in lowered:
         verdict.rule = "c4-lorem-ipsum"
     elif b"{" in lowered:
@@ -179,16 +183,6 @@ def _apply_c4(verdict: Verdict) -> None:
         verdict.text = "\n".join(lines).strip()
 
 
-def _lower(text: str) -> bytes:
-    """Return a text in UTF-8, in which the letters A to Z are small.
-
-    That is fast, and enough to look for words of such letters. A capital of another script becomes
-    one of them too, the sign of the unit kelvin.
-    """
-    data = text.encode(errors="surrogatepass")
-    return (text.lower().encode(errors="surrogatepass") if _KELVIN in data else data).lower()
-
-
 def _find_line_rule(line: str, has_words: bool) -> str:
     if line[-1] not in _END_MARKS:
         return "line-ends"
@@ -208,7 +202,6 @@ def _find_line_rule(line: str, has_words: bool) -> str:
 
 @lru_cache(1)
 def _list_kinds() -> tuple[Mask, Mask]:
-    """Return which code points are white space, and which are letters, (code points,) each."""
     every = np.arange(0x110000, dtype=np.uint32)
     every[0xD800:0xE000] = 0  # surrogates, which texts do not have
     characters = every.view("<U1")
@@ -326,7 +319,6 @@ class _Pages:
 
 
 def _judge_gopher(pages: _Pages, language: str) -> dict[str, Mask]:
-    """Return which documents break each rule of Gopher, (documents,) each."""
     words = np.maximum(pages.words, 1)
     mean = sum_by_document(pages.word_lengths, pages.word_bounds) / words
     rules = {
@@ -393,7 +385,6 @@ def _measure_paragraphs(text: str) -> tuple[float, float]:
 
 
 def _judge_fineweb(pages: _Pages) -> dict[str, Mask]:
-    """Return which documents break each rule of FineWeb, (documents,) each."""
     marks = np.array(list(map(ord, _PUNCTUATION)), np.uint32)
     newlines = pages.count(pages.codes == _NEWLINE) - 1  # the last one is no part of the document
     duplicates = sum_by_document(pages.duplicate_lines, pages.line_bounds)

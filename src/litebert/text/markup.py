@@ -70,7 +70,6 @@ def _strip_markdown(text: str) -> Iterator[str]:
 
 
 def _join_inline(tokens: Any) -> str:
-    """Return the text of a paragraph. A soft line end becomes a space."""
     parts = []
     for token in tokens:
         if token.type in ("text", "code_inline"):

@@ -172,7 +172,24 @@ def _list_modules() -> Iterator[tuple[str, Iterator[str]]]:
     for path in sorted(stdlib.rglob("*.py")):
         if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(stdlib).parts):
             yield str(path), _read_literals(path)
-    for distribution in _list_requirements("litebert"):
+    # The installed packages that litebert requires, directly or not, without extras.
+    distributions: dict[str, importlib.metadata.Distribution] = {}
+    waiting = ["litebert"]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in distributions:
+            continue
+        try:
+            distributions[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # required on another platform or Python only
+        for requirement in distributions[name].requires or ():
+            match = re.match(r"[\w.-]+", requirement)
+            if match and not re.search(r"\bextra\s*==", requirement):
+                waiting.append(match[0])
+    for distribution in [
+        distributions[name] for name in sorted(distributions) if name != "litebert"
+    ]:
         files = [path for path in distribution.files or () if path.suffix == ".py"]
         for entry in sorted(files, key=str):
             if _SKIPPED_FOLDERS.isdisjoint(entry.parts):
@@ -188,24 +205,3 @@ def _read_literals(path: Path) -> Iterator[str]:
     for match in _LITERAL.finditer(source):
         if len(match[2]) <= _MAX_LITERAL:
             yield match[2]
-
-
-def _list_requirements(root: str) -> list[importlib.metadata.Distribution]:
-    """List the installed packages that `root` requires, directly or not, by name. Extras are left
-    out.
-    """
-    distributions: dict[str, importlib.metadata.Distribution] = {}
-    waiting = [root]
-    while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in distributions:
-            continue
-        try:
-            distributions[name] = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # required on another platform or Python only
-        for requirement in distributions[name].requires or ():
-            match = re.match(r"[\w.-]+", requirement)
-            if match and not re.search(r"\bextra\s*==", requirement):
-                waiting.append(match[0])
-    return [distributions[name] for name in sorted(distributions) if name != root]

@@ -414,8 +414,6 @@ def read_rows(
 
 
 class _Columns(NamedTuple):
-    """The columns that a reader wants."""
-
     columns: Sequence[str]
     optional: Sequence[str]
     remedy: str
@@ -513,7 +511,19 @@ def read_cells(
         next(lines)
     delimiter = delimiter or found
     if form == "csv" or delimiter != "\t" or _has_quoted_cells(sample):
-        yield from _read_csv(shorten(name), lines, delimiter, int(is_marked))
+        name = shorten(name)
+        skipped = int(is_marked)
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
+        start = 1 + skipped
+        try:
+            for row in reader:
+                yield start, row
+                start = reader.line_num + 1 + skipped
+        except csv.Error as error:
+            raise DataError(
+                f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends"
+            ) from error
     else:
         yield from ((number, line.split("\t")) for number, line in lines)
 
@@ -599,24 +609,6 @@ def _has_quoted_cells(sample: Sequence[str]) -> bool:
     return len(rows) > 2 and any(map(all, zip(*quoted[1:], strict=True)))
 
 
-def _read_csv(
-    name: str, numbered_lines: Iterable[tuple[int, str]], delimiter: str, skipped: int
-) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(
-        (line + "\n" for _, line in numbered_lines), delimiter=delimiter, strict=True
-    )
-    start = 1 + skipped
-    try:
-        for row in reader:
-            yield start, row
-            start = reader.line_num + 1 + skipped
-    except csv.Error as error:
-        raise DataError(
-            f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends"
-        ) from error
-
-
 def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
     try:
         import openpyxl
@@ -696,7 +688,6 @@ def count_parquet_rows(name: str) -> int | None:
 def _read_parquet(
     path: str, wanted: _Columns, meter: Meter, stretch: tuple[int, int] | None
 ) -> Iterator[Record]:
-    """Yield the wanted cells of each row of a Parquet file, or of a stretch of its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

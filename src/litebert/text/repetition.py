@@ -29,7 +29,18 @@ class SpanHasher:
     """Hashes stretches of code points by polynomials modulo 2^64 (Karp and Rabin 1987)."""
 
     def __init__(self, codes: npt.NDArray[np.uint32]) -> None:
-        powers, self._inverses = _make_powers(len(codes))
+        count = len(codes)
+        global _powers
+        if len(_powers[0]) < count:
+            size = 1 << count.bit_length()
+            base = 0xD6E8FEB86659FD93
+            tables = []
+            for number in (base, pow(base, -1, 1 << 64)):
+                table = np.full(size, number, np.uint64)
+                table[0] = 1
+                tables.append(np.cumprod(table, dtype=np.uint64))
+            _powers = tables[0], tables[1]
+        powers, self._inverses = _powers[0][:count], _powers[1][:count]
         self._sums = np.zeros(len(codes) + 1, np.uint64)
         np.cumsum((codes + np.uint32(1)) * powers, out=self._sums[1:])
 
@@ -40,21 +51,6 @@ class SpanHasher:
 
 
 _powers: tuple[Hashes, Hashes] = np.ones(1, np.uint64), np.ones(1, np.uint64)
-
-
-def _make_powers(count: int) -> tuple[Hashes, Hashes]:
-    """Return powers of a base modulo 2^64, and of its inverse, (count,) each."""
-    global _powers
-    if len(_powers[0]) < count:
-        size = 1 << count.bit_length()
-        base = 0xD6E8FEB86659FD93
-        tables = []
-        for number in (base, pow(base, -1, 1 << 64)):
-            table = np.full(size, number, np.uint64)
-            table[0] = 1
-            tables.append(np.cumprod(table, dtype=np.uint64))
-        _powers = tables[0], tables[1]
-    return _powers[0][:count], _powers[1][:count]
 
 
 def _scramble(numbers: Hashes) -> Hashes:

@@ -134,7 +134,26 @@ def read_documents(
             raise DataError(
                 f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern"
             )
-    _check_options(names, reading)
+    # Refuse options of tables where there is none, and of plain text where all are tables.
+    tables = [find_suffix(name) in TABLES and is_file(name) for name in names]
+    plain = [
+        not table and (name == STANDARD_INPUT or is_file(name))
+        for name, table in zip(names, tables, strict=True)
+    ]
+    if all(plain) and reading.text_column != "text":
+        raise DataError(
+            f"--text-column {reading.text_column} names a column, and no source is a table; "
+            "leave it out"
+        )
+    for is_set, option in (
+        (reading.unwrap, "--unwrap"),
+        (reading.split != "blank-line", f"--split {reading.split}"),
+    ):
+        if all(tables) and is_set:
+            first = escape_name(names[0])
+            raise DataError(
+                f"{option} is of plain text, and every row of {first} is a document; leave it out"
+            )
     stretches = list_stretches(names, reading.markup, part)
     if all(is_file(stretch.name) for stretch in stretches):
         meter.total = sum(size_of(stretch.name) for stretch in stretches)
@@ -184,31 +203,7 @@ def _read_stretch(stretch: Stretch, reading: Reading) -> Texts:
         reading.tally.add(counted, before)
 
 
-def _check_options(names: Sequence[str], reading: Reading) -> None:
-    """Refuse options of tables where there is none, and of plain text where all are tables."""
-    tables = [find_suffix(name) in TABLES and is_file(name) for name in names]
-    plain = [
-        not table and (name == STANDARD_INPUT or is_file(name))
-        for name, table in zip(names, tables, strict=True)
-    ]
-    if all(plain) and reading.text_column != "text":
-        raise DataError(
-            f"--text-column {reading.text_column} names a column, and no source is a table; "
-            "leave it out"
-        )
-    for is_set, option in (
-        (reading.unwrap, "--unwrap"),
-        (reading.split != "blank-line", f"--split {reading.split}"),
-    ):
-        if all(tables) and is_set:
-            first = escape_name(names[0])
-            raise DataError(
-                f"{option} is of plain text, and every row of {first} is a document; leave it out"
-            )
-
-
 def _read_source(source: str, reading: Reading) -> Texts:
-    """Yield the texts of a source, with the reader that `SOURCES` has for it or as a file."""
     scheme, _, rest = source.partition(":")
     suffix = find_suffix(source)
     for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection as Container
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +87,28 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
     notes = Notes()
     documents = _read_texts(_find_file(place, CORPUS), notes)
     queries = _read_texts(_find_file(place, QUERIES), notes)
-    grades = _read_grades(splits[split], queries, documents, notes)
+    file = splits[split]
+    grades: dict[str, dict[str, int]] = {}
+    judged: dict[tuple[str, str], int] = {}
+    for location, query, document, grade in _read_judgments(file, notes):
+        if query not in queries:
+            notes["judgments of queries that queries.jsonl lacks were left out"] += 1
+            continue
+        if judged.setdefault((query, document), grade) != grade:
+            raise DataError(
+                f"{location} repeats the document '{document}' of the query '{query}' with another "
+                "score; give one score"
+            )
+        if grade < 1:
+            continue
+        if document not in documents:
+            notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
+        grades.setdefault(query, {})[document] = grade
+    if not any(document in documents for row in grades.values() for document in row):
+        raise DataError(
+            f"{file} has no relevant document that is in {CORPUS} for a query of {QUERIES}; give "
+            "judgments of their ids"
+        )
     equal = [name for name in grades if name in documents]
     relevant = sum(name in grades[name] for name in equal)
     if relevant:
@@ -133,33 +153,6 @@ def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
         text, title = parts
         texts[identity] = " ".join(part for part in (title, text) if part)
     return texts
-
-
-def _read_grades(
-    file: Path, queries: Container[str], documents: Container[str], notes: Notes
-) -> dict[str, dict[str, int]]:
-    grades: dict[str, dict[str, int]] = {}
-    judged: dict[tuple[str, str], int] = {}
-    for location, query, document, grade in _read_judgments(file, notes):
-        if query not in queries:
-            notes["judgments of queries that queries.jsonl lacks were left out"] += 1
-            continue
-        if judged.setdefault((query, document), grade) != grade:
-            raise DataError(
-                f"{location} repeats the document '{document}' of the query '{query}' with another "
-                "score; give one score"
-            )
-        if grade < 1:
-            continue
-        if document not in documents:
-            notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
-        grades.setdefault(query, {})[document] = grade
-    if not any(document in documents for row in grades.values() for document in row):
-        raise DataError(
-            f"{file} has no relevant document that is in {CORPUS} for a query of {QUERIES}; give "
-            "judgments of their ids"
-        )
-    return grades
 
 
 def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, int]]:

@@ -106,7 +106,26 @@ class RerankFiles(TaskFiles[Example]):
         """
         notes = Notes() if notes is None else notes
         if split not in self._examples:
-            collection = self._select_queries(split, notes)
+            name = split if "dev" in self._splits else "train"
+            if name not in self._collections:
+                self._collections[name] = read_collection(self._folder, name)
+            collection = self._collections[name]
+            if name != "dev" and "dev" not in self._splits:
+                names = list(collection.queries)
+                chosen = select_split(
+                    split,
+                    names,
+                    [hash_texts(text) for text in collection.queries.values()],
+                    share=self._heldout,
+                    seed=self._seed,
+                    groups_name=f"queries of {self._splits['train']}",
+                    notes=notes,
+                )
+                collection = replace(
+                    collection,
+                    queries={name: collection.queries[name] for name in chosen},
+                    grades={name: collection.grades[name] for name in chosen},
+                )
             rows = self._make_train(collection) if split == "train" else _make_dev(collection)
             self._examples[split] = [
                 Example(
@@ -124,29 +143,6 @@ class RerankFiles(TaskFiles[Example]):
                 count
             )
         return list(examples)
-
-    def _select_queries(self, split: str, notes: Notes) -> Collection:
-        name = split if "dev" in self._splits else "train"
-        if name not in self._collections:
-            self._collections[name] = read_collection(self._folder, name)
-        collection = self._collections[name]
-        if name != "dev" and "dev" not in self._splits:
-            names = list(collection.queries)
-            chosen = select_split(
-                split,
-                names,
-                [hash_texts(text) for text in collection.queries.values()],
-                share=self._heldout,
-                seed=self._seed,
-                groups_name=f"queries of {self._splits['train']}",
-                notes=notes,
-            )
-            collection = replace(
-                collection,
-                queries={name: collection.queries[name] for name in chosen},
-                grades={name: collection.grades[name] for name in chosen},
-            )
-        return collection
 
     def _make_train(self, collection: Collection) -> Iterator[tuple[str, str, int]]:
         """Yield each relevant document of each query, with hard negatives. These are drawn by the

@@ -78,7 +78,25 @@ def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> li
     questions = []
     for location, article, context, entry in _iterate_entries(content, str(path)):
         context = clean(context, notes)
-        question = _parse_question(entry, context, article, empty_is_impossible, location, notes)
+        name = clean(_read_field(entry, "id", str, location), notes)
+        text = clean(_read_field(entry, "question", str, location), notes)
+        answers = []
+        if entry.get("answers") is not None:
+            for i, answer in enumerate(_read_field(entry, "answers", list, location)):
+                answer_location = f"{location}.answers[{i}]"
+                answer_text = clean(_read_field(answer, "text", str, answer_location), notes)
+                start = _read_field(answer, "answer_start", int, answer_location)
+                answers.append(Gold(answer_text, start))
+        if entry.get("is_impossible") is None:
+            impossible = empty_is_impossible and entry.get("answers") == []
+        else:
+            impossible = _read_field(entry, "is_impossible", bool, location)
+        if impossible and answers:
+            raise DataError(
+                f"{location} ({format_value(name)}) has answers, though is_impossible is true; "
+                "correct answers or is_impossible"
+            )
+        question = Question(name, text, context, tuple(answers), impossible, article)
         if question.id in location_of:
             first = location_of[question.id]
             raise DataError(
@@ -96,31 +114,6 @@ def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
     """Return True if a file names SQuAD 2.0, or marks whether questions can be answered."""
     text = _read_text(path, Notes(), encoding)
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', text) is not None
-
-
-def _parse_question(
-    entry: Any, context: str, article: int, empty_is_impossible: bool, location: str, notes: Notes
-) -> Question:
-    """Check an entry of a file. An empty list of answers may mean that there is no answer."""
-    name = clean(_read_field(entry, "id", str, location), notes)
-    text = clean(_read_field(entry, "question", str, location), notes)
-    answers = []
-    if entry.get("answers") is not None:
-        for i, answer in enumerate(_read_field(entry, "answers", list, location)):
-            answer_location = f"{location}.answers[{i}]"
-            answer_text = clean(_read_field(answer, "text", str, answer_location), notes)
-            start = _read_field(answer, "answer_start", int, answer_location)
-            answers.append(Gold(answer_text, start))
-    if entry.get("is_impossible") is None:
-        impossible = empty_is_impossible and entry.get("answers") == []
-    else:
-        impossible = _read_field(entry, "is_impossible", bool, location)
-    if impossible and answers:
-        raise DataError(
-            f"{location} ({format_value(name)}) has answers, though is_impossible is true; correct "
-            "answers or is_impossible"
-        )
-    return Question(name, text, context, tuple(answers), impossible, article)
 
 
 def _iterate_entries(content: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:

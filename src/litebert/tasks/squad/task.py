@@ -428,7 +428,6 @@ class Squad(Task[Question]):
         return tune(to_tune), to_report
 
     def _require_threshold(self) -> float:
-        """Return the threshold, or 0 with a message if nothing has tuned it."""
         if not isinstance(self.threshold, str):
             return float(self.threshold)
         if self.version == 2:
