@@ -19,6 +19,7 @@ from litebert.train.pretrain import pretrain
 from toys.families import build_peer
 from toys.pretraining import config
 from toys.refusals import names
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -70,16 +71,11 @@ def weights(run: Path, file: str = "model.safetensors") -> dict[str, torch.Tenso
 def test_a_run_goes_on_as_it_was_without_its_recipe(
     run: Run, source: Path, new_text: Path, tmp_path: Path
 ) -> None:
-    words = (
-        "pretrain",
-        "--from",
+    words = typed(
+        "pretrain --from {} --shards {} --out {} --budget '2 steps'",
         source,
-        "--shards",
         new_text,
-        "--out",
         tmp_path / "run",
-        "--budget",
-        "2 steps",
     )
     status, _, err = run(*words, *STILL)
     assert status == 0, err
@@ -133,17 +129,13 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
     build_peer(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
     Tokenizer.load(tiny_data / "tokenizer").save(tmp_path / "hf")
     small = ("--budget", "2 steps", "--train.batch", "4 sequences", "--train.evaluate-sequences", 8)
-    words = (
-        "pretrain",
-        "--from",
-        tmp_path / "hf",
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "run",
+    words = [
+        *typed(
+            "pretrain --from {} --shards {} --out {}", tmp_path / "hf", tiny_data, tmp_path / "run"
+        ),
         *small,
         *STILL,
-    )
+    ]
     status, out, err = run(*words, "--json")
     assert status == 0, err
     scores = json.loads(out)["heldout"]

@@ -24,6 +24,7 @@ from litebert.train.measure import Rate
 from litebert.train.pretrain import pretrain
 from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -187,18 +188,11 @@ def test_a_run_starts_from_the_weights_of_another(
     assert run(*words)[0] == 0
     source, new = tmp_path / "run", tmp_path / "new"
     slow = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
-    more = (
+    more = [
         *words[:-1],
-        new,
-        "--from",
-        source,
-        "--budget",
-        "2 steps",
-        "--objectives",
-        "mlm",
-        "nsp",
+        *typed("{} --from {} --budget '2 steps' --objectives mlm nsp", new, source),
         *slow,
-    )
+    ]
     status, _, err = run(*more)
     assert status == 0, err
     names(next(line for line in err.splitlines() if "weights" in line), source, "nsp head")
@@ -333,20 +327,12 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     run: Run, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
-    words = (
-        "finetune",
-        "albert-tiny",
-        "--from-scratch",
-        "--tokenizer",
+    words = typed(
+        "finetune albert-tiny --from-scratch --tokenizer {} --task table --data {} "
+        "--out {} --steps 2",
         tiny_tokenizer,
-        "--task",
-        "table",
-        "--data",
         tmp_path / "rows.csv",
-        "--out",
         tmp_path / "run",
-        "--steps",
-        "2",
     )
     assert run(*words)[0] == 0
     other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")

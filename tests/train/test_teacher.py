@@ -34,6 +34,7 @@ from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.pretraining import config, result
 from toys.refusals import names, refused
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -326,25 +327,16 @@ def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_
         "2\nintermediate_size = 32\n"
         "max_positions = 64\n[sequences]\nlength = 32\n"
     )
-    words = (
-        "pretrain",
-        recipe,
-        "--shards",
-        tiny_data,
-        "--budget",
-        "2 steps",
-        "--train.batch",
-        "4 sequences",
+    words = typed(
+        "pretrain {} --shards {} --budget '2 steps' --train.batch '4 sequences'", recipe, tiny_data
     )
     status, out, _ = run(
         *words,
-        "--teacher",
-        place / "teacher",
-        "--distill.relations",
-        1,
-        "--out",
-        tmp_path / "run",
-        "--json",
+        *typed(
+            "--teacher {} --distill.relations 1 --out {} --json",
+            place / "teacher",
+            tmp_path / "run",
+        ),
     )
     assert status == 0
     assert {"soft_loss", "relations_loss", "mlm_loss", "sop_loss"} <= json.loads(out)[
@@ -360,27 +352,20 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 ) -> None:
     small = tmp_path / "small"
     status, out, _ = run(
-        "resize",
-        place / "teacher",
-        "--out",
-        small,
-        "--share",
-        "all",
-        "--embedding-size",
-        8,
-        "--shards",
-        tiny_data,
+        *typed(
+            "resize {} --out {} --share all --embedding-size 8 --shards {}",
+            place / "teacher",
+            small,
+            tiny_data,
+        )
     )
     assert status == 0
     assert "held-out mlm loss" in out
-    words = (
-        "pretrain",
+    words = typed(
+        "pretrain {} --from {} --teacher {} --shards {}",
         small / "recipe.json",
-        "--from",
         small,
-        "--teacher",
         place / "teacher",
-        "--shards",
         tiny_data,
     )
     status, out, err = run(

@@ -11,6 +11,7 @@ import pytest
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from toys.finetuning import RECIPE
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -54,12 +55,10 @@ def start(
         (tmp_path / "small.toml").write_text(
             f'base = "albert-tiny"\n{RECIPE}\n{QUICK}', encoding="utf-8"
         )
-        words = (
-            "pretrain",
+        words = typed(
+            "pretrain {} --shards {} --out {}",
             tmp_path / "small.toml",
-            "--shards",
             tmp_path / "data",
-            "--out",
             tmp_path / "run",
         )
         status, _, err = run(*words, "--sequences.short-probability", 0, *options)
