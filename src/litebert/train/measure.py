@@ -26,8 +26,7 @@ from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
-from litebert.train.muon import has_float32_iteration
-from litebert.train.optim import Optimizers
+from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import parallelize
 from litebert.train.ranks import Ranks
 
