@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from litebert.config import OptimizerConfig, ScheduleConfig
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.pretrain import pretrain
 from toys.families import build_peer
+from toys.prepare import run as prepare
 from toys.pretraining import config
 from toys.refusals import names
 from toys.typed import typed
@@ -51,13 +51,7 @@ def new_text(
     (folder / "text.txt").write_text(
         "\n\n".join(" ".join(reversed(document.split())) for document in documents)
     )
-    prepare(
-        [str(folder / "text.txt")],
-        folder / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(folder / "text.txt", folder / "data", tiny_tokenizer)
     return folder / "data"
 
 

@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
 from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.tokenizer import train_tokenizer
 from litebert.train import metrics, schedule
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import pretrain
+from toys.prepare import run as prepare
 from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
 from toys.typed import typed
@@ -233,13 +233,7 @@ def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
         tiny_corpus.read_text().split("\n\n")[:90], kind="unigram", vocab_size=300
     )
     tokenizer.save(tmp_path / "other")
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tmp_path / "other",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, tmp_path / "data", tmp_path / "other")
     with refused(DataError, tmp_path / "data", source, "--tokenizer"):
         pretrain(POINT, tmp_path / "data", tmp_path / "run", from_model=source)
     with refused(ModelError, tmp_path / "none"):

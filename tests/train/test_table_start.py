@@ -156,20 +156,14 @@ def test_the_command_line_says_what_it_counted(
 @pytest.fixture(scope="module")
 def larger(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a wider model, with another kind of tokenizer."""
-    from litebert.data.prepare import PrepareConfig, prepare
     from litebert.tokenizer import train_tokenizer
+    from toys.prepare import run as prepare
 
     folder = tmp_path_factory.mktemp("larger")
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, kind="wordpiece", vocab_size=300).save(folder / "tokenizer")
     data = folder / "data"
-    prepare(
-        [str(tiny_corpus)],
-        data,
-        tokenizer=folder / "tokenizer",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, data, folder / "tokenizer")
     pretrain(config(encoder={"embedding_size": 16}), data, folder / "run")
     return folder / "run"
 

@@ -18,7 +18,6 @@ from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, cost, replace
 from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
@@ -32,6 +31,7 @@ from litebert.train.metrics import read
 from litebert.train.pretrain import Pretrained, pretrain
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
+from toys.prepare import run as prepare
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 from toys.typed import typed
@@ -223,13 +223,7 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
 ) -> None:
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, kind="unigram", vocab_size=380).save(tmp_path / "words")
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tmp_path / "words",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, tmp_path / "data", tmp_path / "words")
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer", "distill.soft"):
         teach(place, tmp_path / "data", tmp_path / "run")
 
