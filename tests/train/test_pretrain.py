@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +29,7 @@ from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import build_pretrainer, pretrain
 from toys.prepare import run as prepare
-from toys.pretraining import config, result
+from toys.pretraining import config, leave_at, result
 from toys.refusals import names, refused
 
 # --------------------------------------------------------------------------------------- the folder
@@ -232,11 +231,7 @@ def test_a_time_budget_becomes_steps_once(
     for module in ("budget", "pretrain", "loop"):
         monkeypatch.setattr(f"litebert.train.{module}.time", still)
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
+    cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(7))
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(log_messages[0], "2s", "20 steps", "2,560 tokens/s")
     monkeypatch.setattr(

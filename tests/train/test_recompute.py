@@ -5,7 +5,6 @@ where it is needed.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,15 @@ from litebert.config import (
     cost,
     replace,
 )
-from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory
 from litebert.train.device import choose
-from litebert.train.loop import Loop
 from litebert.train.measure import make_batch
 from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
 from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomize
-from toys.pretraining import config, loop_of, result
+from toys.pretraining import config, leave_at, loop_of, result
 from toys.refusals import names
 from toys.typed import typed
 
@@ -158,12 +155,8 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
     """A person would change it after running out of memory."""
     point = config(train={"save_every": "4 steps"})
 
-    def stop(loop: Loop[Batch]) -> None:
-        if loop.step == 6:
-            loop.signals.received = signal.SIGTERM
-
     pretrain(point, tiny_data, tmp_path / "whole")
-    pretrain(point, tiny_data, tmp_path / "parts", on_step=stop)
+    pretrain(point, tiny_data, tmp_path / "parts", on_step=leave_at(6))
     pretrain(enable_recompute(point), tiny_data, tmp_path / "parts")
     assert result(tmp_path / "parts") == result(tmp_path / "whole")
 

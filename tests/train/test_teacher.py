@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, cost, replace
-from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
@@ -26,13 +24,12 @@ from litebert.tokenizer import train_tokenizer
 from litebert.tokenizer.alignment import Alignment
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
-from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from litebert.train.pretrain import Pretrained, pretrain
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.prepare import run as prepare
-from toys.pretraining import config, result
+from toys.pretraining import config, leave_at, result
 from toys.refusals import names, refused
 from toys.typed import typed
 
@@ -76,11 +73,7 @@ def test_killed_and_continued_it_ends_with_the_same_bits(
     whole = teach(place, tiny_data, tmp_path / "whole")
     assert whole.outcome.finished
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            signal.raise_signal(signal.SIGTERM)
-
-    assert not teach(place, tiny_data, tmp_path / "broken", on_step=leave).outcome.finished
+    assert not teach(place, tiny_data, tmp_path / "broken", on_step=leave_at(5)).outcome.finished
     assert teach(place, tiny_data, tmp_path / "broken").outcome.finished
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
@@ -242,11 +235,7 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
     whole = teach(place, data, tmp_path / "whole", point)
     assert whole.outcome.finished
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            signal.raise_signal(signal.SIGTERM)
-
-    assert not teach(place, data, tmp_path / "broken", point, on_step=leave).outcome.finished
+    assert not teach(place, data, tmp_path / "broken", point, on_step=leave_at(5)).outcome.finished
     assert teach(place, data, tmp_path / "broken", point).outcome.finished
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
