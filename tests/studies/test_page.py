@@ -12,7 +12,6 @@ import pytest
 from litebert.base.errors import ConfigError
 from litebert.base.storage import write_json
 from litebert.config import cost
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.studies.cells import Cell, Command
 from litebert.studies.findings import AGREES, DISAGREES, NOISE, Findings, make_verdict_table
 from litebert.studies.page import write_markdown, write_reports
@@ -20,6 +19,7 @@ from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary
 from litebert.tokenizer import train_tokenizer
+from toys.prepare import run as prepare
 from toys.refusals import refused
 
 SCORES = ("mlm_loss", "mlm_accuracy")
@@ -168,13 +168,7 @@ def test_the_commands_repeat_the_recorded_settings(
 ) -> None:
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, vocab_size=400, **options).save(tmp_path / "tokenizer")
-    shards = prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tmp_path / "tokenizer",
-        processes=1,
-        config=PrepareConfig(heldout=0.25),
-    )
+    shards = prepare(tiny_corpus, tmp_path / "data", tmp_path / "tokenizer", heldout=0.25)
     first, second = list_preparing_commands(shards)
     assert expected in first
     assert second == "prepare my-text --tokenizer tokenizer --heldout 0.25 --out data"

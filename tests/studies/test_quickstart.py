@@ -18,6 +18,7 @@ from litebert.commands import console
 from litebert.config import Config, replace
 from litebert.recipes.files import recipe
 from toys.refusals import names
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -182,15 +183,11 @@ def test_a_text_too_small_for_the_vocabulary(
     text.write_text("A few words.\n\nA few more words, and then the end.\n" * 3)
     assert (
         main(
-            [
-                "quickstart",
-                "--source",
+            typed(
+                "quickstart --source {} --vocab-size 8192 --out {}",
                 str(text),
-                "--vocab-size",
-                "8192",
-                "--out",
                 str(tmp_path / "out"),
-            ]
+            )
         )
         == 2
     )

@@ -24,6 +24,7 @@ from litebert.studies import cells
 from litebert.studies.papers import STUDIES, make_study
 from litebert.studies.study import Scale, make_slug
 from toys.refusals import names, refused
+from toys.typed import typed
 
 Output = tuple[int, str, str]
 OWN = """
@@ -172,18 +173,9 @@ def test_a_run_that_fails_loses_nothing_else(
 
 @pytest.mark.slow
 def test_killed_at_any_instant_it_ends_with_the_same_table(grid: Path, tiny_data: Path) -> None:
-    words = [
-        "study",
-        str(grid),
-        "--shards",
-        str(tiny_data),
-        "--scale",
-        "toy",
-        "--budget",
-        "30 steps",
-        "--seeds",
-        "2",
-    ]
+    words = typed(
+        "study {} --shards {} --scale toy --budget '30 steps' --seeds 2", str(grid), str(tiny_data)
+    )
     program = [sys.executable, "-m", "litebert"]
     subprocess.run(
         [*program, *words, "--out", "whole"], cwd=grid.parent, check=True, capture_output=True

@@ -4,6 +4,8 @@ holds at the end.
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,8 @@ def loop_of(
     folder.mkdir(parents=True, exist_ok=True)
     changes = {"depth_schedule": point.train.depth_schedule, **changes}
     return Loop(trainable, point.train, steps, point.batch_sequences, machine, folder, **changes)
+
+
+def leave_at(step: int, number: int = signal.SIGTERM) -> Callable[[Loop[Any]], None]:
+    """For `on_step`: a signal reaches this process after the step."""
+    return lambda loop: signal.raise_signal(number) if loop.step == step else None

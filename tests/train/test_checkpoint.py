@@ -149,21 +149,24 @@ def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
     assert_whole(tmp_path, 2)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_damage(name: str, tmp_path: Path) -> None:
-    save_step(tmp_path, 1)
-    (save_step(tmp_path, 2) / name).unlink()
-    assert assert_whole(tmp_path, 1)
-    assert name in find_newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
+OTHER_SHAPES = ["[]", '{"format": 2}', '{"format": 1, "files": []}', '{"format": 1, "files": {}}']
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", '{"format": 2}', '{"format": 1, "files": []}', '{"format": 1, "files": {}}']
+    ("name", "text"),
+    [*((name, None) for name in FILES), *(("index.json", text) for text in OTHER_SHAPES)],
 )
-def test_an_index_of_another_shape_is_damage(text: str, tmp_path: Path) -> None:
+def test_a_missing_file_and_an_index_of_another_shape_are_damage(
+    name: str, text: str | None, tmp_path: Path
+) -> None:
     save_step(tmp_path, 1)
-    (save_step(tmp_path, 2) / "index.json").write_text(text)
+    file = save_step(tmp_path, 2) / name
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
     assert assert_whole(tmp_path, 1)
+    assert name in find_newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
 
 
 def test_a_run_with_only_damaged_checkpoints_is_not_started_over(tmp_path: Path) -> None:

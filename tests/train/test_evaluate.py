@@ -16,11 +16,11 @@ import torch
 from litebert.base.errors import ConfigError, DataError
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate_pretrained, evaluate_split
 from litebert.train.pretrain import pretrain
+from toys.prepare import run as prepare
 from toys.pretraining import config
 from toys.refusals import refused
 from toys.scored import CPU, model_of, seen_by
@@ -282,12 +282,7 @@ def test_one_document_has_no_random_next_sentence(
     documents = tiny_corpus.read_text().split("\n\n")[:5]
     (tmp_path / "few.txt").write_text("\n\n".join(documents))
     few = tmp_path / "few"
-    shards = prepare(
-        [str(tmp_path / "few.txt")],
-        few,
-        tokenizer=tiny_tokenizer,
-        config=PrepareConfig(heldout=0.2),
-    )
+    shards = prepare(tmp_path / "few.txt", few, tiny_tokenizer, heldout=0.2)
     assert shards.heldout.documents == 1
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     scores = evaluate_pretrained(tmp_path / "run", few)
@@ -301,13 +296,7 @@ def test_data_of_another_tokenizer_is_refused(
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz."]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, *("##" + word for word in words[5:])]))
     other = tmp_path / "other"
-    prepare(
-        [str(tiny_corpus)],
-        other,
-        tokenizer=tmp_path / "vocab.txt",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, other, tmp_path / "vocab.txt")
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     with refused(DataError, other, tmp_path / "run"):
         evaluate_pretrained(tmp_path / "run", other)

@@ -11,14 +11,15 @@ import torch
 from safetensors.torch import load_file
 
 from litebert.config import OptimizerConfig, ScheduleConfig
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.pretrain import pretrain
 from toys.families import build_peer
+from toys.prepare import run as prepare
 from toys.pretraining import config
 from toys.refusals import names
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -50,13 +51,7 @@ def new_text(
     (folder / "text.txt").write_text(
         "\n\n".join(" ".join(reversed(document.split())) for document in documents)
     )
-    prepare(
-        [str(folder / "text.txt")],
-        folder / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(folder / "text.txt", folder / "data", tiny_tokenizer)
     return folder / "data"
 
 
@@ -70,16 +65,11 @@ def weights(run: Path, file: str = "model.safetensors") -> dict[str, torch.Tenso
 def test_a_run_goes_on_as_it_was_without_its_recipe(
     run: Run, source: Path, new_text: Path, tmp_path: Path
 ) -> None:
-    words = (
-        "pretrain",
-        "--from",
+    words = typed(
+        "pretrain --from {} --shards {} --out {} --budget '2 steps'",
         source,
-        "--shards",
         new_text,
-        "--out",
         tmp_path / "run",
-        "--budget",
-        "2 steps",
     )
     status, _, err = run(*words, *STILL)
     assert status == 0, err
@@ -133,17 +123,13 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
     build_peer(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
     Tokenizer.load(tiny_data / "tokenizer").save(tmp_path / "hf")
     small = ("--budget", "2 steps", "--train.batch", "4 sequences", "--train.evaluate-sequences", 8)
-    words = (
-        "pretrain",
-        "--from",
-        tmp_path / "hf",
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "run",
+    words = [
+        *typed(
+            "pretrain --from {} --shards {} --out {}", tmp_path / "hf", tiny_data, tmp_path / "run"
+        ),
         *small,
         *STILL,
-    )
+    ]
     status, out, err = run(*words, "--json")
     assert status == 0, err
     scores = json.loads(out)["heldout"]

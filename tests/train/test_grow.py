@@ -16,14 +16,15 @@ from safetensors.torch import load_file
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
 from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.tokenizer import train_tokenizer
 from litebert.train import metrics, schedule
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import pretrain
+from toys.prepare import run as prepare
 from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -187,18 +188,11 @@ def test_a_run_starts_from_the_weights_of_another(
     assert run(*words)[0] == 0
     source, new = tmp_path / "run", tmp_path / "new"
     slow = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
-    more = (
+    more = [
         *words[:-1],
-        new,
-        "--from",
-        source,
-        "--budget",
-        "2 steps",
-        "--objectives",
-        "mlm",
-        "nsp",
+        *typed("{} --from {} --budget '2 steps' --objectives mlm nsp", new, source),
         *slow,
-    )
+    ]
     status, _, err = run(*more)
     assert status == 0, err
     names(next(line for line in err.splitlines() if "weights" in line), source, "nsp head")
@@ -239,13 +233,7 @@ def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
         tiny_corpus.read_text().split("\n\n")[:90], kind="unigram", vocab_size=300
     )
     tokenizer.save(tmp_path / "other")
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tmp_path / "other",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, tmp_path / "data", tmp_path / "other")
     with refused(DataError, tmp_path / "data", source, "--tokenizer"):
         pretrain(POINT, tmp_path / "data", tmp_path / "run", from_model=source)
     with refused(ModelError, tmp_path / "none"):
@@ -333,20 +321,12 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     run: Run, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
-    words = (
-        "finetune",
-        "albert-tiny",
-        "--from-scratch",
-        "--tokenizer",
+    words = typed(
+        "finetune albert-tiny --from-scratch --tokenizer {} --task table --data {} "
+        "--out {} --steps 2",
         tiny_tokenizer,
-        "--task",
-        "table",
-        "--data",
         tmp_path / "rows.csv",
-        "--out",
         tmp_path / "run",
-        "--steps",
-        "2",
     )
     assert run(*words)[0] == 0
     other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")

@@ -24,6 +24,7 @@ import pytest
 
 from toys.groups import close
 from toys.pretraining import ENCODER, result
+from toys.typed import typed
 
 pytestmark = [
     pytest.mark.thorough,
@@ -123,16 +124,13 @@ def words_of(folder: Path, data: Path, name: str, out: str, steps: int = 30) -> 
     recipe.write_text(
         RECIPE.replace("OPTIMIZER", name) if optimizer else SYSTEM.replace("NAME", name)
     )
-    return [
-        "pretrain",
+    return typed(
+        "pretrain {} --shards {} --out {} --budget {}",
         str(recipe),
-        "--shards",
         str(data),
-        "--out",
         str(folder / out),
-        "--budget",
         f"{steps} steps",
-    ]
+    )
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
@@ -204,16 +202,7 @@ def test_kills_change_nothing_for_a_model_made_from_another(
     other, small = tmp_path / "other", tmp_path / "small"
     changes = {
         "taught": ("--layers", "1"),
-        "longer": (
-            "--positions",
-            "128",
-            "--window",
-            "8",
-            "--global-every",
-            "0",
-            "--global-tokens",
-            "1",
-        ),
+        "longer": typed("--positions 128 --window 8 --global-every 0 --global-tokens 1"),
     }
     for made in (
         words_of(tmp_path, tiny_data, "adamw", "other", 3),
@@ -232,16 +221,13 @@ def test_kills_change_nothing_for_a_model_made_from_another(
             "longer": ("--sequences.length", "64"),
         }
         return [
-            "pretrain",
-            "--from",
-            str(small),
-            "--shards",
-            str(tiny_data),
-            "--out",
-            str(tmp_path / out),
-            "--budget",
-            "75 steps",
-            "--train.depth-schedule",
+            *typed(
+                "pretrain --from {} --shards {} --out {} --budget '75 steps' "
+                "--train.depth-schedule",
+                str(small),
+                str(tiny_data),
+                str(tmp_path / out),
+            ),
             *more[kind],
         ]
 
@@ -323,18 +309,15 @@ def test_kills_change_nothing_for_a_fine_tuning(
     def words(out: str, seeds: str = "2", epochs: str = "2") -> list[str]:
         return [*finetune_words(tmp_path, tiny_tokenizer, out, seeds, epochs), *more]
 
-    more: tuple[str, ...] = ()
+    more: list[str] = []
     if taught:
         status, output = commands.run(*words("teacher", seeds="1", epochs="1"))
         assert status == 0, output
         (tmp_path / "more.csv").write_text("text\n" + "bado kumi\nlalo feti\n" * 40)
-        more = (
-            "--teacher",
+        more = typed(
+            "--teacher {} --unlabeled {} --distill.states 1",
             str(tmp_path / "teacher"),
-            "--unlabeled",
             str(tmp_path / "more.csv"),
-            "--distill.states",
-            "1",
         )
     status, output = commands.run(*words("whole"))
     assert status == 0, output

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from litebert.train.device import choose
 from litebert.train.loop import Loop, Outcome
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
 from litebert.train.ranks import Ranks
-from toys.pretraining import config, loop_of, result
+from toys.pretraining import config, leave_at, loop_of, result
 from toys.refusals import names, refused
 
 
@@ -299,10 +298,6 @@ def test_checkpoints_come_by_time(
 # -------------------------------------------------------------------------- leaving and coming back
 
 
-def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
-    return lambda loop: os.kill(os.getpid(), number) if loop.step == at else None
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     number: signal.Signals, tiny_data: Path, tmp_path: Path, log_messages: list[str]
@@ -310,7 +305,7 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     point = config(encoder={"hidden_dropout": 0.1}, train={"evaluate_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path / "whole")
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    left = pretrain(point, tiny_data, tmp_path / "cut", on_step=ask_to_leave(number, at=5)).outcome
+    left = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(5, number)).outcome
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert (left.step, left.finished, left.signal) == (5, False, number)
     log_messages.clear()
@@ -332,7 +327,7 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
         return outcome
 
     train("whole")
-    assert train("cut", on_step=ask_to_leave(signal.SIGTERM, at=6)).step == 6
+    assert train("cut", on_step=leave_at(6)).step == 6
     assert train("cut").finished
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
     rows = [
@@ -349,7 +344,7 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
 def test_what_remarks_keep_in_mind_survives_an_interruption(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    loop = loop_of(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=5))
+    loop = loop_of(config(), tiny_data, tmp_path, on_step=leave_at(5))
     loop.trainable.diagnostic_state["plateau_rows"] = 7
     loop.run()
     again = loop_of(config(), tiny_data, tmp_path)
@@ -358,9 +353,7 @@ def test_what_remarks_keep_in_mind_survives_an_interruption(
 
 
 def test_a_signal_in_the_last_step_finishes(tiny_data: Path, tmp_path: Path) -> None:
-    outcome = pretrain(
-        config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=12)
-    ).outcome
+    outcome = pretrain(config(), tiny_data, tmp_path, on_step=leave_at(12)).outcome
     assert outcome.finished
 
 
@@ -413,7 +406,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_it_is_said(
     log_messages: list[str],
 ) -> None:
     point = config(train={"save_every": "4 steps"})
-    pretrain(point, tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=7))
+    pretrain(point, tiny_data, tmp_path, on_step=leave_at(7))
     damage(tmp_path / "checkpoints" / "step-00000007" / file, how)
     log_messages.clear()
     pretrain(point, tiny_data, tmp_path)

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from litebert.config import Config, MaskingConfig, SequenceConfig, cost
-from litebert.config.cost import forward_flops
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
 from litebert.train.budget import count_steps
 from litebert.train.device import choose
-from litebert.train.measure import Rate, make_batch, measure, measure_matmul_speed
+from litebert.train.measure import Rate, make_batch, measure
 from toys.pretraining import config
 
 CPU = choose("float32", "cpu")
@@ -103,27 +102,6 @@ def test_accumulation_multiplies_the_passes_and_not_the_update(
     assert whole.evaluation_seconds == parts.evaluation_seconds == 2
     many = measure(config(train={"evaluate_sequences": 320}, objectives=("mlm",)), CPU, seconds=0.0)
     assert many.evaluation_seconds == 10
-
-
-def test_a_deeper_model_takes_longer() -> None:
-    shallow, deep = (
-        measure(config(encoder={"layers": layers}), CPU, seconds=0.3).mean_step_seconds
-        for layers in (1, 24)
-    )
-    assert deep > 2 * shallow
-
-
-def test_training_is_slower_than_products_alone() -> None:
-    point = config()
-    rate = measure(point, CPU, seconds=0.1)
-    flops = (
-        3
-        * forward_flops(point)
-        * point.batch_sequences
-        * point.sequences.length
-        / rate.mean_step_seconds
-    )
-    assert flops < measure_matmul_speed(CPU)
 
 
 def test_a_made_up_batch_is_what_the_config_asks() -> None:

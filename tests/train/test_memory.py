@@ -35,6 +35,7 @@ from litebert.train.memory import (
 from toys.folders import load_module, save_hf, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import names, refused
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
@@ -182,25 +183,15 @@ def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> N
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "pretrain",
-        "albert-tiny",
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "run",
-        "--budget",
-        "1 steps",
+    words = typed(
+        "pretrain albert-tiny --shards {} --out {} --budget '1 steps'", tiny_data, tmp_path / "run"
     )
-    wide = (
+    wide = [
         *words,
-        "--train.batch",
-        "4096 sequences",
-        "--train.evaluate-sequences",
-        "2",
-        "--train.precision",
-        "float32",
-    )
+        *typed(
+            "--train.batch '4096 sequences' --train.evaluate-sequences 2 --train.precision float32"
+        ),
+    ]
     with_free(monkeypatch, 200 * MIB)
     status, _, err = run(*wide)
     assert status == 2
@@ -228,24 +219,12 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
 ) -> None:
     rows = "".join(f"a text number {i},{'ab'[i % 2]}\n" for i in range(40))
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
-    words = (
-        "finetune",
-        "albert-tiny",
-        "--from-scratch",
-        "--tokenizer",
+    words = typed(
+        "finetune albert-tiny --from-scratch --tokenizer {} --task table --data {} "
+        "--out {} --steps 1 --train.precision float32 --train.batch '32 sequences'",
         tiny_tokenizer,
-        "--task",
-        "table",
-        "--data",
         tmp_path / "rows.csv",
-        "--out",
         tmp_path / "run",
-        "--steps",
-        "1",
-        "--train.precision",
-        "float32",
-        "--train.batch",
-        "32 sequences",
     )
     with_free(monkeypatch, 60 * MIB, each=2 * MIB)
     status, _, err = run(*words)
@@ -353,22 +332,12 @@ def test_so_are_the_classes_of_a_task(tmp_path: Path) -> None:
 def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(
     run: Run, tiny_data: Path, tmp_path: Path
 ) -> None:
-    wide = (
-        "--encoder.hidden-size",
-        "65536",
-        "--encoder.intermediate-size",
-        "1000000",
-        "--encoder.sharing",
-        "none",
+    wide = typed(
+        "--encoder.hidden-size 65536 --encoder.intermediate-size 1000000 --encoder.sharing none"
     )
     assert run("plan", "albert-tiny", *wide, "--train.depth-schedule")[0] == 0
     status, _, err = run(
-        "pretrain",
-        "albert-tiny",
-        "--shards",
-        tiny_data,
-        "--out",
-        tmp_path / "run",
+        *typed("pretrain albert-tiny --shards {} --out {}", tiny_data, tmp_path / "run"),
         *wide,
         "--train.depth-schedule",
     )

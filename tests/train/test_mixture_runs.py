@@ -12,10 +12,10 @@ import pytest
 
 from litebert.base.errors import DataError, RunError
 from litebert.data.mixture import open_data
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches
 from toys.groups import Groups
+from toys.prepare import run as prepare
 from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
 
@@ -31,13 +31,7 @@ def other_data(
     """Half of the text of `tiny_data`."""
     folder = tmp_path_factory.mktemp("other")
     (folder / "half.txt").write_text(tiny_corpus.read_text().split("\n\n", 100)[100])
-    prepare(
-        [str(folder / "half.txt")],
-        folder / "other",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.2),
-    )
+    prepare(folder / "half.txt", folder / "other", tiny_tokenizer, heldout=0.2)
     return folder / "other"
 
 
@@ -81,13 +75,7 @@ def test_a_set_that_changed_is_named(
 
     def write(heldout: float) -> None:
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
-        prepare(
-            [str(tiny_corpus)],
-            tmp_path / "b",
-            tokenizer=tiny_tokenizer,
-            processes=1,
-            config=PrepareConfig(heldout=heldout),
-        )
+        prepare(tiny_corpus, tmp_path / "b", tiny_tokenizer, heldout=heldout)
 
     write(0.2)
     sets = {str(tiny_data): 2, str(tmp_path / "b"): 1}

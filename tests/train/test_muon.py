@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.train.device import choose
-from litebert.train.muon import Muon, has_float32_iteration, orthogonalize
+from litebert.train.optim import Muon, has_float32_iteration, orthogonalize
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import names

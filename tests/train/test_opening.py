@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import names, refused
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -57,17 +58,10 @@ def test_a_verb_says_that_it_uses_an_older_checkpoint(
 ) -> None:
     damage(pair / "checkpoints" / "step-00000012" / "model.safetensors", how)
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
-    words: dict[str, tuple[object, ...]] = {
+    words: dict[str, Sequence[object]] = {
         "evaluate": ("--shards", tiny_data, "--sequences", "8"),
-        "finetune": (
-            "--task",
-            "table",
-            "--data",
-            tmp_path / "rows.csv",
-            "--out",
-            tmp_path / "tuned",
-            "--steps",
-            "1",
+        "finetune": typed(
+            "--task table --data {} --out {} --steps 1", tmp_path / "rows.csv", tmp_path / "tuned"
         ),
         "convert": ("--out", tmp_path / "converted", "--to", "litebert"),
         "predict": ("--input", tmp_path / "rows.csv"),

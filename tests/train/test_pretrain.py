@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from litebert.base.storage import lock_folder
 from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
 from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
@@ -31,7 +29,8 @@ from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import build_pretrainer, pretrain
-from toys.pretraining import config, result
+from toys.prepare import run as prepare
+from toys.pretraining import config, leave_at, result
 from toys.refusals import names, refused
 
 # --------------------------------------------------------------------------------------- the folder
@@ -117,43 +116,19 @@ def test_another_config_is_refused_by_its_field(
     assert result(tmp_path) == before
 
 
-def test_other_data_is_refused(
-    tiny_data: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    pretrain(config(), tiny_data, tmp_path / "run")
-    other = tmp_path / "other"
-    prepare(
-        [str(tiny_corpus)],
-        other,
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.2),
-    )
-    with refused(RunError, tmp_path / "run", other, f"--shards {tiny_data}"):
-        pretrain(config(), other, tmp_path / "run")
-
-
-def test_data_that_was_prepared_again_is_told_from_other_data(
+def test_other_data_is_refused_and_data_that_was_prepared_again_is_told_from_it(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
-    pretrain(config(), tmp_path / "data", tmp_path / "run")
-    shutil.rmtree(tmp_path / "data")
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.2),
-    )
-    with refused(RunError, tmp_path / "run", tmp_path / "data", "restore it"):
-        pretrain(config(), tmp_path / "data", tmp_path / "run")
+    data, other, folder = (tmp_path / name for name in ("data", "other", "run"))
+    prepare(tiny_corpus, data, tiny_tokenizer)
+    prepare(tiny_corpus, other, tiny_tokenizer, heldout=0.2)
+    pretrain(config(), data, folder)
+    with refused(RunError, folder, other, f"--shards {data}"):
+        pretrain(config(), other, folder)
+    shutil.rmtree(data)
+    other.rename(data)
+    with refused(RunError, folder, data, "restore it"):
+        pretrain(config(), data, folder)
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "evaluate"])
@@ -186,24 +161,13 @@ def test_a_file_in_the_way_is_refused(place: str, tiny_data: Path, tmp_path: Pat
     assert (tmp_path / "a-file").read_text() == "kept"
 
 
-def test_data_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
-    with refused(DataError, tmp_path / "no-data"):
-        pretrain(config(), tmp_path / "no-data", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_data_that_holds_nothing_out_is_refused_at_once(
+def test_data_that_is_not_there_or_holds_nothing_out_is_refused_before_a_folder_is_made(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "all",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.0),
-    )
-    with refused(DataError, tmp_path / "all", "--heldout"):
-        pretrain(config(), tmp_path / "all", tmp_path / "run")
+    prepare(tiny_corpus, tmp_path / "all", tiny_tokenizer, heldout=0.0)
+    for name, *places in (("no-data",), ("all", "--heldout")):
+        with refused(DataError, tmp_path / name, *places):
+            pretrain(config(), tmp_path / name, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -297,11 +261,7 @@ def test_a_time_budget_becomes_steps_once(
     for module in ("budget", "pretrain", "loop"):
         monkeypatch.setattr(f"litebert.train.{module}.time", still)
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
+    cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(7))
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(log_messages[0], "2s", "20 steps", "2,560 tokens/s")
     monkeypatch.setattr(
@@ -407,12 +367,7 @@ def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     )
     data = tmp_path / "data"
-    prepare(
-        [str(tmp_path / "text.txt")],
-        data,
-        tokenizer=tmp_path / "vocab.txt",
-        config=PrepareConfig(heldout=0.5),
-    )
+    prepare(tmp_path / "text.txt", data, tmp_path / "vocab.txt", heldout=0.5)
     point = config(
         encoder={
             "hidden_size": 32,

@@ -26,6 +26,7 @@ from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
 from toys.pretraining import CHECKPOINT, ENCODER
+from toys.typed import typed
 
 pytestmark = [
     pytest.mark.thorough,
@@ -127,13 +128,8 @@ def test_all_ranks_begin_with_the_weights_of_one(
     first, and its seed would give it others."""
     runs = {"one": (), "two": (), "two-from": ("--from", tmp_path / "one", "--train.seed", 1)}
     for out, more in runs.items():
-        still = (
-            "--budget",
-            "1 steps",
-            "--train.optimizer.learning-rate",
-            "1e-60",
-            "--encoder.positions",
-            "rotary",
+        still = typed(
+            "--budget '1 steps' --train.optimizer.learning-rate 1e-60 --encoder.positions rotary"
         )
         ended = groups.run(
             1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more)
@@ -158,24 +154,10 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    rtd = (
-        "--objectives",
-        "mlm",
-        "rtd",
-        "--rtd.generator-width",
-        "0.5",
-        "--budget",
-        "10 steps",
-        *SELDOM,
-    )
+    rtd = [*typed("--objectives mlm rtd --rtd.generator-width 0.5 --budget '10 steps'"), *SELDOM]
     for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
-        no_dropout = (
-            "--encoder.hidden-dropout",
-            0,
-            "--encoder.attention-dropout",
-            0,
-            "--train.micro-batch",
-            micro,
+        no_dropout = typed(
+            "--encoder.hidden-dropout 0 --encoder.attention-dropout 0 --train.micro-batch {}", micro
         )
         ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
         assert set(ended.statuses) == {0}, ended.output
@@ -340,39 +322,17 @@ def test_two_ranks_learn_a_teachers_layers_as_one_does(
         write_table(tmp_path / "train.csv", 32),
         write_table(tmp_path / "dev.csv", 17, seed=1),
     )
-    common = (
-        "--task",
-        "table",
-        "--data",
+    common = typed(
+        "--task table --data {} --dev {} --tokenizer {} --epochs 2 --length 32 "
+        "--train.precision float32 --train.batch '16 sequences' --train.micro-batch 8",
         train,
-        "--dev",
         dev,
-        "--tokenizer",
         tiny_tokenizer,
-        "--epochs",
-        2,
-        "--length",
-        32,
-        "--train.precision",
-        "float32",
-        "--train.batch",
-        "16 sequences",
-        "--train.micro-batch",
-        8,
     )
     teacher = tmp_path / "teacher"
     ended = groups.run(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
     assert ended.statuses == [0], ended.output
-    layers = (
-        "--teacher",
-        teacher,
-        "--distill.states",
-        "1",
-        "--distill.relations",
-        "1",
-        "--train.seed",
-        "1",
-    )
+    layers = typed("--teacher {} --distill.states 1 --distill.relations 1 --train.seed 1", teacher)
     for out, size in (("one", 1), ("two", 2)):
         ended = groups.run(
             size,
@@ -455,19 +415,12 @@ def test_ten_kills_under_torchrun_change_nothing(tiny_data: Path, tmp_path: Path
         words = [str(word) for word in words_of(tmp_path, tiny_data, out, *options)]
         return subprocess.Popen(
             [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--nproc-per-node",
-                "2",
-                "--max-restarts",
-                "10",
-                "--monitor-interval",
-                "0.1",
-                "--master-port",
-                str(free_port()),
-                "-m",
-                "litebert",
+                *typed(
+                    "{} -m torch.distributed.run --nproc-per-node 2 --max-restarts 10 "
+                    "--monitor-interval 0.1 --master-port {} -m litebert",
+                    sys.executable,
+                    str(free_port()),
+                ),
                 *words,
             ],
             stdout=subprocess.PIPE,

@@ -5,7 +5,6 @@ where it is needed.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,17 @@ from litebert.config import (
     cost,
     replace,
 )
-from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory
 from litebert.train.device import choose
-from litebert.train.loop import Loop
 from litebert.train.measure import make_batch
 from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
 from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomize
-from toys.pretraining import config, loop_of, result
+from toys.pretraining import config, leave_at, loop_of, result
 from toys.refusals import names
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
@@ -157,12 +155,8 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
     """A person would change it after running out of memory."""
     point = config(train={"save_every": "4 steps"})
 
-    def stop(loop: Loop[Batch]) -> None:
-        if loop.step == 6:
-            loop.signals.received = signal.SIGTERM
-
     pretrain(point, tiny_data, tmp_path / "whole")
-    pretrain(point, tiny_data, tmp_path / "parts", on_step=stop)
+    pretrain(point, tiny_data, tmp_path / "parts", on_step=leave_at(6))
     pretrain(enable_recompute(point), tiny_data, tmp_path / "parts")
     assert result(tmp_path / "parts") == result(tmp_path / "whole")
 
@@ -184,19 +178,11 @@ def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int, again: int
 def test_pretrain_names_recomputation_where_it_is_the_remedy(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "pretrain",
-        "albert-tiny",
-        "--shards",
+    words = typed(
+        "pretrain albert-tiny --shards {} --out {} --budget '1 steps' "
+        "--train.evaluate-sequences 2 --train.batch '4 sequences'",
         tiny_data,
-        "--out",
         tmp_path / "run",
-        "--budget",
-        "1 steps",
-        "--train.evaluate-sequences",
-        "2",
-        "--train.batch",
-        "4 sequences",
     )
     with_free(monkeypatch, 100 * MIB, each=90 * MIB, again=20 * MIB)
     status, _, err = run(*words)
@@ -211,14 +197,8 @@ def test_pretrain_names_recomputation_where_it_is_the_remedy(
 def test_plan_chooses_it_where_too_little_fits_without(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "plan",
-        "albert-tiny",
-        "--measure",
-        "--train.batch",
-        "8 sequences",
-        "--train.depth-schedule",
-        "--json",
+    words = typed(
+        "plan albert-tiny --measure --train.batch '8 sequences' --train.depth-schedule --json"
     )
     planned = {}
     for free in (100 * MIB, 10_000 * MIB):
@@ -240,23 +220,13 @@ def test_plan_chooses_it_where_too_little_fits_without(
 def test_fine_tuning_recomputes_too(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> None:
     table, model = write_table(tmp_path / "rows.csv", 40), recipe_file(tmp_path)
     for name, options in (("kept", ()), ("again", ("--train.recompute",))):
-        words = (
-            "finetune",
+        words = typed(
+            "finetune {} --tokenizer {} --task table --data {} --out {} --steps 3 "
+            "--dropout 0.2 --length 32",
             model,
-            "--tokenizer",
             tiny_tokenizer,
-            "--task",
-            "table",
-            "--data",
             table,
-            "--out",
             tmp_path / name,
-            "--steps",
-            "3",
-            "--dropout",
-            "0.2",
-            "--length",
-            "32",
         )
         assert run(*words, *options)[0] == 0
     files = [tmp_path / name / "model" / "model.safetensors" for name in ("kept", "again")]
@@ -283,24 +253,12 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_run_keeps_the_micro_batch_that_auto_chose(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "pretrain",
-        "albert-tiny",
-        "--shards",
+    words = typed(
+        "pretrain albert-tiny --shards {} --budget '4 steps' "
+        "--train.batch '6 sequences' --train.evaluate-sequences 2 "
+        "--train.save-every '2 steps' --train.keep-checkpoints 5 "
+        "--train.precision float32 --train.depth-schedule",
         tiny_data,
-        "--budget",
-        "4 steps",
-        "--train.batch",
-        "6 sequences",
-        "--train.evaluate-sequences",
-        "2",
-        "--train.save-every",
-        "2 steps",
-        "--train.keep-checkpoints",
-        "5",
-        "--train.precision",
-        "float32",
-        "--train.depth-schedule",
     )
     with_free(monkeypatch, 200 * MIB, each=60 * MIB, again=60 * MIB)
     assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
@@ -320,19 +278,11 @@ def test_a_run_keeps_the_micro_batch_that_auto_chose(
 def test_a_fine_tuning_keeps_it_too(
     run: Run, tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "finetune",
+    words = typed(
+        "finetune {} --tokenizer {} --task table --data {} --steps 2 --train.micro-batch auto",
         recipe_file(tmp_path),
-        "--tokenizer",
         tiny_tokenizer,
-        "--task",
-        "table",
-        "--data",
         write_table(tmp_path / "rows.csv", 40),
-        "--steps",
-        "2",
-        "--train.micro-batch",
-        "auto",
     )
     place = ("--out", tmp_path / "run")
     with_free(monkeypatch, 20 * MIB, each=2 * MIB, again=2 * MIB)

@@ -27,6 +27,7 @@ from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes, prefetch
 from toys.pretraining import config, result
 from toys.refusals import refused
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -182,17 +183,13 @@ def test_a_run_that_is_ended_leaves_no_process(
 ) -> None:
     recipe, out = tmp_path / "recipe.json", tmp_path / "run"
     recipe.write_text(to_json(config(train={"batch_processes": 1, "budget": "1M steps"})))
-    words = [
+    words = typed(
+        "{} -m litebert pretrain {} --shards {} --out {}",
         sys.executable,
-        "-m",
-        "litebert",
-        "pretrain",
         str(recipe),
-        "--shards",
         str(tiny_data),
-        "--out",
         str(out),
-    ]
+    )
     with subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as run:

@@ -5,8 +5,6 @@ kills change.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,14 @@ import torch
 from litebert.base.errors import ConfigError, RunError
 from litebert.change.vocabulary import project_table, require_tokenizer
 from litebert.config import TableConfig
-from litebert.data.batches import Batch
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
 from litebert.data.shards import Shards
 from litebert.interop import read_folder
 from litebert.model.objectives import Objective
 from litebert.train.device import choose
 from litebert.train.initial_weights import build_further_recipe, start_table, take_table
-from litebert.train.loop import Loop
 from litebert.train.pretrain import build_pretrainer, pretrain
-from toys.pretraining import config, result
+from toys.pretraining import config, leave_at, result
 from toys.refusals import refused
 
 COUNTS = TableConfig(start="cooccurrence")
@@ -90,11 +86,7 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
         with pytest.raises(SystemExit):
             pretrain(point, tiny_data, tmp_path / "cut")
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave).outcome.finished
+    assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(5)).outcome.finished
     monkeypatch.setattr(
         "litebert.train.initial_weights.count_neighbors", kill
     )  # a run that continues counts nothing
@@ -156,20 +148,14 @@ def test_the_command_line_says_what_it_counted(
 @pytest.fixture(scope="module")
 def larger(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a wider model, with another kind of tokenizer."""
-    from litebert.data.prepare import PrepareConfig, prepare
     from litebert.tokenizer import train_tokenizer
+    from toys.prepare import run as prepare
 
     folder = tmp_path_factory.mktemp("larger")
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, kind="wordpiece", vocab_size=300).save(folder / "tokenizer")
     data = folder / "data"
-    prepare(
-        [str(tiny_corpus)],
-        data,
-        tokenizer=folder / "tokenizer",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, data, folder / "tokenizer")
     pretrain(config(encoder={"embedding_size": 16}), data, folder / "run")
     return folder / "run"
 
@@ -251,10 +237,6 @@ def test_a_run_from_a_table_survives_kills_and_remembers_the_model(
     assert plain.outcome.finished
     assert result(tmp_path / "plain") != result(tmp_path / "whole")
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     def kill(*arguments: Any) -> None:
         raise SystemExit(9)
 
@@ -262,7 +244,7 @@ def test_a_run_from_a_table_survives_kills_and_remembers_the_model(
         patch.setattr("litebert.train.pretrain.take_table", kill)
         with pytest.raises(SystemExit):
             pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger)
-    cut = pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger, on_step=leave)
+    cut = pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger, on_step=leave_at(5))
     assert not cut.outcome.finished
     with refused(RunError, "--table-from", str(larger)):
         pretrain(config(), tiny_data, tmp_path / "cut")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, cost, replace
-from litebert.data.batches import Batch
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
@@ -27,13 +24,14 @@ from litebert.tokenizer import train_tokenizer
 from litebert.tokenizer.alignment import Alignment
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
-from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from litebert.train.pretrain import Pretrained, pretrain
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
-from toys.pretraining import config, result
+from toys.prepare import run as prepare
+from toys.pretraining import config, leave_at, result
 from toys.refusals import names, refused
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -75,11 +73,7 @@ def test_killed_and_continued_it_ends_with_the_same_bits(
     whole = teach(place, tiny_data, tmp_path / "whole")
     assert whole.outcome.finished
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            signal.raise_signal(signal.SIGTERM)
-
-    assert not teach(place, tiny_data, tmp_path / "broken", on_step=leave).outcome.finished
+    assert not teach(place, tiny_data, tmp_path / "broken", on_step=leave_at(5)).outcome.finished
     assert teach(place, tiny_data, tmp_path / "broken").outcome.finished
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
@@ -222,13 +216,7 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
 ) -> None:
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, kind="unigram", vocab_size=380).save(tmp_path / "words")
-    prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tmp_path / "words",
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    prepare(tiny_corpus, tmp_path / "data", tmp_path / "words")
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer", "distill.soft"):
         teach(place, tmp_path / "data", tmp_path / "run")
 
@@ -247,11 +235,7 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
     whole = teach(place, data, tmp_path / "whole", point)
     assert whole.outcome.finished
 
-    def leave(loop: Loop[Batch]) -> None:
-        if loop.step == 5:
-            signal.raise_signal(signal.SIGTERM)
-
-    assert not teach(place, data, tmp_path / "broken", point, on_step=leave).outcome.finished
+    assert not teach(place, data, tmp_path / "broken", point, on_step=leave_at(5)).outcome.finished
     assert teach(place, data, tmp_path / "broken", point).outcome.finished
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
@@ -326,25 +310,16 @@ def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_
         "2\nintermediate_size = 32\n"
         "max_positions = 64\n[sequences]\nlength = 32\n"
     )
-    words = (
-        "pretrain",
-        recipe,
-        "--shards",
-        tiny_data,
-        "--budget",
-        "2 steps",
-        "--train.batch",
-        "4 sequences",
+    words = typed(
+        "pretrain {} --shards {} --budget '2 steps' --train.batch '4 sequences'", recipe, tiny_data
     )
     status, out, _ = run(
         *words,
-        "--teacher",
-        place / "teacher",
-        "--distill.relations",
-        1,
-        "--out",
-        tmp_path / "run",
-        "--json",
+        *typed(
+            "--teacher {} --distill.relations 1 --out {} --json",
+            place / "teacher",
+            tmp_path / "run",
+        ),
     )
     assert status == 0
     assert {"soft_loss", "relations_loss", "mlm_loss", "sop_loss"} <= json.loads(out)[
@@ -360,27 +335,20 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 ) -> None:
     small = tmp_path / "small"
     status, out, _ = run(
-        "resize",
-        place / "teacher",
-        "--out",
-        small,
-        "--share",
-        "all",
-        "--embedding-size",
-        8,
-        "--shards",
-        tiny_data,
+        *typed(
+            "resize {} --out {} --share all --embedding-size 8 --shards {}",
+            place / "teacher",
+            small,
+            tiny_data,
+        )
     )
     assert status == 0
     assert "held-out mlm loss" in out
-    words = (
-        "pretrain",
+    words = typed(
+        "pretrain {} --from {} --teacher {} --shards {}",
         small / "recipe.json",
-        "--from",
         small,
-        "--teacher",
         place / "teacher",
-        "--shards",
         tiny_data,
     )
     status, out, err = run(

@@ -315,7 +315,7 @@ def test_what_a_tracker_needs_is_said_before_anything_is_read(
     status, out, err = run("distill", "model", *words, "--tracker", "wanb")
     assert (status, out) == (2, "")
     assert "there is no tracker 'wanb'" in err
-    monkeypatch.setattr("litebert.train.trackers.group.find_spec", lambda name: None)
+    monkeypatch.setattr("litebert.train.trackers.find_spec", lambda name: None)
     status, out, err = run(*finetune_words(tmp_path, tiny_tokenizer, "--tracker", "mlflow"))
     assert (status, out) == (2, "")
     assert "mlflow is not installed; run: pip install 'litebert[mlflow]'" in err

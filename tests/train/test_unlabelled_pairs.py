@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
 from toys.finetuning import RECIPE
+from toys.prepare import run as prepare
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -42,24 +43,16 @@ def start(
             f"{sentence()}\n{sentence()}" for _ in range(double)
         ]
         (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-        prepare(
-            [str(tmp_path / "text.txt")],
-            tmp_path / "data",
-            tokenizer=tiny_tokenizer,
-            processes=1,
-            config=PrepareConfig(heldout=0.1),
-        )
+        prepare(tmp_path / "text.txt", tmp_path / "data", tiny_tokenizer)
         sentences = Shards.open(tmp_path / "data").train.document_sentences
         assert set(sentences.tolist()) == {1, 2}
         (tmp_path / "small.toml").write_text(
             f'base = "albert-tiny"\n{RECIPE}\n{QUICK}', encoding="utf-8"
         )
-        words = (
-            "pretrain",
+        words = typed(
+            "pretrain {} --shards {} --out {}",
             tmp_path / "small.toml",
-            "--shards",
             tmp_path / "data",
-            "--out",
             tmp_path / "run",
         )
         status, _, err = run(*words, "--sequences.short-probability", 0, *options)

@@ -203,10 +203,10 @@ ENGINES = Registry(
 TRACKERS = Registry(
     "tracker",
     "log",
-    tensorboard="train.trackers.tensorboard:TensorBoard",
-    wandb="train.trackers.wandb:Wandb",
-    mlflow="train.trackers.mlflow:Mlflow",
-    trackio="train.trackers.trackio:Trackio",
+    tensorboard="train.trackers.services:TensorBoard",
+    wandb="train.trackers.services:Wandb",
+    mlflow="train.trackers.services:Mlflow",
+    trackio="train.trackers.services:Trackio",
 )
 SOURCES = Registry(
     "source of text",

@@ -92,9 +92,17 @@ def save(
         remove(old)
     except (OSError, SafetensorError) as error:
         amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or (
+            f"(os error {errno.ENOSPC})" in str(error)  # safetensors reports it in words only
+        )
+        fix = (
+            "the disk is full; free at least that much"
+            if full
+            else f"{error}; make the folder writable"
+        )
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
-            f"{_describe_failure(error)}, and run the same command again to continue from the one "
+            f"{fix}, and run the same command again to continue from the one "
             "before"
         ) from error
     return final
@@ -155,16 +163,3 @@ def _find_damage(path: Path) -> str | None:
     # Comparing the text leaves no byte of the index that could change unseen.
     whole = index_text({name: files[name] for name in _HASHED})
     return None if text == whole else f"{_INDEX} was changed or is not of format {INDEX_FORMAT}"
-
-
-def _describe_failure(error: OSError | SafetensorError) -> str:
-    # safetensors reports the system's error in words only.
-    full = getattr(error, "errno", None) in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-    ) or f"(os error {errno.ENOSPC})" in str(error)
-    return (
-        "the disk is full; free at least that much"
-        if full
-        else f"{error}; make the folder writable"
-    )

@@ -136,10 +136,8 @@ def _list_questions(
         if not {objective.name, *objective.needs} & set(untrained)
     ]
     questions: dict[Question, dict[str, str]] = {}
-    for objective in sorted(
-        trained,
-        key=lambda trained: (trained.sentence is not None, trained.scored_on_training_masks),
-    ):
+    trained.sort(key=lambda each: (each.sentence is not None, each.scored_on_training_masks))
+    for objective in trained:
         text = trained_on if objective.scored_on_training_masks else common
         for name in OBJECTIVES:
             if name == objective.name or (transfer and name in objective.also_answers):

@@ -157,16 +157,10 @@ def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> N
 def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
     """List the differences of two encoders that keep the weights of one out of the other."""
     by_depth = source.sharing != target.sharing or target.sharing != "all"
-    free = {
-        *_NO_WEIGHTS,
-        *([] if by_depth else ["layers"]),
-    }  # shared blocks are the same ones at every depth
-    pairs = {
-        field.name: (getattr(source, field.name), getattr(target, field.name))
-        for field in fields(target)
-    }
+    # Shared blocks are the same ones at every depth.
+    free = (*_NO_WEIGHTS, *(() if by_depth else ("layers",)))
     return [
-        f"encoder.{name} is {was} there and {now} here"
-        for name, (was, now) in pairs.items()
-        if was != now and name not in free
+        f"encoder.{name} is {getattr(source, name)} there and {getattr(target, name)} here"
+        for name in (field.name for field in fields(target))
+        if name not in free and getattr(source, name) != getattr(target, name)
     ]

@@ -30,8 +30,7 @@ from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
-from litebert.train.muon import has_float32_iteration
-from litebert.train.optim import Optimizers
+from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import accumulate_gradients, load_state
 from litebert.train.ranks import Ranks
 from litebert.train.signals import LEAVING, Signals

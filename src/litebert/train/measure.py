@@ -26,8 +26,7 @@ from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
-from litebert.train.muon import has_float32_iteration
-from litebert.train.optim import Optimizers
+from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import parallelize
 from litebert.train.ranks import Ranks
 
@@ -66,9 +65,8 @@ def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
     while size <= 8192 and 16 * taken < seconds:
         left, right = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
         repeats = 1
-        for _ in range(
-            3
-        ):  # the first finds its library, the second says how often there is time for
+        # The first finds its library, the second says how often there is time for.
+        for _ in range(3):
             start = _read_clock(device)
             for _ in range(repeats):
                 torch.mm(left, right)
@@ -107,7 +105,6 @@ def make_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
 
 
 def take_process_share(config: Config, ranks: Ranks) -> Config:
-    """Return the config of the largest share of a batch that a process computes."""
     if ranks.size == 1:
         return config
     most = -(-config.batch_sequences // ranks.size)
@@ -217,9 +214,7 @@ def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int]
 
 
 def _is_enough(passes: int, spent: float, seconds: float) -> bool:
-    """Return True after enough passes: four at least, two where they are slow; beyond, as many as
-    fit.
-    """
+    """Four passes at least, two where they are slow; beyond, as many as fit."""
     if passes < 4:
         return passes >= 2 and spent >= 4 * seconds
     return spent >= seconds or passes >= 40

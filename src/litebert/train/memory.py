@@ -49,13 +49,8 @@ def find_largest_micro_batch(config: Config, device: Device) -> int:
     margin; it takes seconds to measure.
     """
     config = _with_precision_of(device, config)
-    return max(
-        0,
-        int(
-            (USABLE * measure_free_memory(device) - _count_resident_bytes(config))
-            // measure_peak_bytes(config, device)
-        ),
-    )
+    room = USABLE * measure_free_memory(device) - _count_resident_bytes(config)
+    return max(0, int(room // measure_peak_bytes(config, device)))
 
 
 def fit_micro_batch(
@@ -69,10 +64,8 @@ def fit_micro_batch(
         teacher: the shape of one that computes beside the student.
     """
     config, batch = _with_precision_of(device, config), config.batch_sequences
-    room, beside = (
-        USABLE * measure_free_memory(device) - _count_resident_bytes(config),
-        _count_teacher_bytes(config, teacher),
-    )
+    room = USABLE * measure_free_memory(device) - _count_resident_bytes(config)
+    beside = _count_teacher_bytes(config, teacher)
     if _PEAK * batch * rows * (_estimate_bytes(config, device) + beside) <= room:
         return batch
     largest = max(1, int(room // ((measure_peak_bytes(config, device) + beside) * rows)))
@@ -87,17 +80,10 @@ def find_least_micro_batch(config: Config) -> int:
 
 
 def enable_recompute(config: Config) -> Config:
-    """Return the config with `train.recompute`."""
     return replace(config, train=replace(config.train, recompute=True))
 
 
-def _divide_free_memory(device: Device, ranks: Ranks) -> int:
-    """Free bytes for one process; those of a machine share the memory of its CPU."""
-    return measure_free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
-
-
 def _count_teacher_bytes(config: Config, teacher: EncoderConfig | None) -> int:
-    """Count the bytes of a sequence that a teacher takes."""
     return 0 if teacher is None else cost.teacher_bytes(teacher, config.sequences.length)
 
 
@@ -115,11 +101,10 @@ def require_memory(
         teacher: the shape of one that computes beside the student.
     """
     config = take_process_share(_with_precision_of(device, config), ranks)
-    sequences, free, resident = (
-        config.micro_sequences * rows,
-        _divide_free_memory(device, ranks),
-        _count_resident_bytes(config),
-    )
+    sequences, resident = config.micro_sequences * rows, _count_resident_bytes(config)
+    # The processes of a machine share the memory of its CPU.
+    sharing = ranks.local_size if device.device.type == "cpu" else 1
+    free = measure_free_memory(device) // sharing
     room, beside = USABLE * free - resident, _count_teacher_bytes(config, teacher)
     if _PEAK * sequences * (_estimate_bytes(config, device) + beside) <= room:
         return
@@ -176,10 +161,14 @@ def measure_peak_bytes(config: Config, device: Device) -> int:
     """Measure the bytes that one more sequence takes at the peak of a training step."""
     config = _with_precision_of(device, config)
     planned = _estimate_bytes(config, device)
-    probe = (
-        config if device.device.type == "cuda" or planned < _PROBE // 4 else _make_shallow(config)
-    )
-    small, large = _probe_sizes(_estimate_bytes(probe, device))
+    probe = config
+    if device.device.type != "cuda" and planned >= _PROBE // 4:
+        # The peak of a few layers stands in the same proportion to the estimate.
+        layers = min(config.encoder.layers, max(4, config.encoder.groups))
+        train = replace(config.train, depth_schedule=())
+        probe = replace(config, encoder=replace(config.encoder, layers=layers), train=train)
+    large = min(64, max(2, _PROBE // _estimate_bytes(probe, device)))
+    small = max(1, large // 4)
     try:
         measure = {"cuda": _measure_cuda_peaks, "cpu": _measure_child_peaks}.get(device.device.type)
         peaks = measure(probe, device, (small, large, large, large)) if measure else None
@@ -194,21 +183,8 @@ def measure_peak_bytes(config: Config, device: Device) -> int:
 
 
 def _estimate_bytes(config: Config, device: Device) -> int:
-    """Estimate the bytes of a sequence by the formula."""
     kept_by_cpu = cost.attention_weights(config) if device.device.type == "cuda" else 0
     return cost.memory(config, 1).activations - kept_by_cpu
-
-
-def _probe_sizes(planned: int) -> tuple[int, int]:
-    large = min(64, max(2, _PROBE // planned))
-    return max(1, large // 4), large
-
-
-def _make_shallow(config: Config) -> Config:
-    """Reduce a config to few layers, whose peak stands in the same proportion to the estimate."""
-    layers = min(config.encoder.layers, max(4, config.encoder.groups))
-    train = replace(config.train, depth_schedule=())
-    return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
 def measure_free_memory(device: Device) -> int:
@@ -219,13 +195,12 @@ def measure_free_memory(device: Device) -> int:
 
 
 def _count_resident_bytes(config: Config) -> int:
-    """Count the bytes of a run whatever its batch."""
+    """The bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 
 
 def _with_precision_of(device: Device, config: Config) -> Config:
-    """Return the config with the precision that the device computes in."""
     train = replace(config.train, precision="float32" if device.autocast is None else "bfloat16")
     return replace(config, train=train)
 
@@ -270,16 +245,13 @@ def _measure_child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> l
 
 
 def _forget_peak() -> None:
-    """Give what earlier work has freed back to the system, and let the peak begin at what is held
-    now (Linux).
-    """
     return_freed_memory()
     with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
+        file.write("5")  # on Linux, the peak begins at what is held now
 
 
 def _read_peak() -> int:
-    """Return the most bytes that this process has held since then."""
+    """The most bytes that this process has held since `_forget_peak`."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

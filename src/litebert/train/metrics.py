@@ -147,7 +147,6 @@ def format_scores(scores: Mapping[str, float], metric: str = "") -> str:
 
 
 def _read_rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Read every whole line, with its row."""
     lines = path.read_bytes().split(b"\n")
     rows = []
     for number, line in enumerate(lines, start=1):

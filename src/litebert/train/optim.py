@@ -3,7 +3,7 @@
 Groups follow the role of a parameter, never its name. Norms and biases, of fewer than two
 dimensions, get no weight decay and no layer-wise adaptation. Each block declares which matrices are
 its own. AdamW is torch's fused kernel; the TensorFlow releases use one without bias correction,
-which torch lacks. Muon is torch's, or ours (`muon.py`).
+which torch lacks. Muon is torch's, or ours in float32.
 
 Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated
 at the start: a checkpoint of step 0 is whole, and a missing tensor is always an error.
@@ -11,6 +11,7 @@ at the start: a checkpoint of step 0 is whole, and a missing tensor is always an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -22,12 +23,16 @@ from litebert.base.errors import ConfigError, RunError
 from litebert.config import OptimizerConfig
 from litebert.model.blocks import Block
 from litebert.model.cpu import functions
-from litebert.train.muon import Muon
+from litebert.train.device import Device
 from litebert.train.parallel import copy_to_all
 from litebert.train.ranks import Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 _ALONE = Ranks()
+
+_MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_MUON_STEPS = 5
+_MUON_EPS = 1e-7
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
@@ -114,6 +119,65 @@ class Lamb(UncorrectedAdamW):
         torch._foreach_mul_(update, ratios)
 
 
+class Muon(torch.optim.Optimizer):
+    """`torch.optim.Muon` (Jordan et al. 2024) with its iteration in float32. Torch's is in
+    bfloat16, which processors without bfloat16 emulate.
+
+    For each matrix w with gradient g and momentum m:
+
+        m = momentum m + (1 - momentum) g;   u = orthogonalize(momentum m + (1 - momentum) g)
+        w = (1 - lr weight_decay) w - lr sqrt(max(1, rows / columns)) u
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            lr, momentum = group["lr"], group["momentum"]
+            for param in group["params"]:
+                if param.grad is None:
+                    continue
+                if not (state := self.state[param]):
+                    state["momentum_buffer"] = torch.zeros_like(param)
+                mean = state["momentum_buffer"].lerp_(param.grad, 1 - momentum)
+                update = orthogonalize(param.grad.lerp(mean, momentum).float()).to(param.dtype)
+                rows, columns = param.shape
+                param.mul_(1 - lr * group["weight_decay"])
+                param.add_(update, alpha=-lr * math.sqrt(max(1, rows / columns)))
+
+
+def orthogonalize(matrix: Tensor) -> Tensor:
+    """Compute about U V^T of the matrix's singular value decomposition U S V^T, by five
+    Newton-Schulz steps. Its singular values lie between 0.7 and 1.2.
+    """
+    a, b, c = _MUON_COEFFICIENTS
+    tall = matrix.size(0) > matrix.size(1)
+    x = matrix.T if tall else matrix
+    x = x / x.norm().clamp(min=_MUON_EPS)
+    for _ in range(_MUON_STEPS):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
+
+
+def has_float32_iteration(machine: Device) -> bool:
+    """Return True if a run with Muon takes this one: on a CPU that computes its other matrix
+    multiplications in float32 too.
+
+    `train.precision=auto` computes in float32 on processors without native bfloat16, where torch's
+    iteration takes most of a step.
+    """
+    return machine.device.type == "cpu" and machine.autocast is None
+
+
 def build_optimizers(
     module: nn.Module,
     config: OptimizerConfig,
@@ -140,7 +204,19 @@ def build_optimizers(
             for param in block.matrices()
         }
         muon = [(name, param) for name, param in named if param in matrices]
-        optimizers.append(_build_muon(muon, config, rates, muon_in_float32))
+        if not muon_in_float32 and not hasattr(torch.optim, "Muon"):
+            raise ConfigError(
+                "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, "
+                f"and this is {torch.__version__}; upgrade torch or choose adamw or lamb"
+            )
+        kind: Any = Muon if muon_in_float32 else torch.optim.Muon
+        optimizers.append(
+            kind(
+                _group_by_rate(muon, rates, config.muon_learning_rate),
+                momentum=config.muon_momentum,
+                weight_decay=config.weight_decay,
+            )
+        )
         named = [(name, param) for name, param in named if param not in matrices]
     tables = [(name, param) for name, param in named if param.ndim >= 2]
     vectors = [(name, param) for name, param in named if param.ndim < 2]
@@ -155,25 +231,6 @@ def build_optimizers(
     else:
         optimizers.append(UncorrectedAdamW(groups, lr=lr, betas=betas, eps=eps))
     return optimizers
-
-
-def _build_muon(
-    named: Iterable[tuple[str, nn.Parameter]],
-    config: OptimizerConfig,
-    rates: Mapping[str, float],
-    in_float32: bool,
-) -> torch.optim.Optimizer:
-    if not in_float32 and not hasattr(torch.optim, "Muon"):
-        raise ConfigError(
-            "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, and "
-            f"this is {torch.__version__}; upgrade torch or choose adamw or lamb"
-        )
-    kind: Any = Muon if in_float32 else torch.optim.Muon
-    groups = _group_by_rate(named, rates, config.muon_learning_rate)
-    muon: torch.optim.Optimizer = kind(
-        groups, momentum=config.muon_momentum, weight_decay=config.weight_decay
-    )
-    return muon
 
 
 def _group_by_rate(
@@ -199,14 +256,9 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
     if isinstance(optimizer, UncorrectedAdamW):
         return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
     if isinstance(optimizer, torch.optim.AdamW):
-        step = torch.zeros(
-            (), dtype=torch.float32, device=param.device
-        )  # the fused kernel reads it on the device
-        return {
-            "step": step,
-            "exp_avg": torch.zeros_like(param),
-            "exp_avg_sq": torch.zeros_like(param),
-        }
+        moments = {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
+        # The fused kernel reads the step on the device.
+        return {"step": torch.zeros((), dtype=torch.float32, device=param.device), **moments}
     return {"momentum_buffer": torch.zeros_like(param)}
 
 

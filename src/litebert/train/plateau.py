@@ -65,34 +65,20 @@ def watch_plateau(
         return None
     if state["diverged_rows"] >= DIVERGED_ROWS and reported != "diverged":
         state["plateau_said"] = "diverged"
-        if has_risen:
-            return _describe_rise(step, loss, lowest, entropy)
-        return _describe_divergence(
-            step, f"({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats)"
+        reason = (
+            f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this data "
+            f"({entropy:.2f} nats)"
+            if has_risen
+            else f"({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats)"
+        )
+        return (
+            f"step {step}: the loss {reason}: the run has diverged and is unlikely to recover. "
+            "Stop it and start another --out with a lower train.optimizer.learning_rate, a longer "
+            "train.schedule.warmup or encoder.norm=pre"
         )
     if state["plateau_rows"] < PLATEAU_ROWS or reported or has_diverged:
         return None
     state["plateau_said"] = True
-    return _describe_plateau(step, loss, entropy, is_above)
-
-
-def _describe_rise(step: int, loss: float, lowest: float, entropy: float) -> str:
-    return _describe_divergence(
-        step,
-        f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this "
-        f"data ({entropy:.2f} nats)",
-    )
-
-
-def _describe_divergence(step: int, reason: str) -> str:
-    return (
-        f"step {step}: the loss {reason}: the run has diverged and is unlikely to recover. Stop it "
-        "and start another --out with a lower train.optimizer.learning_rate, a longer "
-        "train.schedule.warmup or encoder.norm=pre"
-    )
-
-
-def _describe_plateau(step: int, loss: float, entropy: float, is_above: bool) -> str:
     if is_above:
         return (
             f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this data "

@@ -37,7 +37,7 @@ from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device
 from litebert.train.memory import fit_micro_batch
-from litebert.train.muon import has_float32_iteration
+from litebert.train.optim import has_float32_iteration
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 from litebert.train.supply import PretrainingBatches

@@ -89,7 +89,6 @@ def match_layers(
 
 
 def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
-    """Build the fields of a run's JSON file that name its teacher."""
     path = None if source is None else hub.format_source(source)
     return {PATH: path, **hub.record_revision(source, PATH), FINGERPRINT: fingerprint}
 
@@ -195,7 +194,6 @@ def _align(
 
 
 def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
-    """Select the head of a teacher's guesses, where these are learned."""
     if "soft" not in config.objectives:
         return None
     model = loaded.model

@@ -33,9 +33,8 @@ class Window:
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
         for name in state["total"]:
-            sums = {key: state[key][name] for key in _KEYS if name in state[key]} | state["extras"][
-                name
-            ]
+            sums = {key: state[key][name] for key in _KEYS if name in state[key]}
+            sums |= state["extras"][name]
             window._sums[name] = {
                 key: torch.tensor(value, dtype=_choose_dtype(device), device=device)
                 for key, value in sums.items()
@@ -55,7 +54,6 @@ class Window:
             sums[key] = sums.get(key, 0.0) + value.detach().to(_choose_dtype(value.device))
 
     def end_step(self, gradient_norm: Tensor) -> None:
-        """Count a step."""
         self._gradient_norm = self._gradient_norm + gradient_norm.to(
             _choose_dtype(gradient_norm.device)
         )
@@ -107,5 +105,5 @@ class Window:
 
 
 def _choose_dtype(device: torch.device) -> torch.dtype:
-    """Return the type to sum in: float64 where the device has it."""
+    """float64 where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
