@@ -26,10 +26,8 @@ from safetensors.numpy import load_file, save_file
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import parse_json, read_regular
 from litebert.base.storage import is_inside
-from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
-from litebert.interop.loaded import LoadedModel
-from litebert.interop.names import PICKLED, WEIGHTS
-from litebert.interop.vector_map import VectorMap
+from litebert.interop.loaded import LoadedModel, VectorMap
+from litebert.interop.names import PICKLED, WEIGHTS, RawTensor, digest_differs, digest_of, header_of
 
 if TYPE_CHECKING:
     from litebert.config import Pooling

@@ -22,8 +22,14 @@ from litebert.config import Config, EncoderConfig, Pooling, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
-from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
-from litebert.interop.hf.values import read_longest
+from litebert.interop.hf.settings import (
+    encoder_config,
+    family_of,
+    pooling_of,
+    problem_of,
+    read_longest,
+    unties,
+)
 from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untrained, outputs_of
 from litebert.interop.networks import build_network, check_tensors, fill

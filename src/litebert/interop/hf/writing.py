@@ -22,8 +22,7 @@ from litebert.config.finetuning import HeadName
 from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import new_folder, write_tensors
 from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
-from litebert.interop.hf.settings import choose_family, folds, padding_id, settings_of
-from litebert.interop.hf.values import read_longest
+from litebert.interop.hf.settings import choose_family, folds, padding_id, read_longest, settings_of
 from litebert.interop.hf.weights import pairs, to_foreign
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.names import WEIGHTS
