@@ -145,7 +145,6 @@ def _make_front_of_tuning(
     scores: Mapping[str, float],
     dev: str,
 ) -> str:
-    """The metadata of a fine-tuned model; `dev` is the part that it was scored on."""
     from huggingface_hub import EvalResult
 
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
@@ -164,7 +163,6 @@ def _make_front_of_tuning(
 
 
 def _score_table(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
-    """The table of the scores, those of the baseline beside them."""
     if baseline is None:
         return _table(
             ("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()]
@@ -190,7 +188,6 @@ def _pipeline(head: str, compares: bool) -> str:
 
 
 def _make_pretrained_card(loaded: LoadedModel) -> str:
-    """The card of a pretrained model, from the files of its run where it has one."""
     config, run, folder = loaded.config, _read(loaded.path / "run.json"), loaded.path
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = _read(newest / "state.json") if newest else {}
@@ -236,7 +233,6 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
 
 
 def _list_sets(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """List the sets of a mixture, as run.json has them; none for a run on one set."""
     sets = run.get("sets")
     return [entry for entry in sets if isinstance(entry, dict)] if isinstance(sets, list) else []
 
@@ -267,7 +263,6 @@ def _describe_sets(run: Mapping[str, Any]) -> str:
 
 
 def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List the settings of a pretraining run, for its card."""
     rows = [
         ("steps", run.get("steps")),
         ("objectives", " + ".join(config.objectives)),
@@ -389,7 +384,6 @@ def address_card(card: str, repository: str) -> str:
 
 
 def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
-    """Join a card's text about the model with the metadata and the end about this folder."""
     about = _set_metadata(about, {"library_name": library, "pipeline_tag": pipeline})
     return "\n\n".join((about.rstrip("\n"), _OWN_END, "## How to use", *end)) + "\n"
 
@@ -500,7 +494,6 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without characters that break a line or that no file can hold."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -133,7 +133,6 @@ def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
 
 
 def _choose_map(folder: Path, name: Any, replacement: VectorMap | None) -> VectorMap | None:
-    """Return the replacement, or else the map with a name in a folder."""
     if replacement is not None:
         return replacement
     return None if name is None else read_dense(folder, name)
@@ -562,13 +561,11 @@ def _present(folder: Path) -> list[str]:
 
 
 def _modules(folder: Path) -> list[Any]:
-    """The entries of modules.json."""
     modules = _parse_file(folder / LIST)
     return modules if isinstance(modules, list) else []
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none."""
     content = _parse_file(file) if file.is_file() else {}
     return content if isinstance(content, dict) else {}
 

@@ -194,7 +194,6 @@ class Encoder(nn.Module):
         attention_inputs: AttentionInputs,
         normalizes_input: bool,
     ) -> Tensor:
-        """Apply attention block `a` and feed-forward block `f` to a state, (B, S, H)."""
         x_BSH = self.attention[a](x_BSH, *attention_inputs, norm=normalizes_input)
         state: Tensor = self.feedforward[f](x_BSH)
         return state
@@ -241,13 +240,9 @@ class Encoder(nn.Module):
         return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
     def _positions_of(self, layer: int) -> Any:
-        """The module by which positions change the attention of a layer."""
         return self._choose_positions(self.config.window_map()[layer])
 
     def _choose_positions(self, within: bool) -> Any:
-        """The module by which positions change attention, within the window or in all of a
-        sequence.
-        """
         if within and self.window_positions is not None:
             return self.window_positions
         return self.positions

@@ -214,7 +214,6 @@ def _build_task_model(
     state: Mapping[str, Tensor],
     pooling: Pooling,
 ) -> TaskModel:
-    """The network of a fine-tuned folder, not filled yet."""
     usual = next(iter(outputs_of(head).values()))
     classes = len(state["head.classifier.bias"])
     dense = files.family.dense if "head.dense.bias" in state else None
@@ -230,7 +229,6 @@ def _head(
     requested: HeadName | None,
     source: str,
 ) -> HeadName | None:
-    """The fine-tuning head of a folder, None where it has none."""
     parts = set(all_parts) & set(TASK_PARTS)
     if not parts:
         return None
@@ -345,13 +343,11 @@ _ENCODER_WORDS = re.compile(
 
 
 def _list_names(names: Collection[str]) -> str:
-    """The first of some names, and how many more there are."""
     first = min(names)
     return f"'{first}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _names(modules: Sequence[Names]) -> set[str]:
-    """Every foreign name of modules without a slot."""
     return {
         f"{name}.{leaf}" for module in modules for name in module.foreign for leaf in module.leaves
     }

@@ -318,7 +318,6 @@ def pooling_of(family: Family, settings: Mapping[str, Any], source: str) -> Pool
 def _activation(
     family: Family, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> Activation:
-    """The one activation of the encoder and its heads."""
     key = family.keys["activation"]
     activation = _look_up(_ACTIVATIONS, key, settings.get(key, family.absent["activation"]), source)
     if activation != "gelu" and (bound := {*family.gelu_parts} & {*parts}):
@@ -357,7 +356,6 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
 
 
 def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
-    """Look up the value of a key in a table."""
     if str(name) not in table:
         raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
     return table[str(name)]
@@ -376,7 +374,6 @@ def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
-    """Map the foreign names of a head's outputs to litebert's."""
     named = reversed(
         outputs_of(head).items()
     )  # what is built on another output does not take its place
@@ -444,7 +441,6 @@ def settings_of(
 
 
 def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -> dict[str, Any]:
-    """The keys of a config.json about the labels and the output of a head."""
     settings: dict[str, Any] = {}
     if any(output.classes is None for output in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -515,7 +511,6 @@ def _every(settings: Mapping[str, Any], layers: int, source: str) -> int:
 
 
 def _base(settings: Mapping[str, Any], kind: str, source: str) -> float:
-    """The rotary base of a kind of layer."""
     key, default = _BASES[kind]
     tables = settings.get("rope_parameters")
     if tables is not None and not isinstance(tables, Mapping):

@@ -370,7 +370,6 @@ def compute_outputs(
 
 
 def _rows_of(inputs: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
-    """The shape of the inputs, and the inputs as rows."""
     shape = inputs["input_ids"].shape
     return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in inputs.items()}
 
@@ -378,7 +377,6 @@ def _rows_of(inputs: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor
 def _outputs(
     graph: Graph, loaded: LoadedModel, forward: EncoderGraph, head: HeadName
 ) -> dict[str, Sequence[Any]]:
-    """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, forward.last()
     batch, tokens = "batch_size", "sequence_length"
     if head == "backbone":
