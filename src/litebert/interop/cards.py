@@ -207,7 +207,12 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         f"{shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
     )
     if run:
-        data = _describe_sets(run) or ", ".join(named)
+        mixture = ", ".join(
+            f"{_last(str(entry.get('data', '')))} ({entry['share']:.1%} of the sequences)"
+            for entry in _list_sets(run)
+            if isinstance(entry.get("share"), float)
+        )
+        data = mixture or ", ".join(named)
         data = data or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
@@ -251,15 +256,6 @@ def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
         languages.add(settings.get("language"))
     language = languages.pop() if len(languages) == 1 else None
     return list(named), language if isinstance(language, str) else None
-
-
-def _describe_sets(run: Mapping[str, Any]) -> str:
-    """Describe the sets of a mixture with their shares; "" for a run on one set."""
-    return ", ".join(
-        f"{_last(str(entry.get('data', '')))} ({entry['share']:.1%} of the sequences)"
-        for entry in _list_sets(run)
-        if isinstance(entry.get("share"), float)
-    )
 
 
 def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -329,7 +325,11 @@ def make_card(
         or kind
         or (
             "mlm"
-            if any(objective.foreign_part == "mlm" for objective in _objectives(loaded))
+            if any(
+                objective.foreign_part == "mlm"
+                for name, objective in loaded.config.build_objectives().items()
+                if name not in loaded.untrained
+            )
             else "backbone"
         )
     )
@@ -396,14 +396,6 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
         return kind, about or _make_pretrained_card(loaded)
     text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
     return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
-
-
-def _objectives(loaded: LoadedModel) -> list[Any]:
-    return [
-        objective
-        for name, objective in loaded.config.build_objectives().items()
-        if name not in loaded.untrained
-    ]
 
 
 def _litebert_code(loaded: LoadedModel, kind: str) -> list[str]:

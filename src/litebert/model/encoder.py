@@ -263,15 +263,13 @@ class Encoder(nn.Module):
         lender: Embedding | None = None,
     ) -> EncoderOutput:
         """Encode a batch, given as to `states`, to the last layer."""
-        if self.unpadded and attention_mask is not None and not self._drops_attention():
+        drops = self.training and self.config.attention_dropout > 0
+        if self.unpadded and attention_mask is not None and not drops:
             return self.read_out(
                 self._compute_unpadded(input_ids, token_type_ids, attention_mask, layers, lender)
             )
         states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
         return self.read_out(deque(states, maxlen=1).pop())
-
-    def _drops_attention(self) -> bool:
-        return self.training and self.config.attention_dropout > 0
 
     def _compute_unpadded(
         self,

@@ -104,7 +104,11 @@ def open_model(
     contents = _select_parts(files, tensors, head)
     config, contents = _read_shape(files, contents)
     head, parts, tensors = contents.head, contents.parts, contents.tensors
-    beside = _read_beside(folder) if head is None else {}
+    beside = {  # heads of objectives that have a file of their own
+        name: read_weights(folder / objective.foreign_file)
+        for name, objective in OBJECTIVES.items()
+        if head is None and objective.foreign_file and (folder / objective.foreign_file).is_file()
+    }
     objectives, untrained = _objectives(family, parts, beside)
     whole = _whole_config(folder, config, objectives, beside, tensors)
     table = pairs(family, ["backbone", *parts], config, family.sentence or "")
@@ -143,9 +147,8 @@ def _select_parts(files: _Files, tensors: Mapping[str, Tensor], head: HeadName |
             f"{files.weights} also holds {_list_names(foreign)}, of a head that litebert does not "
             "know; it is left out"
         )
-    if head is not None and (
-        unread := [part for part in parts if part not in _read_with(family, head)]
-    ):
+    beside = () if head is None else (*family.heads[head], "pooler", "projection")
+    if head is not None and (unread := [part for part in parts if part not in beside]):
         parts = [part for part in parts if part not in unread]
         names = {name for part in ("backbone", *parts) for name in _names(family.parts[part])}
         dropped = {name for part in unread for name in _names(family.parts[part])} - names
@@ -184,15 +187,6 @@ def _read_shape(files: _Files, contents: _Contents) -> tuple[EncoderConfig, _Con
             f"layers share ({how})"
         )
     return config, replace(contents, parts=parts, notes=notes)
-
-
-def _read_beside(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """The heads of objectives that have a file of their own in a folder, by objective."""
-    return {
-        name: read_weights(folder / objective.foreign_file)
-        for name, objective in OBJECTIVES.items()
-        if objective.foreign_file and (folder / objective.foreign_file).is_file()
-    }
 
 
 def _beside_state(
@@ -307,11 +301,6 @@ def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
         for part, mentioned in names.items()
         if mentioned.difference(*(of for other, of in names.items() if other != part)) & {*tensors}
     ]
-
-
-def _read_with(family: Family, head: HeadName) -> tuple[str, ...]:
-    """The parts that may stand beside the backbone of a fine-tuned model."""
-    return (*family.heads[head], "pooler", "projection")
 
 
 def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
