@@ -19,8 +19,7 @@ from litebert.base.errors import ModelError
 from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig, replace
 from litebert.interop.onnx.graph import onnx_model
-from litebert.interop.onnx.int8 import LARGEST, Int8Graph
-from litebert.interop.onnx.operators import WORDS
+from litebert.interop.onnx.operators import LARGEST, WORDS, Int8Graph
 from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer

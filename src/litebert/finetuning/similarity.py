@@ -30,7 +30,7 @@ from litebert.base.errors import ConfigError
 from litebert.config import Pooling
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.values import Compared, Item, Logits, TaskBatch
-from litebert.interop.vector_map import VectorMap
+from litebert.interop.loaded import VectorMap
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss

@@ -36,7 +36,7 @@ from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import write_tensors
-from litebert.interop.vector_map import VectorMap
+from litebert.interop.loaded import VectorMap
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel

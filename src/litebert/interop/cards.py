@@ -145,7 +145,6 @@ def _make_front_of_tuning(
     scores: Mapping[str, float],
     dev: str,
 ) -> str:
-    """The metadata of a fine-tuned model; `dev` is the part that it was scored on."""
     from huggingface_hub import EvalResult
 
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
@@ -164,7 +163,6 @@ def _make_front_of_tuning(
 
 
 def _score_table(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
-    """The table of the scores, those of the baseline beside them."""
     if baseline is None:
         return _table(
             ("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()]
@@ -190,7 +188,6 @@ def _pipeline(head: str, compares: bool) -> str:
 
 
 def _make_pretrained_card(loaded: LoadedModel) -> str:
-    """The card of a pretrained model, from the files of its run where it has one."""
     config, run, folder = loaded.config, _read(loaded.path / "run.json"), loaded.path
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = _read(newest / "state.json") if newest else {}
@@ -210,7 +207,12 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         f"{shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
     )
     if run:
-        data = _describe_sets(run) or ", ".join(named)
+        mixture = ", ".join(
+            f"{_last(str(entry.get('data', '')))} ({entry['share']:.1%} of the sequences)"
+            for entry in _list_sets(run)
+            if isinstance(entry.get("share"), float)
+        )
+        data = mixture or ", ".join(named)
         data = data or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
@@ -236,7 +238,6 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
 
 
 def _list_sets(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """List the sets of a mixture, as run.json has them; none for a run on one set."""
     sets = run.get("sets")
     return [entry for entry in sets if isinstance(entry, dict)] if isinstance(sets, list) else []
 
@@ -257,17 +258,7 @@ def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
     return list(named), language if isinstance(language, str) else None
 
 
-def _describe_sets(run: Mapping[str, Any]) -> str:
-    """Describe the sets of a mixture with their shares; "" for a run on one set."""
-    return ", ".join(
-        f"{_last(str(entry.get('data', '')))} ({entry['share']:.1%} of the sequences)"
-        for entry in _list_sets(run)
-        if isinstance(entry.get("share"), float)
-    )
-
-
 def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List the settings of a pretraining run, for its card."""
     rows = [
         ("steps", run.get("steps")),
         ("objectives", " + ".join(config.objectives)),
@@ -334,7 +325,11 @@ def make_card(
         or kind
         or (
             "mlm"
-            if any(objective.foreign_part == "mlm" for objective in _objectives(loaded))
+            if any(
+                objective.foreign_part == "mlm"
+                for name, objective in loaded.config.build_objectives().items()
+                if name not in loaded.untrained
+            )
             else "backbone"
         )
     )
@@ -389,7 +384,6 @@ def address_card(card: str, repository: str) -> str:
 
 
 def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
-    """Join a card's text about the model with the metadata and the end about this folder."""
     about = _set_metadata(about, {"library_name": library, "pipeline_tag": pipeline})
     return "\n\n".join((about.rstrip("\n"), _OWN_END, "## How to use", *end)) + "\n"
 
@@ -402,14 +396,6 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
         return kind, about or _make_pretrained_card(loaded)
     text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
     return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
-
-
-def _objectives(loaded: LoadedModel) -> list[Any]:
-    return [
-        objective
-        for name, objective in loaded.config.build_objectives().items()
-        if name not in loaded.untrained
-    ]
 
 
 def _litebert_code(loaded: LoadedModel, kind: str) -> list[str]:
@@ -500,7 +486,6 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without characters that break a line or that no file can hold."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -23,9 +23,19 @@ from litebert.base.errors import ModelError
 from litebert.base.json_reader import read_json
 from litebert.base.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 from litebert.hub import is_hub_name
-from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.hf.weights import BUFFERS
-from litebert.interop.names import ALL_WEIGHTS, INDEX, PICKLED, WEIGHTS, without_weights
+from litebert.interop.names import (
+    ALL_WEIGHTS,
+    INDEX,
+    PICKLED,
+    WEIGHTS,
+    RawTensor,
+    digest_differs,
+    digest_of,
+    facts_of,
+    header_of,
+    without_weights,
+)
 from litebert.remote.names import require_local
 
 log = logging.getLogger("litebert")

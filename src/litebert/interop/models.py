@@ -207,7 +207,6 @@ def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> Loaded
 
 
 def _pooling(path: Path) -> Pooling:
-    """Read which states the classifiers of a pretrained model read."""
     pooling = read_json(path, ModelError).get("pooling", "cls") if path.is_file() else "cls"
     if pooling not in get_args(Pooling):
         raise ModelError(
@@ -231,7 +230,6 @@ def _load_tuned(
 
 
 def _read_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskModel:
-    """Read the network of a fine-tuned model, with the head that its task.json describes."""
     usual = next(iter(outputs_of(task["kind"]).values()))
     file = _weights(folder)
     tensors = files.read_weights(file)

@@ -1,10 +1,17 @@
-"""The names of the weights in a model folder, and which of them it has."""
+"""The names of the weights in a model folder, which of them it has, and the header of those that
+litebert writes. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from litebert.base.errors import ModelError
+from litebert.base.json_reader import parse_json
 
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
@@ -34,3 +41,49 @@ def without_weights(folder: Path) -> ModelError:
         "onnx and openvino can answer with it, and for everything else give the folder it was "
         "exported from"
     )
+
+
+# A safetensors file has room for texts by name. All that litebert knows stands as JSON under one
+# name, because the library writes several names in an order that changes from process to process.
+_NAME, _DIGEST = "litebert", "digest"
+
+
+class RawTensor(NamedTuple):
+    """A tensor as its bytes."""
+
+    name: str
+    dtype: str
+    """NumPy's name of it, such as float32."""
+    shape: tuple[int, ...]
+    data: Any
+    """A contiguous buffer."""
+
+
+def digest_of(tensors: Iterable[RawTensor]) -> str:
+    """The sha256 of tensors, with their names, types and shapes, in whatever order they come."""
+    digest = hashlib.sha256()
+    for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+        digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
+        digest.update(tensor.data)
+    return digest.hexdigest()
+
+
+def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
+    """The texts for the header of a file: some facts, and the digest of its tensors."""
+    return {_NAME: json.dumps({**facts, _DIGEST: digest}, sort_keys=True)}
+
+
+def facts_of(header: Mapping[str, str]) -> dict[str, str]:
+    """The facts in a header, the digest under `digest`; texts that other programs wrote stay as
+    they are.
+    """
+    facts = parse_json(header[_NAME]) if _NAME in header else {}
+    if not isinstance(facts, dict):
+        raise ValueError(f"its {_NAME} is not an object")
+    return {**header, **facts}
+
+
+def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
+    """True where a header has a digest of other tensors; a header of other programs has none."""
+    recorded = facts_of(header).get(_DIGEST)
+    return recorded is not None and recorded != digest_of(tensors)

@@ -26,10 +26,8 @@ from safetensors.numpy import load_file, save_file
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import parse_json, read_regular
 from litebert.base.storage import is_inside
-from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
-from litebert.interop.loaded import LoadedModel
-from litebert.interop.names import PICKLED, WEIGHTS
-from litebert.interop.vector_map import VectorMap
+from litebert.interop.loaded import LoadedModel, VectorMap
+from litebert.interop.names import PICKLED, WEIGHTS, RawTensor, digest_differs, digest_of, header_of
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
@@ -135,7 +133,6 @@ def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
 
 
 def _choose_map(folder: Path, name: Any, replacement: VectorMap | None) -> VectorMap | None:
-    """Return the replacement, or else the map with a name in a folder."""
     if replacement is not None:
         return replacement
     return None if name is None else read_dense(folder, name)
@@ -564,13 +561,11 @@ def _present(folder: Path) -> list[str]:
 
 
 def _modules(folder: Path) -> list[Any]:
-    """The entries of modules.json."""
     modules = _parse_file(folder / LIST)
     return modules if isinstance(modules, list) else []
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none."""
     content = _parse_file(file) if file.is_file() else {}
     return content if isinstance(content, dict) else {}
 

@@ -194,7 +194,6 @@ class Encoder(nn.Module):
         attention_inputs: AttentionInputs,
         normalizes_input: bool,
     ) -> Tensor:
-        """Apply attention block `a` and feed-forward block `f` to a state, (B, S, H)."""
         x_BSH = self.attention[a](x_BSH, *attention_inputs, norm=normalizes_input)
         state: Tensor = self.feedforward[f](x_BSH)
         return state
@@ -241,13 +240,9 @@ class Encoder(nn.Module):
         return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
     def _positions_of(self, layer: int) -> Any:
-        """The module by which positions change the attention of a layer."""
         return self._choose_positions(self.config.window_map()[layer])
 
     def _choose_positions(self, within: bool) -> Any:
-        """The module by which positions change attention, within the window or in all of a
-        sequence.
-        """
         if within and self.window_positions is not None:
             return self.window_positions
         return self.positions
@@ -268,15 +263,13 @@ class Encoder(nn.Module):
         lender: Embedding | None = None,
     ) -> EncoderOutput:
         """Encode a batch, given as to `states`, to the last layer."""
-        if self.unpadded and attention_mask is not None and not self._drops_attention():
+        drops = self.training and self.config.attention_dropout > 0
+        if self.unpadded and attention_mask is not None and not drops:
             return self.read_out(
                 self._compute_unpadded(input_ids, token_type_ids, attention_mask, layers, lender)
             )
         states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
         return self.read_out(deque(states, maxlen=1).pop())
-
-    def _drops_attention(self) -> bool:
-        return self.training and self.config.attention_dropout > 0
 
     def _compute_unpadded(
         self,

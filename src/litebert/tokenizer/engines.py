@@ -431,7 +431,6 @@ _PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normali
 
 
 def _find_part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """Find the part of this type in a normalizer, splitter or processor of a `tokenizer.json`."""
     if spec is None:
         return None
     steps = next(

@@ -184,7 +184,6 @@ class _Words:
         return new
 
     def _join_word(self, word: str, key: _Key) -> list[str]:
-        """Return the tokens of a word after a run is joined, from the left."""
         tokens, result, end = self._tokens[word], list[str](), 0
         spans = [(run.start, -run.stop) for run in self._runs_of_word[word] if run.key == key]
         for start, stop in sorted(spans):
@@ -194,7 +193,6 @@ class _Words:
         return result + tokens[end:]
 
     def _find_runs(self, tokens: list[str]) -> list[_Run]:
-        """List every run of tokens that a single token could replace."""
         if self._pairs:
             return [_Run(pair, 1, i, i + 2) for i, pair in enumerate(itertools.pairwise(tokens))]
         runs = []
@@ -302,7 +300,6 @@ def _score_tokens(
 
 
 def _copy_spec(engine: Engine) -> dict[str, Any]:
-    """Return a copy of the content of the engine's tokenizer.json."""
     spec: dict[str, Any] = json.loads(json.dumps(engine.to_portable()))
     return spec
 

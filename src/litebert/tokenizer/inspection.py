@@ -144,7 +144,6 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
 
 
 def _find_unknown(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the characters below unknown tokens that the tokenizer does not know by themselves."""
     for line, (ids, spans) in zip(lines, tokenizer.encode_offsets(lines), strict=True):
         for start, end in spans[ids == tokenizer.unk_id]:
             for char in line[start:end]:

@@ -207,7 +207,6 @@ class Tokenizer:
         return replaced
 
     def _make_post_processor(self, second_type: int) -> dict[str, Any]:
-        """Return the rule of a `tokenizer.json` that adds special tokens to one text and to two."""
         cls, sep = self.get_token(self.cls_id), self.get_token(self.sep_id)
 
         def special(name: str, type_id: int = 0) -> dict[str, Any]:

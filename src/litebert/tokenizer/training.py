@@ -126,7 +126,6 @@ def train_tokenizer(
 def _choose_trainer(
     kind: str, lower_case: bool | None, strip_accents: bool
 ) -> Callable[[list[str], int], Engine]:
-    """Return the function that trains a tokenizer of this kind on lines, to a vocabulary size."""
     lower = lower_case is not False
     trainers: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -261,7 +260,6 @@ def _train_unigram(
 
 
 def _make_size_error(report: str, vocab_size: int) -> Exception:
-    """Return the error for a report of SentencePiece, which names the limits of a text."""
     if largest := re.search(r"value <= (\d+)", report):
         return _TooLarge(int(largest[1]))
     if smallest := re.search(r"required_chars\D*\d+ vs (\d+)", report):
@@ -312,7 +310,6 @@ def _train_wordpiece(
 
 
 def _require_size(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """Return the vocabulary in the order of its ids, if it has `vocab_size` tokens."""
     if len(vocabulary) > vocab_size:
         raise DataError(_TOO_SMALL.format(vocab_size, len(vocabulary)))
     if len(vocabulary) < vocab_size:
@@ -342,7 +339,6 @@ def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
 def _train_portable(
     portable: tokenizers.Tokenizer, lines: list[str], trainer: str, options: dict[str, Any]
 ) -> tokenizers.Tokenizer:
-    """Return `portable` after a trainer of `tokenizers` learned from the lines."""
     try:
         return tokenizers.Tokenizer.from_str(
             _run_child(

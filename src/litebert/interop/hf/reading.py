@@ -22,8 +22,14 @@ from litebert.config import Config, EncoderConfig, Pooling, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
-from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
-from litebert.interop.hf.values import read_longest
+from litebert.interop.hf.settings import (
+    encoder_config,
+    family_of,
+    pooling_of,
+    problem_of,
+    read_longest,
+    unties,
+)
 from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untrained, outputs_of
 from litebert.interop.networks import build_network, check_tensors, fill
@@ -98,7 +104,11 @@ def open_model(
     contents = _select_parts(files, tensors, head)
     config, contents = _read_shape(files, contents)
     head, parts, tensors = contents.head, contents.parts, contents.tensors
-    beside = _read_beside(folder) if head is None else {}
+    beside = {  # heads of objectives that have a file of their own
+        name: read_weights(folder / objective.foreign_file)
+        for name, objective in OBJECTIVES.items()
+        if head is None and objective.foreign_file and (folder / objective.foreign_file).is_file()
+    }
     objectives, untrained = _objectives(family, parts, beside)
     whole = _whole_config(folder, config, objectives, beside, tensors)
     table = pairs(family, ["backbone", *parts], config, family.sentence or "")
@@ -137,9 +147,8 @@ def _select_parts(files: _Files, tensors: Mapping[str, Tensor], head: HeadName |
             f"{files.weights} also holds {_list_names(foreign)}, of a head that litebert does not "
             "know; it is left out"
         )
-    if head is not None and (
-        unread := [part for part in parts if part not in _read_with(family, head)]
-    ):
+    beside = () if head is None else (*family.heads[head], "pooler", "projection")
+    if head is not None and (unread := [part for part in parts if part not in beside]):
         parts = [part for part in parts if part not in unread]
         names = {name for part in ("backbone", *parts) for name in _names(family.parts[part])}
         dropped = {name for part in unread for name in _names(family.parts[part])} - names
@@ -180,15 +189,6 @@ def _read_shape(files: _Files, contents: _Contents) -> tuple[EncoderConfig, _Con
     return config, replace(contents, parts=parts, notes=notes)
 
 
-def _read_beside(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """The heads of objectives that have a file of their own in a folder, by objective."""
-    return {
-        name: read_weights(folder / objective.foreign_file)
-        for name, objective in OBJECTIVES.items()
-        if objective.foreign_file and (folder / objective.foreign_file).is_file()
-    }
-
-
 def _beside_state(
     model: Pretrainer, beside: Mapping[str, Mapping[str, Tensor]], folder: Path
 ) -> dict[str, Tensor]:
@@ -208,7 +208,6 @@ def _build_task_model(
     state: Mapping[str, Tensor],
     pooling: Pooling,
 ) -> TaskModel:
-    """The network of a fine-tuned folder, not filled yet."""
     usual = next(iter(outputs_of(head).values()))
     classes = len(state["head.classifier.bias"])
     dense = files.family.dense if "head.dense.bias" in state else None
@@ -224,7 +223,6 @@ def _head(
     requested: HeadName | None,
     source: str,
 ) -> HeadName | None:
-    """The fine-tuning head of a folder, None where it has none."""
     parts = set(all_parts) & set(TASK_PARTS)
     if not parts:
         return None
@@ -305,11 +303,6 @@ def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
     ]
 
 
-def _read_with(family: Family, head: HeadName) -> tuple[str, ...]:
-    """The parts that may stand beside the backbone of a fine-tuned model."""
-    return (*family.heads[head], "pooler", "projection")
-
-
 def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
     """The tensors of heads that no part of the family knows; never what may belong to an
     encoder."""
@@ -339,13 +332,11 @@ _ENCODER_WORDS = re.compile(
 
 
 def _list_names(names: Collection[str]) -> str:
-    """The first of some names, and how many more there are."""
     first = min(names)
     return f"'{first}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _names(modules: Sequence[Names]) -> set[str]:
-    """Every foreign name of modules without a slot."""
     return {
         f"{name}.{leaf}" for module in modules for name in module.foreign for leaf in module.leaves
     }

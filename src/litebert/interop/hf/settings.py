@@ -5,19 +5,56 @@ hold a config at all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from litebert.base.errors import ConfigError, ModelError, nearest
+from litebert.base.json_reader import read_json
 from litebert.base.registry import FAMILIES
 from litebert.config import Activation, EncoderConfig, Pooling
 from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
 from litebert.interop.hf.families import BERT, MODERNBERT, Family
-from litebert.interop.hf.values import number, whole
 from litebert.interop.hf.weights import groups_agree, slots
-from litebert.interop.hf.windows import window_fields, window_settings
 from litebert.interop.loaded import outputs_of
 from litebert.tokenizer import Tokenizer
+
+
+def whole(
+    settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None
+) -> int:
+    """A whole number of at least `least`; required unless it has a default."""
+    value = settings.get(key, default)
+    if key not in settings and value is None:
+        raise ModelError(f"{source} has no '{key}'; add it, as the weights were made with it")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ModelError(
+            f"{source} has {key}={value!r}; it must be a whole number of at least {least}"
+        )
+    return value
+
+
+def number(settings: Mapping[str, Any], key: str, source: str, default: float) -> float:
+    """A number, whole or not."""
+    value = settings.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ModelError(f"{source} has {key}={value!r}; it must be a number")
+    return float(value)
+
+
+def read_longest(folder: Path, positions: int) -> int:
+    """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room
+    for.
+    """
+    file = folder / "tokenizer_config.json"
+    longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
+    # Theirs say 1e30 where they do not know.
+    return (
+        int(min(longest, positions))
+        if isinstance(longest, (int, float)) and longest >= 1
+        else positions
+    )
+
 
 T = TypeVar("T")
 
@@ -281,7 +318,6 @@ def pooling_of(family: Family, settings: Mapping[str, Any], source: str) -> Pool
 def _activation(
     family: Family, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> Activation:
-    """The one activation of the encoder and its heads."""
     key = family.keys["activation"]
     activation = _look_up(_ACTIVATIONS, key, settings.get(key, family.absent["activation"]), source)
     if activation != "gelu" and (bound := {*family.gelu_parts} & {*parts}):
@@ -320,7 +356,6 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
 
 
 def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
-    """Look up the value of a key in a table."""
     if str(name) not in table:
         raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
     return table[str(name)]
@@ -339,7 +374,6 @@ def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
-    """Map the foreign names of a head's outputs to litebert's."""
     named = reversed(
         outputs_of(head).items()
     )  # what is built on another output does not take its place
@@ -407,7 +441,6 @@ def settings_of(
 
 
 def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -> dict[str, Any]:
-    """The keys of a config.json about the labels and the output of a head."""
     settings: dict[str, Any] = {}
     if any(output.classes is None for output in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -419,3 +452,92 @@ def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -
     ) is not None:
         settings["problem_type"] = name
     return settings
+
+
+# ModernBERT's part: transformers 4.48 wrote `global_attn_every_n_layers`, `global_rope_theta` and
+# `local_rope_theta`; version 5 writes the kind of every layer (`layer_types`) and a table for each
+# kind (`rope_parameters`). Both are read. The older keys are written, because every version and
+# other programs read those.
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+_EVERY, _WINDOW = 3, 128
+"""The values of absent keys."""
+_BASES = {_GLOBAL: ("global_rope_theta", 160000.0), _LOCAL: ("local_rope_theta", 10000.0)}
+"""The key of the rotary base of each kind of layer in older files, and its value where it is
+absent.
+"""
+
+
+def window_fields(settings: Mapping[str, Any], layers: int, source: str) -> dict[str, Any]:
+    """The fields of EncoderConfig about windows and rotation."""
+    base = _base(settings, _GLOBAL, source)
+    every = _every(settings, layers, source)
+    if every == 1 or layers == 1:  # nothing is local
+        return {"rotary_base": base}
+    return {
+        "window": whole(settings, "local_attention", source, least=2, default=_WINDOW),
+        "global_every": every,
+        "rotary_base": base,
+        "window_rotary_base": _base(settings, _LOCAL, source),
+    }
+
+
+def window_settings(config: EncoderConfig) -> dict[str, Any]:
+    """The keys of a config.json for those fields."""
+    return {
+        "global_attn_every_n_layers": config.global_every,
+        "local_attention": config.window or _WINDOW,
+        "global_rope_theta": config.rotary_base,
+        "local_rope_theta": config.window_rotary_base,
+    }
+
+
+def _every(settings: Mapping[str, Any], layers: int, source: str) -> int:
+    """Every how many layers one reads the whole text, the first among them."""
+    types = settings.get("layer_types")
+    if types is None:
+        return whole(settings, "global_attn_every_n_layers", source, default=_EVERY)
+    if not isinstance(types, list) or len(types) != layers:
+        raise ModelError(
+            f"{source} has layer_types={types!r}; it must list the kinds of all {layers} layers"
+        )
+    every = next((i for i in range(1, layers) if types[i] == _GLOBAL), max(layers, 2))
+    if types != [_LOCAL if i % every else _GLOBAL for i in range(layers)]:
+        raise ModelError(
+            f"{source} has layer_types={types!r}; only {_GLOBAL} in the first layer and in "
+            "every n-th after it, and "
+            f"{_LOCAL} in all others, can be computed"
+        )
+    return every
+
+
+def _base(settings: Mapping[str, Any], kind: str, source: str) -> float:
+    key, default = _BASES[kind]
+    tables = settings.get("rope_parameters")
+    if tables is not None and not isinstance(tables, Mapping):
+        raise ModelError(
+            f"{source} has rope_parameters={tables!r}; it must have a table for {_GLOBAL} "
+            f"and {_LOCAL}"
+        )
+    if unknown := sorted(set(map(str, tables or ())) - {_GLOBAL, _LOCAL}):
+        raise ModelError(
+            f"{source} has rope_parameters.{unknown[0]}; it must have tables for {_GLOBAL} "
+            f"and {_LOCAL} alone"
+        )
+    table = (tables or {}).get(kind)
+    if table is not None and not isinstance(table, Mapping):
+        raise ModelError(
+            f"{source} has rope_parameters.{kind}={table!r}; it must be a table with rope_theta"
+        )
+    rope_type = (table or {}).get("rope_type", "default")
+    if rope_type != "default":
+        raise ModelError(
+            f"{source} has rope_parameters.{kind}.rope_type={rope_type!r}; only 'default' "
+            "can be computed"
+        )
+    if table is not None and "rope_theta" in table:
+        return number(table, "rope_theta", f"{source}, rope_parameters.{kind},", default)
+    if (
+        kind == _LOCAL and settings.get(key, default) is None
+    ):  # version 4.48: the same as in the other layers
+        return _base(settings, _GLOBAL, source)
+    return number(settings, key, source, default)

@@ -177,7 +177,6 @@ def _kinds(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
 
 
 def _renumber(blocks: Sequence[int]) -> list[int]:
-    """Number the blocks of a map as they come."""
     numbers: dict[int, int] = {}
     return [numbers.setdefault(block, len(numbers)) for block in blocks]
 

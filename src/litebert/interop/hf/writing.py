@@ -22,8 +22,7 @@ from litebert.config.finetuning import HeadName
 from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import new_folder, write_tensors
 from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
-from litebert.interop.hf.settings import choose_family, folds, padding_id, settings_of
-from litebert.interop.hf.values import read_longest
+from litebert.interop.hf.settings import choose_family, folds, padding_id, read_longest, settings_of
 from litebert.interop.hf.weights import pairs, to_foreign
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.names import WEIGHTS
@@ -93,7 +92,6 @@ def save_hf(
 
 
 def _proposing_objective(model: Pretrainer | TaskModel) -> Objective | None:
-    """The objective whose network has the generator; None without one."""
     if not isinstance(model, Pretrainer):
         return None
     state = model.state_dict()
@@ -121,7 +119,6 @@ def _weights_to_write(
 def _require_same_computation(
     family: Family, head: HeadName, config: EncoderConfig, classifier: TaskModel | None
 ) -> None:
-    """Refuse a head that the foreign class computes otherwise."""
     name = family.class_of(head)
     if classifier and classifier.pooling == "mean" and head != "backbone" and not family.pooling:
         raise ModelError(
@@ -207,7 +204,6 @@ def _foreign_tensors(
     sentence: str,
     state: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """The tensors of a foreign class, under its names."""
     projection = ["projection"] if config.projects or family.always_projects else []
     table = pairs(family, ["backbone", *projection, *parts], config, sentence)
     tensors = to_foreign(table, state)
@@ -240,7 +236,6 @@ def _settings_to_write(
     loaded: LoadedModel,
     labels: Sequence[str],
 ) -> dict[str, Any]:
-    """The config.json of a model."""
     classifier = loaded.model if isinstance(loaded.model, TaskModel) else None
     dropout = classifier.head.dropout.p if classifier else 0.1
     pooling = classifier.pooling if classifier else loaded.pooling

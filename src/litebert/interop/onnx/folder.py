@@ -36,10 +36,9 @@ from litebert.interop.hf.settings import choose_family, settings_of
 from litebert.interop.hf.writing import parts_of, write_tokenizer
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx.exports import write_digests
-from litebert.interop.onnx.graph import choose_head, compute_outputs, onnx_model
-from litebert.interop.onnx.int8 import Int8Graph
+from litebert.interop.onnx.graph import choose_head, compute_outputs, has_blocks, onnx_model
+from litebert.interop.onnx.operators import Int8Graph
 from litebert.interop.onnx.session import session
-from litebert.interop.onnx.windows import has_blocks
 from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
 from litebert.model.task_model import TaskModel
 
@@ -98,7 +97,7 @@ def save_onnx(
 
     Args:
         head: as in `onnx_model`.
-        int8: with weights of 8 bits (int8.py).
+        int8: with weights of 8 bits.
         check: called with the file before the folder takes its name; what it raises leaves nothing
             behind.
     """

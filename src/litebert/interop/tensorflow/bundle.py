@@ -160,14 +160,12 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _place(data: bytes, at: int) -> tuple[int, int]:
-    """Read where a block begins, and its size."""
     offset, at = _varint(data, at)
     size, _ = _varint(data, at)
     return offset, size
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of one block."""
     end = offset + size
     if end + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block ends behind its last byte")
@@ -222,7 +220,6 @@ def _decompress(block: bytes, kind: int) -> bytes:
 
 
 def _entry(message: bytes) -> Entry:
-    """A `BundleEntryProto`."""
     values: dict[int, int] = {}
     shape: list[int] = []
     sliced = False
@@ -250,7 +247,6 @@ def _whole(value: int | bytes) -> int:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of the fields of a protocol buffer."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

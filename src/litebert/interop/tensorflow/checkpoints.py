@@ -239,7 +239,6 @@ def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], 
 
 
 def _target(names: Mapping[str, str], name: str) -> str | None:
-    """A variable's name in `transformers`; None where there is none."""
     number = match[2] if (match := _NUMBER.search(name)) else ""
     module, _, leaf = _NUMBER.sub(r"\1_{}", name).rpartition("/")
     if module not in names or leaf not in _LEAVES:
@@ -252,7 +251,6 @@ def _list_folders(folder: Path) -> tuple[Path, Path]:
 
 
 def _config_file(folder: Path) -> Path | None:
-    """The config file beside a checkpoint."""
     files = [
         path
         for location in _list_folders(folder)

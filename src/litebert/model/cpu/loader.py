@@ -136,7 +136,6 @@ def _compile_library() -> tuple[ctypes.CDLL, str]:
 
 
 def _key() -> str:
-    """Hash the source, the flags and the processor."""
     facts = read_processor_facts()
     kinds = [
         value

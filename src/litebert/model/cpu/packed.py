@@ -465,7 +465,6 @@ def _state(weight: Tensor | None) -> tuple[int, int]:
 
 @cache
 def _constant(name: str) -> int:
-    """Read a constant of kernels.c."""
     compiled_library = library()
     assert compiled_library is not None
     return ctypes.c_long.in_dll(compiled_library, name).value

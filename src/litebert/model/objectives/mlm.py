@@ -52,7 +52,6 @@ class MaskedLanguageModeling(TokenPrediction):
 
     @property
     def _reader(self) -> EncoderConfig:
-        """The encoder that reads the masked text."""
         return self.config.generator or self.config.encoder
 
     @property
