@@ -62,7 +62,8 @@ def main() -> None:
 
     def embed(texts: list[str]) -> np.ndarray:
         vectors = np.asarray(encoder.encode(texts), np.float64)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
 
     head, *rows = read_tsv(benchmarks / "glue/STS-B/dev.tsv")
     first, second, score = (head.index(name) for name in ("sentence1", "sentence2", "score"))
@@ -71,7 +72,8 @@ def main() -> None:
     gold = np.array([float(row[score]) for row in rows])
     print(f"STS-B dev {100 * np.corrcoef(rank(cosines), rank(gold))[0, 1]:.2f}", flush=True)
 
-    paragraphs, questions, answers = [], [], []
+    paragraphs: list[str] = []
+    questions, answers = [], []
     for article in json.loads((benchmarks / "squad/dev-v1.1.json").read_text("utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
