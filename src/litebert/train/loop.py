@@ -320,7 +320,7 @@ class Loop(Generic[B]):
             self._paced = now
         taken, done = now[0] - self._paced[0], now[1] - self._paced[1]
         whole = work(self.steps) - work((0, *self.plan.ends)[-2])
-        if taken < LOOK_EVERY * (end - begin) and done < LOOK_EVERY * whole:
+        if taken <= 0 or (taken < LOOK_EVERY * (end - begin) and done < LOOK_EVERY * whole):
             return None
         each = taken / done
         self._paced = now
