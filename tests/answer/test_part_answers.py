@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.torch import load_file, save_file
 
 import litebert
 from commands.test_answers import made
@@ -439,6 +440,22 @@ def test_scores_of_predictions_of_every_task(
     status, again, err = run(*command, "--predictions", out)
     assert status == 0, err
     assert again == printed
+
+
+def test_parts_of_other_weights_are_another_model(
+    classifier: Path, rows: Path, tmp_path: Path
+) -> None:
+    """An engine with a graph opens a folder without reading its weights."""
+    pytest.importorskip("onnxruntime")
+    out, other = tmp_path / "out.csv", tmp_path / "other"
+    shutil.copytree(classifier, other)
+    file = next(other.rglob("model.safetensors"))
+    tensors = load_file(file)
+    save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, file)
+    predict_file(load(classifier, engine="onnx"), rows, out, part=Part(1, 2))
+    predict_file(load(other, engine="onnx"), rows, out, part=Part(2, 2))
+    with refused(DataError, "another model"):
+        litebert.merge(out)
 
 
 ROWS = int(os.environ.get("LITEBERT_ROWS", "20000"))

@@ -22,6 +22,7 @@ from typing import Any
 
 from litebert.answer.model import Model
 from litebert.base.errors import ConfigError, DataError
+from litebert.base.storage import sha256_of
 from litebert.finetuning.task import Row
 from litebert.interop.loaded import Unread
 from litebert.parts import Turns, make_identity
@@ -148,9 +149,10 @@ def fingerprint_model(model: Model) -> str:
     words = "" if model.tokenizer is None else model.tokenizer.fingerprint
     digest = hashlib.sha256(json.dumps([dict(model.task), words], sort_keys=True).encode())
     if isinstance(model.network, Unread):
-        for path in sorted(model.path.iterdir()):
-            if path.is_file() and ".onnx" in path.name:
-                digest.update(path.read_bytes())
+        # Graphs, and the weights that a graph is made of where there is none yet.
+        for path in sorted((*model.path.iterdir(), *model.path.glob("*/*.safetensors"))):
+            if path.is_file() and (".onnx" in path.name or path.suffix in (".safetensors", ".bin")):
+                digest.update(sha256_of(path).encode())
     else:
         from litebert.train.teacher import compute_fingerprint  # an exported model has no torch
 

@@ -277,9 +277,9 @@ def _read_settings(
     length = _json(inner / _LENGTHS).get("max_seq_length")
     if length is None:  # as of version 6
         length = _json(inner / "tokenizer_config.json").get("model_max_length")
-    if _json(folder / pooling_file).get("include_prompt") is False and any(
-        (_json(folder / _SETTINGS[1]).get("prompts") or {}).values()
-    ):
+    prompts = _json(folder / _SETTINGS[1]).get("prompts")
+    left_out = _json(folder / pooling_file).get("include_prompt") is False
+    if left_out and isinstance(prompts, dict) and any(prompts.values()):
         raise ModelError(
             f"{folder / pooling_file} leaves the prompt out of the pooling (include_prompt), which "
             f"litebert does not compute; {alone}"
