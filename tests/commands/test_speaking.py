@@ -31,6 +31,7 @@ from litebert.text.tally import format_count
 from litebert.train import metrics
 from toys.finetuning import RECIPE, write_table
 from toys.refusals import names
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -54,9 +55,7 @@ def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     write_table(place / "table.csv", 80)
     shutil.copy(tiny_corpus, place / "text.txt")
     run = ["pretrain", place / "small.toml", "--shards", tiny_data, "--out", place / "run"]
-    task = shlex.split(
-        f"--task table --data {place / 'table.csv'} --out {place / 'tuned'} --epochs 1"
-    )
+    task = typed("--task table --data {} --out {} --epochs 1", place / "table.csv", place / "tuned")
     for words in (run, ["finetune", place / "run", *task]):
         assert main(list(map(str, words))) == 0
     return place
@@ -68,24 +67,25 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> Sequence[object]:
     commands: dict[str, Sequence[object]] = {
         "recipes": ["recipes"],
         "plan": ["plan", recipe, "--measure"],
-        "tokenizer train": shlex.split(
-            f"tokenizer train {text} --kind bpe --vocab-size 300 --out {out}"
+        "tokenizer train": typed(
+            "tokenizer train {} --kind bpe --vocab-size 300 --out {}", text, out
         ),
         "tokenizer inspect": ["tokenizer", "inspect", text, "--tokenizer", data / "tokenizer"],
-        "prepare": shlex.split(
-            f"prepare {text} --tokenizer {data / 'tokenizer'} --out {out} --heldout 0.1"
+        "prepare": typed(
+            "prepare {} --tokenizer {} --out {} --heldout 0.1", text, data / "tokenizer", out
         ),
         "pretrain": ["pretrain", recipe, "--shards", data, "--out", out],
         "evaluate": ["evaluate", folder / "run", "--shards", data],
         "compare": ["compare", folder / "run", "--shards", data],
-        "finetune": shlex.split(
-            f"finetune {folder / 'run'} --task table --data {text} --out {out} --epochs 1"
+        "finetune": typed(
+            "finetune {} --task table --data {} --out {} --epochs 1", folder / "run", text, out
         ),
         "predict": ["predict", folder / "tuned", "--input", text, "--out", f"{out}.csv"],
         "evaluate tuned": ["evaluate", folder / "tuned", "--data", text],
-        "quickstart": shlex.split(
-            f"quickstart --source {folder / 'text.txt'} --vocab-size 400 --budget "
-            f"'8 steps' --out {out}"
+        "quickstart": typed(
+            "quickstart --source {} --vocab-size 400 --budget '8 steps' --out {}",
+            folder / "text.txt",
+            out,
         ),
         "convert": ["convert", folder / "run", "--out", out, "--to", "litebert"],
     }
