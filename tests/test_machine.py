@@ -70,14 +70,13 @@ def test_a_limit_of_processor_time_counts_as_cores(
 
 
 LIMITED = """
-import pathlib, sys
-old = pathlib.Path.read_text, pathlib.Path.is_file
-limit = pathlib.Path("/sys/fs/cgroup/cpu.max")
-pathlib.Path.is_file = lambda path: path == limit or old[1](path)
-pathlib.Path.read_text = lambda path, *words, **more: (
-    "50000 100000" if path == limit else old[0](path, *words, **more)
+import builtins, io, os, sys
+old = builtins.open, os.path.isfile
+limit = "/sys/fs/cgroup/cpu.max"
+os.path.isfile = lambda path: path == limit or old[1](path)
+builtins.open = lambda path, *words, **more: (
+    io.StringIO("50000 100000") if path == limit else old[0](path, *words, **more)
 )
-import os
 os.sched_getaffinity = lambda _: set(range(8))
 os.cpu_count = lambda: 8
 for name in sys.argv[1:]:

@@ -353,7 +353,7 @@ def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
 def test_a_model_that_knows_the_answers(
     shared_data: Path, file: str, version: int, count: int
 ) -> None:
-    task = Squad(dev=shared_data / "squad" / file, threshold=0.0)
+    task = Squad(dev=shared_data / "squad" / file, threshold=0.0 if version == 2 else None)
     questions = task.read("dev")
     assert (task.version, len(questions), task.notes) == (version, count, [])
     vocabulary = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")

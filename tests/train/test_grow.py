@@ -207,7 +207,7 @@ def test_a_run_starts_from_the_weights_of_another(
     assert not any(name.startswith("objectives.sop.") for name in after)
     shutil.rmtree(source)  # it is not needed again
     assert run(*more)[0] == 0
-    status, _, err = run(*(word for word in more if word not in ("--from", source)))
+    status, _, err = run(*(word for word in more if word not in ("--from", str(source))))
     assert status == 2
     names(err.splitlines()[-1], new, f"--from {source}")
 
