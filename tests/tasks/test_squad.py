@@ -353,7 +353,8 @@ def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
 def test_a_model_that_knows_the_answers(
     shared_data: Path, file: str, version: int, count: int
 ) -> None:
-    task = Squad(dev=shared_data / "squad" / file, threshold=0.0 if version == 2 else None)
+    options: dict[str, Any] = {"threshold": 0.0} if version == 2 else {}
+    task = Squad(dev=shared_data / "squad" / file, **options)
     questions = task.read("dev")
     assert (task.version, len(questions), task.notes) == (version, count, [])
     vocabulary = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
