@@ -49,6 +49,7 @@ from litebert.train.loop import Loop
 from litebert.train.measure import make_batch, measure_matmul_speed
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 from litebert.train.ranks import Ranks
+from litebert.train.schedule import Plan
 from litebert.train.supply import count_processes
 
 SHAPES = [
@@ -260,7 +261,12 @@ class MadeUp(TrainablePretrainer):
 def our_step(point: Config, machine: devices.Device, folder: Path) -> Step:
     """A step of the training loop itself, clipping and sums for the metrics included."""
     loop: Loop[Batch] = Loop(
-        MadeUp(point, machine), point.train, 1 << 30, point.batch_sequences, machine, folder
+        MadeUp(point, machine),
+        point.train,
+        Plan((1 << 30,)),
+        point.batch_sequences,
+        machine,
+        folder,
     )
     loop.trainable.module.train()
 

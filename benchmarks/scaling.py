@@ -51,6 +51,7 @@ from litebert.train.loop import Loop
 from litebert.train.measure import make_batch
 from litebert.train.parallel import parallelize
 from litebert.train.ranks import Ranks, join_group
+from litebert.train.schedule import Plan
 
 LOOPBACK = Path("/proc/net/dev")
 
@@ -144,7 +145,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     sequences = config.batch_sequences if ranks.size > 1 else len(share)
     train = replace(config.train, micro_batch=0)
     loop: Any = Loop(
-        trainable, train, 1_000_000, sequences, machine, Path("no-folder"), ranks=ranks
+        trainable, train, Plan((1_000_000,)), sequences, machine, Path("no-folder"), ranks=ranks
     )
 
     def step() -> float:

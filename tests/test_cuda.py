@@ -25,6 +25,7 @@ from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import make_batch, measure_matmul_speed
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
+from litebert.train.schedule import Plan
 from litebert.train.supply import prefetch
 from toys.pretraining import config, result
 
@@ -66,7 +67,9 @@ def test_a_step_never_waits(
     trainable = TrainablePretrainer(
         point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
     )
-    loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
+    loop: Loop[Batch] = Loop(
+        trainable, point.train, Plan((100,)), point.batch_sequences, machine, tmp_path
+    )
     with prefetch(loop.make_batches, 0, lambda: 4, GPU) as batches:
         loop.train_step(next(batches))  # which finds its memory and libraries
         made = [next(batches) for _ in range(3)]

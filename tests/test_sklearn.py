@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 
 from litebert import finetune, load, open_task
 from litebert.base.errors import ConfigError, DataError, ModelError
-from litebert.config import replace
+from litebert.config import FinetuneConfig, replace
 from litebert.demo import unpack
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
@@ -81,13 +81,14 @@ class TestClassifier:
         """A fit ends with the bytes of `finetune` on the same rows and settings."""
         classifier = TextClassifier(**settings).fit(*rows)
         files = open_task("table", classifier.folder_.parent / "rows.jsonl", target="class")
-        finetune(
-            settings["model"],
-            files,
-            tmp_path / "run",
-            lambda config: classifier._change_config(config, {}),
-            tokenizer=settings["tokenizer"],
-        )
+
+        def change(config: FinetuneConfig) -> FinetuneConfig:
+            optimizer = replace(config.train.optimizer, learning_rate=3e-3)
+            train = replace(config.train, batch="16 sequences", optimizer=optimizer)
+            return replace(config, epochs=2, length=32, train=train)
+
+        out, words = tmp_path / "run", settings["tokenizer"]
+        finetune(settings["model"], files, out, change, tokenizer=words)
         weights = "model/model.safetensors"
         actual = (classifier.folder_ / weights).read_bytes()
         assert actual == (tmp_path / "run" / weights).read_bytes()

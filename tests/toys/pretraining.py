@@ -23,6 +23,7 @@ from litebert.data.shards import Shards
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
+from litebert.train.schedule import Plan
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 ENCODER = """
@@ -97,7 +98,9 @@ def loop_of(
     )
     folder.mkdir(parents=True, exist_ok=True)
     changes = {"depth_schedule": point.train.depth_schedule, **changes}
-    return Loop(trainable, point.train, steps, point.batch_sequences, machine, folder, **changes)
+    return Loop(
+        trainable, point.train, Plan((steps,)), point.batch_sequences, machine, folder, **changes
+    )
 
 
 def leave_at(step: int, number: int = signal.SIGTERM) -> Callable[[Loop[Any]], None]:

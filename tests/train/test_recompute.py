@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,6 +246,10 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB
         )
         assert fit_micro_batch(point, CPU) == chosen
+    # Four processes of a machine share its memory.
+    with_free(monkeypatch, 4 * int((fixed + 40.5 * MIB) / memory.USABLE), each=MIB, again=MIB)
+    group: Any = SimpleNamespace(local_size=4)
+    assert fit_micro_batch(point, CPU, ranks=group) == 34
     with_free(monkeypatch, 64 << 30, each=1 << 40, again=1 << 40)
     assert fit_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
 

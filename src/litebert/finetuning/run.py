@@ -91,6 +91,7 @@ from litebert.train.memory import explain_out_of_memory, fit_micro_batch, requir
 from litebert.train.parallel import load_state, parallelize
 from litebert.train.ranks import join_group
 from litebert.train.run_folder import ASIDE, RunFolder
+from litebert.train.schedule import Plan
 from litebert.train.teacher import match_layers
 from litebert.train.trackers import TRACKED, require_trackers
 
@@ -549,7 +550,7 @@ def _train_seed(
     loop: Loop[TaskBatch] = Loop(
         trainable=trainable,
         config=settings,
-        steps=setup.steps,
+        plan=Plan((setup.steps,)),
         batch_sequences=setup.batch,
         device=machine,
         folder=path,
@@ -594,7 +595,7 @@ def _choose_micro_batch(
     if identities:  # first that of a run that was set aside, which the restarted run follows
         return identities[0].get("config", {}).get("train", {}).get("micro_batch", 1)
     planned, teacher = setup.as_pretraining(), setup.computing_teacher
-    return folder.ranks.agree(fit_micro_batch(planned, machine, rows, teacher))
+    return folder.ranks.agree(fit_micro_batch(planned, machine, rows, teacher, folder.ranks))
 
 
 def _close_task(

@@ -59,6 +59,7 @@ from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
+from litebert.train.schedule import Plan
 
 log = logging.getLogger("litebert")
 
@@ -634,7 +635,7 @@ class _Trials:
         loop = Loop(
             trainable=trainable,
             config=config.train,
-            steps=steps,
+            plan=Plan((steps,)),
             batch_sequences=setup.batch,
             device=self.machine,
             folder=self.folder,

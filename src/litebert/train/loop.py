@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass
 class Loop(Generic[B]):
-    """Train for `steps` optimizer steps in a run folder whose lock the caller holds.
+    """Train for the steps of `plan` in a run folder whose lock the caller holds.
 
     A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run`
     all that are left, with metrics, evaluations and checkpoints.
@@ -68,18 +68,14 @@ class Loop(Generic[B]):
 
     trainable: Trainable[B]
     config: LoopConfig
-    steps: int
+    plan: schedule.Plan
     batch_sequences: int
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """`TrainConfig.depth_schedule`."""
-    earlier_ends: tuple[int, ...] = ()
-    """The steps at which the run ended before each time it was extended."""
-    corrections: tuple[tuple[int, int, int], ...] = ()
-    """`schedule.Plan.corrections`, which `correct` has recorded so far."""
     time_budget: tuple[float, float] | None = None
-    """The seconds of training at which the steps since the last of `earlier_ends` begin and should
+    """The seconds of training at which the steps since the run was last extended begin and should
     end; None where the budget is not in time.
     """
     correct: Callable[[schedule.Plan], None] | None = None
@@ -130,7 +126,6 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.at_once or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.plan = schedule.Plan((*self.earlier_ends, self.steps), self.corrections)
         # The planned steps that rows and evaluations divide.
         *before, end = self.plan.planned_ends
         self.first = before[-1] if before else 0
@@ -152,6 +147,11 @@ class Loop(Generic[B]):
         there is none.
         """
         self._resume()
+
+    @property
+    def steps(self) -> int:
+        """The step at which the run ends."""
+        return self.plan.steps
 
     # ---------------------------------------------------------------------------------- checkpoints
 
@@ -301,7 +301,6 @@ class Loop(Generic[B]):
             return
         log.info(f"the run ends at step {steps:,}, not {self.steps:,}, to keep its budget in time")
         self.plan = self.plan.correct(turn, steps)
-        self.steps = steps
         if self.correct is not None:
             self.correct(self.plan)
 

@@ -54,7 +54,11 @@ def find_largest_micro_batch(config: Config, device: Device) -> int:
 
 
 def fit_micro_batch(
-    config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None
+    config: Config,
+    device: Device,
+    rows: int = 1,
+    teacher: EncoderConfig | None = None,
+    ranks: Ranks = _ALONE,
 ) -> int:
     """Choose the micro-batch of `train.micro_batch=auto`: the batch in as few equal passes as the
     free memory allows.
@@ -64,12 +68,17 @@ def fit_micro_batch(
         teacher: the shape of one that computes beside the student.
     """
     config, batch = _with_precision_of(device, config), config.batch_sequences
-    room = USABLE * measure_free_memory(device) - _count_resident_bytes(config)
+    room = USABLE * _divide_free_memory(device, ranks) - _count_resident_bytes(config)
     beside = _count_teacher_bytes(config, teacher)
     if _PEAK * batch * rows * (_estimate_bytes(config, device) + beside) <= room:
         return batch
     largest = max(1, int(room // ((measure_peak_bytes(config, device) + beside) * rows)))
     return math.ceil(batch / math.ceil(batch / largest))
+
+
+def _divide_free_memory(device: Device, ranks: Ranks) -> int:
+    """Free bytes for one process; those of a machine share the memory of its CPU."""
+    return measure_free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
 
 
 def find_least_micro_batch(config: Config) -> int:
@@ -102,9 +111,7 @@ def require_memory(
     """
     config = take_process_share(_with_precision_of(device, config), ranks)
     sequences, resident = config.micro_sequences * rows, _count_resident_bytes(config)
-    # The processes of a machine share the memory of its CPU.
-    sharing = ranks.local_size if device.device.type == "cpu" else 1
-    free = measure_free_memory(device) // sharing
+    free = _divide_free_memory(device, ranks)
     room, beside = USABLE * free - resident, _count_teacher_bytes(config, teacher)
     if _PEAK * sequences * (_estimate_bytes(config, device) + beside) <= room:
         return

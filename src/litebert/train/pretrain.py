@@ -201,13 +201,11 @@ def pretrain(
             loop = Loop(
                 trainable=trainable,
                 config=config.train,
-                steps=record.plan.steps,
+                plan=record.plan,
                 batch_sequences=config.batch_sequences,
                 device=machine,
                 folder=folder.path,
                 depth_schedule=config.train.depth_schedule,
-                earlier_ends=record.plan.ends[:-1],
-                corrections=record.plan.corrections,
                 time_budget=record.time_budget,
                 correct=correct,
                 # A correction is of the same step in all processes, whose GPUs may differ.

@@ -7,8 +7,9 @@ resumed run needs nothing but its step and its plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -58,7 +59,7 @@ class Plan:
         """The step at which the run ends."""
         return self.ends[-1]
 
-    @property
+    @cached_property
     def planned_ends(self) -> tuple[int, ...]:
         """`ends` as they were planned, which is what the schedules count."""
         planned, total = [], 0
@@ -76,7 +77,7 @@ class Plan:
         """Return the planned step at which a step stands."""
         start, origin, pace = next(
             (start, origin, pace)
-            for start, _, origin, pace in reversed(list(self._pieces()))
+            for start, _, origin, pace in reversed(self._pieces)
             if start <= step
         )
         return origin + pace * (step - start)
@@ -84,7 +85,7 @@ class Plan:
     def find(self, planned: float) -> int:
         """Return the first step that stands at a planned step, or beyond it."""
         step = 0
-        for start, end, origin, pace in self._pieces():
+        for start, end, origin, pace in self._pieces:
             step = start + max(0, math.ceil((planned - origin) / pace))
             if step <= end:
                 break
@@ -96,15 +97,17 @@ class Plan:
         def first(done: float) -> float:
             return sum(
                 (work(origin + pace * (min(done, end) - start)) - work(origin)) / pace
-                for start, end, origin, pace in self._pieces()
+                for start, end, origin, pace in self._pieces
                 if start < done
             )
 
         return first if self.corrections else work
 
-    def _pieces(self) -> Iterator[tuple[int, int, float, float]]:
-        """Yield the first step and the end of each part of one pace, the planned step at which it
-        begins, and the planned steps that a step of it covers."""
+    @cached_property  # for each step asks
+    def _pieces(self) -> list[tuple[int, int, float, float]]:
+        """The first step and the end of each part of one pace, the planned step at which it begins,
+        and the planned steps that a step of it covers."""
+        pieces: list[tuple[int, int, float, float]] = []
         origin: float = 0
         for (start, end), planned_end in zip(
             pairwise((0, *self.ends)), self.planned_ends, strict=True
@@ -112,11 +115,12 @@ class Plan:
             for step, aim, _ in self.corrections:
                 if start <= step < end:
                     pace = (planned_end - origin) / (aim - start)
-                    yield start, step, origin, pace
+                    pieces.append((start, step, origin, pace))
                     start, origin = step, origin + pace * (step - start)
             if start < end:
-                yield start, end, origin, (planned_end - origin) / (end - start)
+                pieces.append((start, end, origin, (planned_end - origin) / (end - start)))
             origin = planned_end
+        return pieces
 
 
 def compute_extended_factor(config: ScheduleConfig, step: float, ends: Sequence[int]) -> float:

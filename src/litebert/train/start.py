@@ -217,7 +217,7 @@ def settle_batch_sizes(
             micro_batch = recorded.micro_batch
         else:
             beside = None if teacher is None else teacher.encoder.config
-            micro_batch = ranks.agree(fit_micro_batch(config, machine, teacher=beside))
+            micro_batch = ranks.agree(fit_micro_batch(config, machine, teacher=beside, ranks=ranks))
             log.info(
                 f"train.micro_batch is {micro_batch} of {config.batch_sequences} sequences, "
                 "which fit in memory"
