@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from litebert.config import MaskingConfig
-from litebert.data.masking import Masker, compute_length_law
-from litebert.data.random_keys import derive
+from litebert.data.masking import Masker, compute_length_law, draw_lengths
+from litebert.data.random_keys import derive, draw_uniforms
 from toys.masks import BEGINS, VOCABULARY, masker, runs, sequences
 from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
@@ -267,3 +267,44 @@ def test_random_tokens_are_uniform_over_the_ordinary_ids(replace_per: str) -> No
     drawn = np.bincount(new[new != VOCABULARY - 1], minlength=VOCABULARY)
     assert (drawn[list(special)] == 0).all()
     assert stats.chisquare(np.delete(drawn, special)).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize(
+    ("config", "shares"),
+    [(NGRAM, [6 / 11, 3 / 11, 2 / 11]), (GEOMETRIC, OF_TEN)],
+    ids=["ngram", "geometric"],
+)
+def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[float]) -> None:
+    law = compute_length_law(MaskingConfig(**config))
+    draws = draw_uniforms(derive(4, np.arange(600)), 100, 13).ravel()
+    for ahead in (1, 2, len(law), 500):  # renormalized over the lengths that fit
+        lengths = draw_lengths(law, np.full(60_000, ahead), draws)
+        fit = np.array(shares[:ahead]) / sum(shares[:ahead])
+        if len(fit) > 1:
+            assert stats.chisquare(np.bincount(lengths)[1:], fit * 60_000).pvalue > UNLIKELY
+        assert_mean(lengths, float(fit @ np.arange(1, len(fit) + 1)))
+    assert (
+        abs(lengths.mean() - 4.463) > 20 * lengths.std() / 60_000**0.5 or config is NGRAM
+    )  # what clipping would give
+    ends = draw_lengths(law, np.array([1, 2, 3]), np.full(3, 1 - 2.0**-53))
+    assert ends.tolist() == [1, 2, 3]
+
+
+def test_single_words_are_drawn_alone() -> None:
+    # Words of one token, of which a tenth is masked: neighbors are masked as often as by chance.
+    ids = sequences(2000, 100)
+    positions = masker(np.ones(VOCABULARY, bool), unit="word", span="single", rate=0.1)(
+        ids, derive(np.arange(2000))
+    )[1]
+    touching = int((np.diff(positions) == 1).sum())
+    assert touching / 2000 == pytest.approx(98 * 0.1 * 9 / 99, abs=4 * (0.9 / 2000) ** 0.5)
+
+
+def test_the_rate_holds_where_no_word_fits_the_rest() -> None:
+    # Words of two tokens: half of the budgets are odd.
+    begins = np.arange(VOCABULARY) % 2 == 0
+    words = np.random.default_rng(0).integers(3, VOCABULARY // 2, (3000, 30)) * 2
+    ids = np.hstack([np.full((3000, 1), CLS), np.stack([words, words + 1], 2).reshape(3000, 60)])
+    counts = counts_of(masker(begins)(ids, derive(np.arange(3000))).positions, ids)
+    assert set(counts.tolist()) <= {8, 10}
+    assert stats.binomtest(int((counts == 10).sum()), 3000, 0.5).pvalue > UNLIKELY

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,38 @@ def test_short_targets_are_uniform(kind: Kind) -> None:
 def test_a_split_without_text_is_refused(kind: Kind, documents: list[list[int]]) -> None:
     with refused(DataError):
         pack(kind, ToySplit(documents), 16)
+
+
+def draw_tokens(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
+    """The tokens of an example, which grows forwards if the coin is below a half."""
+    (item,) = format_._make_segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
+    return join_parts(item)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40)
+@given(some_documents | tiny_documents | few_tokens, lengths)
+@example(ON_A_SEPARATOR, 9)
+def test_what_no_sequence_shows_did_not_fit(
+    kind: Kind, documents: list[list[int]], length: int
+) -> None:
+    """Every token is in what its tile gives forwards or backwards, and between two sequences that
+    grow forwards lies only what does not fit into the first."""
+    split, budget = ToySplit(documents), length - 2
+    format_ = pack(kind, split, length)
+    examples = iter(range(format_.examples))
+    for tokens, sentences in texts(kind, split):
+        seen, places = {SEPARATOR}, []
+        for _ in range(-(-len(tokens) // budget)):
+            example = next(examples)
+            ahead, back = (draw_tokens(format_, example, coin) for coin in (0.0, 0.9))
+            seen.update(ahead, back)
+            places.append((tokens.index(ahead[0]), len(ahead)))
+        assert seen >= set(tokens)
+        ends = dict(sentences)
+        for (start, count), (following, _) in pairwise([*places, (len(tokens), 0)]):
+            after = start + count
+            after += after < len(tokens) and tokens[after] == SEPARATOR
+            if after < following:
+                assert count == budget or ends[after] > start + budget

@@ -480,3 +480,15 @@ def test_a_slash_at_the_end_of_a_source_changes_nothing(
         for folder in (tmp_path / "data", single)
     )
     assert made == expected
+
+
+def test_a_part_of_text_of_the_same_size_is_of_another_input(
+    corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "text.txt"
+    source.write_text("toto bado kumi\n\n" * 9)
+    make("1/2", source, tmp_path / "data", tiny_tokenizer)
+    source.write_text("toto kumi bado\n\n" * 9)
+    make("2/2", source, tmp_path / "data", tiny_tokenizer)
+    with refused(DataError, "part 2/2", "another input", "contents"):
+        litebert.merge(tmp_path / "data")

@@ -416,3 +416,20 @@ def test_a_gigabyte_stays_under_a_gigabyte_of_memory(
     generate(corpus, 1_000_000_000, tiny_corpus.read_text().strip().split("\n\n"))
     samples = memory_of_preparing(tmp_path, corpus, tiny_tokenizer, shard_bytes=32 << 20)
     assert max(samples) < 1e9
+
+
+def test_the_index_is_written_last(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    replace = os.replace
+
+    def note_and_replace(source: Any, target: Any) -> None:
+        names.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note_and_replace)
+    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    assert names[0] == "tokenizer"
+    assert names[-1] == "index.json"
+    assert names.count("index.json") == 1

@@ -354,3 +354,13 @@ def test_a_split_without_pairs_of_sentences_is_refused(
 ) -> None:
     with refused(DataError, *names):
         sentence_pairs(ToySplit(documents), 16, task)
+
+
+def test_every_token_of_paired_sentences_has_its_turn() -> None:
+    split = ToySplit([*prose(5, seed=1), [60, 1, 50]])
+    seen = np.zeros(split.tokens + len(SPECIAL), int)
+    for number in range(400):
+        for first, second, _ in two(epoch(sentence_pairs(split, 35, "sop"), number)):
+            seen[first] += 1
+            seen[second] += 1
+    assert seen[len(SPECIAL) :].min() > 0
