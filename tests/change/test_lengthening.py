@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from toys.families import build_peer
 from toys.folders import save_litebert
 from toys.points import config, randomize
 from toys.refusals import names
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -72,8 +72,8 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
         "rotary_base": 500.0,
     }
     save_model(tmp_path / "model", **shape)
-    words = shlex.split(
-        f"resize {tmp_path / 'model'} --out {tmp_path / 'long'} --positions 96 --window 8"
+    words = typed(
+        "resize {} --out {} --positions 96 --window 8", tmp_path / "model", tmp_path / "long"
     )
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
@@ -95,9 +95,10 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     nothing.
     """
     build_peer(family, "mlm").save_pretrained(tmp_path / "hf")
-    words = shlex.split(
-        f"resize {tmp_path / 'hf'} --out {tmp_path / 'long'} --positions 512 "
-        "--window 64 --global-every 0"
+    words = typed(
+        "resize {} --out {} --positions 512 --window 64 --global-every 0",
+        tmp_path / "hf",
+        tmp_path / "long",
     )
     status, _, err = run(*words)
     assert status == 0, err
@@ -120,9 +121,10 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
 def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
     build_peer("Bert", "mlm").save_pretrained(tmp_path / "hf")
-    words = shlex.split(
-        f"resize {tmp_path / 'hf'} --out {tmp_path / 'long'} --positions 512 "
-        "--window 64 --global-every 0 --global-tokens 1"
+    words = typed(
+        "resize {} --out {} --positions 512 --window 64 --global-every 0 --global-tokens 1",
+        tmp_path / "hf",
+        tmp_path / "long",
     )
     status, _, err = run(*words)
     assert status == 0, err
@@ -255,16 +257,18 @@ def test_a_lengthened_model_trains_at_the_new_length(
 ) -> None:
     model = Pretrainer(config(("mlm",), vocab_size=400))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
-    words = shlex.split(
-        f"resize {tmp_path / 'model'} --out {tmp_path / 'long'} --positions 128 --window 16"
+    words = typed(
+        "resize {} --out {} --positions 128 --window 16", tmp_path / "model", tmp_path / "long"
     )
     status, _, err = run(*words)
     assert status == 0, err
     assert "--sequences.length 128" in err
-    train = shlex.split(
-        f"pretrain --from {tmp_path / 'long'} --shards {tiny_data} --out "
-        f"{tmp_path / 'run'} --budget '1 steps' --sequences.length 128 "
-        "--train.batch '2 sequences' --json"
+    train = typed(
+        "pretrain --from {} --shards {} --out {} --budget '1 steps' "
+        "--sequences.length 128 --train.batch '2 sequences' --json",
+        tmp_path / "long",
+        tiny_data,
+        tmp_path / "run",
     )
     status, out, err = run(*train)
     assert status == 0, err
@@ -306,10 +310,14 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
     for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
         out = tmp_path / task
         status, _, err = run(
-            *shlex.split(
-                f"finetune {tmp_path / 'long'} --task {task} --data {tmp_path / data} "
-                f"--dev {tmp_path / data} --length 4096 --epochs 1 --train.batch "
-                f"'4 sequences' --out {out}"
+            *typed(
+                "finetune {} --task {} --data {} --dev {} --length 4096 --epochs 1 "
+                "--train.batch '4 sequences' --out {}",
+                tmp_path / "long",
+                task,
+                tmp_path / data,
+                tmp_path / data,
+                out,
             )
         )
         assert status == 0, err

@@ -4,7 +4,6 @@ what is refused.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from litebert.train.importance import measure_importance
 from toys.folders import load_module, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import refused
+from toys.typed import typed
 
 CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
 SHARED: dict[str, Any] = {
@@ -272,9 +272,12 @@ def test_the_command_keeps_what_matters_and_says_what_was_lost(
 ) -> None:
     folder = pretrain(config(train={"budget": "2 steps"}), tiny_data, tmp_path / "run").folder
     shape = read_folder(folder).config.encoder
-    words = shlex.split(
-        f"resize {folder} --out {tmp_path / 'small'} --hidden-size "
-        f"{shape.hidden_size // 2} --shards {tiny_data}"
+    words = typed(
+        "resize {} --out {} --hidden-size {} --shards {}",
+        folder,
+        tmp_path / "small",
+        shape.hidden_size // 2,
+        tiny_data,
     )
     status, out, err = run(*words)
     assert status == 0, err

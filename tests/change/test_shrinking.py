@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
 from toys.folders import load_module, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused
+from toys.typed import typed
 
 CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
 """BERT: E = H, layers of their own, norms after each sum, a pooler."""
@@ -167,8 +167,8 @@ def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
 
 def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
     save_litebert(large(), small_tokenizer(), tmp_path / "bert")
-    words = shlex.split(
-        f"resize {tmp_path / 'bert'} --out {tmp_path / 'albert'} --share all --embedding-size 4"
+    words = typed(
+        "resize {} --out {} --share all --embedding-size 4", tmp_path / "bert", tmp_path / "albert"
     )
     status, out, err = run(*words)
     assert status == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from toys.points import config, randomize
 from toys.pretraining import ENCODER
 from toys.refusals import names
 from toys.tokenizing import train
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -69,8 +69,12 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     old = train(kind)
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges
-    words = shlex.split(
-        f"adapt {tmp_path / 'model'} --source {text} --add-tokens {size} --out {tmp_path / 'new'}"
+    words = typed(
+        "adapt {} --source {} --add-tokens {} --out {}",
+        tmp_path / "model",
+        text,
+        size,
+        tmp_path / "new",
     )
     status, out, err = run(*words, "--json")
     assert status == 0, err
@@ -121,8 +125,8 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
     status, before, err = run(*compare, "--add-tokens", 8)
     assert status == 0, err
-    words = shlex.split(
-        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
+    words = typed(
+        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
     )
     assert json.loads(run(*words, "--json")[1]) == json.loads(before)
     status, out, _ = run(*compare, "--other-tokenizer", tmp_path / "new")
@@ -152,19 +156,21 @@ def test_the_new_model_prepares_text_and_trains_on(
     }
     sizes: dict[str, Any] = shape
     save_litebert(model_of(old, **sizes), old, tmp_path / "model")
-    words = shlex.split(
-        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
+    words = typed(
+        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
     )
     assert run(*words)[0] == 0
     prepared = run(
-        *shlex.split(
-            f"prepare {tiny_corpus} --tokenizer {tmp_path / 'new'} --out "
-            f"{tmp_path / 'data'} --processes 1"
+        *typed(
+            "prepare {} --tokenizer {} --out {} --processes 1",
+            tiny_corpus,
+            tmp_path / "new",
+            tmp_path / "data",
         )
     )
     assert prepared[0] == 0, prepared[2]
-    pretrain = shlex.split(
-        f"pretrain {recipe} --shards {tmp_path / 'data'} --out {tmp_path / 'run'} --from"
+    pretrain = typed(
+        "pretrain {} --shards {} --out {} --from", recipe, tmp_path / "data", tmp_path / "run"
     )
     status, _, err = run(*pretrain, tmp_path / "new")
     assert status == 0, err
@@ -182,8 +188,8 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
         old,
         tmp_path / "model",
     )
-    words = shlex.split(
-        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 8 --out {tmp_path / 'new'}"
+    words = typed(
+        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
     )
     assert run(*words)[0] == 0
     assert run("convert", tmp_path / "new", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
@@ -270,8 +276,8 @@ def test_a_fine_tuned_model_keeps_its_classes(
         labels=("a", "b", "c"),
         task={"task": name, "kind": "sequence", "length": 16},
     )
-    words = shlex.split(
-        f"adapt {tmp_path / 'model'} --source {text} --add-tokens 4 --out {tmp_path / 'new'}"
+    words = typed(
+        "adapt {} --source {} --add-tokens 4 --out {}", tmp_path / "model", text, tmp_path / "new"
     )
     status, out, err = run(*words)
     assert status == 0, err

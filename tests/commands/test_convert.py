@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
 from toys.folders import save_litebert
 from toys.refusals import names
+from toys.typed import typed
 
 Output = tuple[int, str, str]
 
@@ -65,8 +65,8 @@ def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_pat
     )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
     status, _, err = run(
-        *shlex.split(
-            f"convert {tmp_path / 'own'} --out {tmp_path / 'hf'} --to hf --head discriminator"
+        *typed(
+            "convert {} --out {} --to hf --head discriminator", tmp_path / "own", tmp_path / "hf"
         )
     )
     assert status == 2

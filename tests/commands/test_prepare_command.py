@@ -26,6 +26,7 @@ import pytest
 from litebert.base.registry import SOURCES, Registry
 from litebert.data.shards import Shards
 from toys.refusals import names
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -37,8 +38,8 @@ def prepare_sources(
     """Prepare the sources; what it says in JSON."""
 
     def call(*words: object, out: str = "out") -> dict[str, Any]:
-        options = shlex.split(
-            f"--tokenizer {tiny_tokenizer} --out {tmp_path / out} --processes 1 --json"
+        options = typed(
+            "--tokenizer {} --out {} --processes 1 --json", tiny_tokenizer, tmp_path / out
         )
         status, output, error = run("prepare", *words, *options)
         assert status == 0, error
@@ -456,8 +457,8 @@ def test_a_reader_of_ones_own_counts_by_its_code(
     def second(name: str, reading: object) -> Any:
         yield from (("One.", 1), ("Three.", 2))
 
-    words = shlex.split(
-        f"prepare mine --tokenizer {tiny_tokenizer} --out {tmp_path / 'out'} --processes 1"
+    words = typed(
+        "prepare mine --tokenizer {} --out {} --processes 1", tiny_tokenizer, tmp_path / "out"
     )
     sources.add("mine", first)
     assert run(*words)[0] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from toys.finetuning import recipe_file, write_table
 from toys.refusals import names
+from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--lr", "0.002", "--batch-size", 2, "--max-length", 32, "--fp32", "--seed", 7)
@@ -35,9 +35,11 @@ def test_a_run_of_fine_tuning_records_the_fields(
 ) -> None:
     out = tmp_path / "run"
     train = write_table(tmp_path / "train.csv", 40, 0)
-    words = shlex.split(
-        f"--task table --data {train} --tokenizer {tiny_tokenizer} --out {out} "
-        "--steps 2 --no-baseline"
+    words = typed(
+        "--task table --data {} --tokenizer {} --out {} --steps 2 --no-baseline",
+        train,
+        tiny_tokenizer,
+        out,
     )
     status, _, err = run("finetune", recipe_file(tmp_path), *words, *SHORT)
     assert status == 0, err

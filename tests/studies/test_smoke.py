@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from litebert.studies import cells
 from litebert.studies.papers import STUDIES, make_study
+from toys.typed import typed
 
 
 @pytest.mark.slow
@@ -27,9 +27,11 @@ def test_every_study_runs(
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
     status, output, err = run(
-        *shlex.split(
-            f"study {name} --shards {tiny_data} --scale toy --budget '4 steps' "
-            f"--seeds 1 --out {out} --json"
+        *typed(
+            "study {} --shards {} --scale toy --budget '4 steps' --seeds 1 --out {} --json",
+            name,
+            tiny_data,
+            out,
         )
     )
     assert status == 0, err

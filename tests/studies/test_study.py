@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import html
 import json
-import shlex
 import subprocess
 import sys
 import time
@@ -113,8 +112,8 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) -
 
 
 def test_a_grid_from_end_to_end(grid: Path, run: Callable[..., Output], tiny_data: Path) -> None:
-    words = shlex.split(
-        f"study {grid} --shards {tiny_data} --scale toy --budget '4 steps' --seeds 2 --jobs 2"
+    words = typed(
+        "study {} --shards {} --scale toy --budget '4 steps' --seeds 2 --jobs 2", grid, tiny_data
     )
     status, out, err = run(*words, "--json")
     assert status == 0, err
@@ -155,8 +154,8 @@ def test_a_run_that_fails_loses_nothing_else(
         encoding="utf-8",
     )
     status, out, _ = run(
-        *shlex.split(
-            f"study {grid} --shards {tiny_data} --scale toy --budget '4 steps' --seeds 1 --json"
+        *typed(
+            "study {} --shards {} --scale toy --budget '4 steps' --seeds 1 --json", grid, tiny_data
         )
     )
     assert status == 1
