@@ -21,6 +21,7 @@ from torch import Tensor
 from litebert import load
 from litebert.base.errors import MissingExtraError, ModelError
 from litebert.interop import read_folder
+from litebert.interop.files import to_tensor
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.model.pretrainer import Pretrainer
 from toys.bundles import NUMBERS, _bytes, checksum, table, variables, write_bundle, write_config
@@ -385,7 +386,7 @@ def test_any_keys_and_shapes_are_read(
         bundle = Bundle.open(Path(folder) / "x.index")
         assert bundle.entries.keys() == tensors.keys()
         for name, tensor in tensors.items():
-            again = bundle.read(name)
+            again = to_tensor(bundle.read(name))
             assert (again.dtype, again.shape) == (tensor.dtype, tensor.shape)
             assert torch.equal(again, tensor)
 
@@ -411,7 +412,7 @@ def test_any_damage_is_found(index: bool, cut: bool, place: int, by: int, snappy
         )
         try:
             bundle = Bundle.open(Path(folder) / "x.index")
-            actual = {name: bundle.read(name) for name in bundle.entries}
+            actual = {name: to_tensor(bundle.read(name)) for name in bundle.entries}
         except ModelError as error:
             names(str(error), file)
         else:

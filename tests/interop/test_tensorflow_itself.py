@@ -17,6 +17,7 @@ import torch
 
 from litebert import load
 from litebert.base.errors import ModelError
+from litebert.interop.files import to_tensor
 from litebert.interop.tensorflow.bundle import Bundle
 from toys.bundles import variables, write_config
 from toys.environments import python_with
@@ -80,7 +81,7 @@ def test_their_checkpoints(
     )
     bundle = Bundle.open(tmp_path / f"{prefix}.index")
     assert bundle.entries.keys() == held.keys()
-    assert all(torch.equal(bundle.read(name), tensor) for name, tensor in held.items())
+    assert all(torch.equal(to_tensor(bundle.read(name)), tensor) for name, tensor in held.items())
     assert_equal_outputs(
         their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs())
     )

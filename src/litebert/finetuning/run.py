@@ -80,7 +80,7 @@ from litebert.finetuning.teachers import (
 )
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
-from litebert.interop.files import read_weights, write_tensors
+from litebert.interop.files import read_tensors, write_tensors
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -567,7 +567,7 @@ def _train_seed(
     # Results: the best weights answer every part, in float32, as `predict` and other programs
     # compute. Logits of the development parts may be there already, if training was in float32 too.
     if not ranks.decide(scores_file.exists):
-        weights = read_weights(trainable.best) if ranks.main else None
+        weights = read_tensors(trainable.best) if ranks.main else None
         load_state(trainable.module, weights, ranks)
         logits = trainable.best_logits if machine.autocast is None else {}
         trainable.device = replace(machine, autocast=None)

@@ -1,26 +1,26 @@
 """Reading and writing the files of a model folder, with one sentence for every way in which they
-can be broken.
+can be broken. Nothing here imports torch but for a pickle, and where tensors are asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.numpy import save_file
 
 from litebert.base.errors import ModelError
-from litebert.base.json_reader import read_json
+from litebert.base.json_reader import parse_json, read_json
 from litebert.base.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 from litebert.hub import is_hub_name
 from litebert.interop.hf.weights import BUFFERS
@@ -38,9 +38,25 @@ from litebert.interop.names import (
 )
 from litebert.remote.names import require_local
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 log = logging.getLogger("litebert")
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+"""The types in the header of a safetensors file, and their names in PyTorch."""
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 """The types that weights may have; they are computed with in float32."""
 
 
@@ -93,70 +109,88 @@ def weights_digest(folder: Path) -> str:
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a model, in one file or in those that an index lists."""
+def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The weights of a model, in one file or in those that an index lists, in float32. Constants of
+    older files are left out. Numbers that the file holds in float32 stay in it until they are used.
+    """
     if not path.name.endswith(INDEX):
-        tensors = read_tensors(path)
-        require_weights(tensors, path)
-        return tensors
-    whole: dict[str, Tensor] = {}
+        return to_weights(_read(path), path)
+    whole: dict[str, NDArray[np.float32]] = {}
     for shard, listed in shards_of(path).items():
-        tensors = read_tensors(shard)
+        tensors = {tensor.name: tensor for tensor in _read(shard)}
         if missing := sorted(listed - tensors.keys()):
             raise ModelError(
                 f"{shard} has no '{missing[0]}', which {path.name} lists; copy both files again"
             )
-        require_weights(tensors, shard)
-        whole |= {name: tensors[name] for name in listed}
+        weights = to_weights(tensors.values(), shard)
+        whole |= {name: weights[name] for name in listed & weights.keys()}
     return whole
 
 
-def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse what can be no weights; `file` is the one that the error names."""
-    for name, tensor in tensors.items():
-        if name.rpartition(".")[2] in BUFFERS:
+def to_weights(tensors: Iterable[RawTensor], file: Path) -> dict[str, NDArray[np.float32]]:
+    """Tensors in float32; what can be no weights is refused, and `file` named."""
+    weights = {}
+    for tensor in tensors:
+        if tensor.name.rpartition(".")[2] in BUFFERS:
             continue
         if tensor.dtype not in _FLOATS:
             raise ModelError(
-                f"{file} holds {name} as {_dtype(tensor)}, and a model needs weights in "
-                "floating point; save the "
-                "model again in float32, before it is quantized"
+                f"{file} holds {tensor.name} as {tensor.dtype}, and a model needs weights in "
+                "floating point; save the model again in float32, before it is quantized"
             )
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ModelError(
-                f"{file} holds {name} with {tensor.numel():,} numbers, of which it stores fewer; "
-                "save the model again"
-            )
-        tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+        array = weights[tensor.name] = _to_float32(tensor)
         # NaN and infinity stay in a sum, which takes a tenth of the time; an overflow of finite
         # numbers is told apart.
-        if not math.isfinite(float(tensor.sum())) and (strange := int((~tensor.isfinite()).sum())):
+        with np.errstate(all="ignore"):
+            total = array.sum()
+        if not np.isfinite(total) and (strange := int((~np.isfinite(array)).sum())):
             numbers = (
                 "a number that is not finite"
                 if strange == 1
                 else f"{strange:,} numbers that are not finite"
             )
             raise ModelError(
-                f"{file} holds {numbers} in {name}; restore the file, or train the model again"
+                f"{file} holds {numbers} in {tensor.name}; restore the file, or train the model "
+                "again"
             )
+    return weights
+
+
+def _to_float32(tensor: RawTensor) -> NDArray[np.float32]:
+    if tensor.dtype == "bfloat16":  # the first halves of numbers in float32
+        halves: NDArray[np.uint16] = np.ndarray(tensor.shape, np.uint16, tensor.data)
+        return (halves.astype(np.uint32) << 16).view(np.float32)
+    numbers: NDArray[Any] = np.ndarray(tensor.shape, tensor.dtype, tensor.data)
+    with np.errstate(over="ignore"):  # to infinity, which no weight is
+        return np.require(numbers.astype(np.float32, copy=False), requirements="A")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is
-    unpickled.
-    """
+    """The tensors of a safetensors or PyTorch file, in the types that they have there."""
+    return {tensor.name: to_tensor(tensor) for tensor in _read(path)}
+
+
+def to_tensor(raw: RawTensor) -> Tensor:
+    """A tensor of PyTorch on the same bytes."""
+    import torch
+
+    return torch.from_numpy(raw.data).view(getattr(torch, raw.dtype)).view(raw.shape)
+
+
+def _read(path: Path) -> list[RawTensor]:
+    """The tensors of a file; of a pickle, nothing but tensors is unpickled."""
     try:
         if path.suffix == ".safetensors":
-            return _check_digest(path, load_file(path))
+            return _read_safetensors(path)
+        import torch
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about old pickles
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except ModelError:
+    except (ModelError, MemoryError):
         raise
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except MemoryError:
-        raise
     except Exception as error:  # what a damaged pickle raises is anything
         if isinstance(error, pickle.UnpicklingError):
             if "unsupported global" in str(error).lower() or _is_pickle(path):
@@ -170,10 +204,59 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"{path} is damaged or not a file of weights ({reason}); copy it again"
         ) from None
     if not isinstance(tensors, dict) or not all(
-        isinstance(item, Tensor) for item in tensors.values()
+        isinstance(item, torch.Tensor) for item in tensors.values()
     ):
         raise ModelError(f"{path} must hold tensors by name and nothing else")
+    tensors = {name: tensor.detach() for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ModelError(
+                f"{path} holds {name} with {tensor.numel():,} numbers, of which it stores fewer; "
+                "save the model again"
+            )
+    return [
+        RawTensor(
+            name,
+            str(tensor.dtype).removeprefix("torch."),
+            tuple(tensor.shape),
+            tensor.contiguous().view(-1).view(torch.uint8).numpy(),
+        )
+        for name, tensor in tensors.items()
+    ]
+
+
+def _read_safetensors(path: Path) -> list[RawTensor]:
+    """The tensors of a file, which stay in it until they are used, where its digest does not say
+    that they are others.
+    """
+    with safe_open(path, "np") as file:  # checks every place in the header
+        metadata = dict(file.metadata() or {})
+    data = np.asarray(np.memmap(path, np.uint8, "c"))
+    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    header = parse_json(data[8:start].tobytes())
+    header.pop("__metadata__", None)
+    tensors = []
+    for name, tensor in header.items():
+        begin, end = tensor["data_offsets"]
+        dtype = _DTYPES.get(tensor["dtype"], tensor["dtype"])
+        within = data[start + begin : start + end]
+        tensors.append(RawTensor(name, dtype, tuple(tensor["shape"]), within))
+    try:
+        differs = digest_differs(metadata, tensors)
+    except ValueError:
+        differs = True
+    if differs:
+        raise ModelError(
+            f"{path} is damaged: its weights are not those that were written (sha256); copy the "
+            "file again, or restore it from a backup"
+        )
     return tensors
+
+
+def _is_pickle(path: Path) -> bool:
+    """True where a file begins as pickles do, outside torch's own container."""
+    with open(path, "rb") as file:
+        return file.read(1) == pickle.PROTO
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -183,57 +266,37 @@ def read_metadata(path: Path) -> dict[str, str]:
     if path.suffix != ".safetensors":
         return {}
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(path, "np") as file:
             return facts_of(file.metadata() or {})
     except (OSError, SafetensorError, ValueError):
         return {}
 
 
-def _check_digest(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file, where its digest does not say that they are others."""
-    with safe_open(path, "pt") as file:
-        header = dict(file.metadata() or {})
-    try:
-        differs = digest_differs(header, map(_raw, tensors.items()))
-    except ValueError:
-        differs = True
-    if differs:
-        raise ModelError(
-            f"{path} is damaged: its weights are not those that were written (sha256); "
-            "copy the file again, or "
-            "restore it from a backup"
-        )
-    return tensors
-
-
-def _raw(item: tuple[str, Tensor]) -> RawTensor:
-    name, tensor = item
-    data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    return RawTensor(name, _dtype(tensor), tuple(tensor.shape), data)
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _is_pickle(path: Path) -> bool:
-    """True where a file begins as pickles do, outside torch's own container."""
-    with open(path, "rb") as file:
-        return file.read(1) == pickle.PROTO
-
-
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
+) -> None:
+    """The same of tensors as `write_arrays`."""
+    write_arrays(
+        path, {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}, facts
+    )
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str] | None = None
 ) -> None:
     """A safetensors file with a digest of its tensors, and `facts` beside it.
 
     Without `facts` the header holds only what transformers wants to see there, for a Hugging Face
     folder.
     """
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = (
-        {"format": "pt"} if facts is None else header_of(facts, digest_of(map(_raw, plain.items())))
-    )
+    plain = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+    header = {"format": "pt"}
+    if facts is not None:
+        raw = (
+            RawTensor(name, str(array.dtype), array.shape, array.reshape(-1).view(np.uint8))
+            for name, array in plain.items()
+        )
+        header = header_of(facts, digest_of(raw))
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 

@@ -36,7 +36,6 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
-from litebert.interop.hf.reading import read_hf
 from litebert.interop.loaded import (
     LoadedModel,
     Unread,
@@ -48,7 +47,7 @@ from litebert.interop.loaded import (
     require_fit,
 )
 from litebert.interop.names import WEIGHTS
-from litebert.interop.networks import build_network, fill
+from litebert.interop.networks import build_network, fill, read_hf
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note

@@ -8,16 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from litebert.base.errors import ModelError
+from litebert.base.registry import OBJECTIVES
 from litebert.config import Config
-from litebert.interop.loaded import LoadedModel
+from litebert.config.finetuning import HeadName
+from litebert.interop.hf.reading import Contents, read_contents
+from litebert.interop.loaded import LoadedModel, choose_tokenizer
+from litebert.interop.records import read_tokenizer
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.tokenizer import Tokenizer
 
 M = TypeVar("M", Pretrainer, TaskModel)
 
@@ -57,6 +64,50 @@ def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn:
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None
 
 
+def read_hf(
+    folder: Path, head: HeadName | None = None, tokenizer: str | Path | None = None
+) -> LoadedModel:
+    """Open a Hugging Face folder.
+
+    Args:
+        head: what its classifier is for, where its config.json does not name the class.
+        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
+    """
+    contents = read_contents(folder, head)
+    return open_contents(
+        contents, choose_tokenizer(lambda: read_tokenizer(folder), tokenizer, folder)
+    )
+
+
+def open_contents(contents: Contents, tokenizer: Tokenizer | None) -> LoadedModel:
+    """The model of what was read of another program's folder."""
+    config, untrained, state = contents.config, contents.untrained, dict(contents.weights)
+    model: Pretrainer | TaskModel
+    if contents.head is None:
+        model = build_network(contents.config_file, Pretrainer, config, drawn=bool(untrained))
+        for name, weights in contents.beside.items():
+            file = contents.folder / OBJECTIVES[name].foreign_file
+            check_tensors(model.objectives[name].state_dict(), weights, (), file)
+            state |= {f"objectives.{name}.{key}": array for key, array in weights.items()}
+    else:
+        reading = contents.pooling if contents.reads_cls else "cls"
+        fitting = (config.encoder, contents.reads_cls, contents.classes, contents.dense, reading)
+        model = build_network(contents.config_file, TaskModel, *fitting, drawn=False)
+    fill(model, state, untrained, contents.weights_file)
+    return LoadedModel(
+        model,
+        config,
+        tokenizer,
+        contents.folder,
+        contents.labels,
+        untrained,
+        contents.notes,
+        contents.task,
+        contents.family_dense,
+        contents.pooling,
+    )
+
+
 def rebuild(
     loaded: LoadedModel,
     config: Config,
@@ -90,17 +141,25 @@ def rebuild(
 
 
 def fill(
-    model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path
+    model: Pretrainer | TaskModel,
+    state: Mapping[str, Tensor] | Mapping[str, NDArray[np.float32]],
+    untrained: Sequence[str],
+    file: Path,
 ) -> None:
     """Put a state dict into a model, strictly but for the heads that are known to be absent."""
     expected = model.state_dict()
     check_tensors(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
-    model.load_state_dict({**expected, **state})
+    model.load_state_dict(
+        {**expected, **{name: torch.as_tensor(array) for name, array in state.items()}}
+    )
     model.eval()
 
 
 def check_tensors(
-    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path
+    expected: Mapping[str, Tensor],
+    state: Mapping[str, Tensor] | Mapping[str, NDArray[np.float32]],
+    absent: tuple[str, ...],
+    file: Path,
 ) -> None:
     """Names and shapes are those expected; only names that start with one of `absent` may be
     missing.
@@ -111,7 +170,7 @@ def check_tensors(
         problem = f"has no '{missing[0]}'" if missing else f"has an unknown '{unknown[0]}'"
         raise ModelError(f"{file} {problem}; it does not belong to the config in its folder")
     for name, tensor in state.items():
-        if tensor.shape != expected[name].shape:
+        if tuple(tensor.shape) != tuple(expected[name].shape):
             raise ModelError(
                 f"{file} holds {name} of shape {tuple(tensor.shape)}, and its config asks for "
                 f"{tuple(expected[name].shape)}; the two do not belong to the same model"

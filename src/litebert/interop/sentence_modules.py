@@ -19,15 +19,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize, safe_open
-from safetensors.numpy import load_file, save_file
 
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import parse_json, read_regular
 from litebert.base.storage import is_inside
+from litebert.interop.files import read_weights, write_arrays
 from litebert.interop.loaded import LoadedModel, VectorMap
-from litebert.interop.names import PICKLED, WEIGHTS, RawTensor, digest_differs, digest_of, header_of
+from litebert.interop.names import PICKLED, WEIGHTS
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
@@ -321,76 +319,15 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
             "does not "
             "compute; give --pooling mean to take vectors of the encoder alone"
         )
-    tensors = _dense_tensors(dense_folder)
-    weight = tensors.get("linear.weight", np.zeros(0, np.float32))
-    bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
+    file = dense_folder / WEIGHTS
+    if not file.is_file() and (dense_folder / PICKLED).is_file():
+        file = dense_folder / PICKLED
+    weights = read_weights(file)
+    weight = weights.get("linear.weight", np.zeros(0, np.float32))
+    bias = weights.get("linear.bias", np.zeros(len(weight), np.float32))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise ModelError(f"{dense_folder} holds no weights of a map of vectors; restore it")
     return VectorMap(weight, bias, _ACTIVATIONS[activation])
-
-
-def _dense_tensors(dense_folder: Path) -> dict[str, NDArray[np.float32]]:
-    tensors: Mapping[str, Any]
-    file = dense_folder / WEIGHTS
-    if (pickled := dense_folder / PICKLED).is_file() and not file.is_file():
-        from litebert.interop.files import read_weights
-
-        tensors = {name: tensor.float().numpy() for name, tensor in read_weights(pickled).items()}
-    else:
-        try:
-            tensors = load_file(file)
-            _require_digest(file, tensors)
-        except TypeError:  # of a type that NumPy lacks
-            tensors = _bfloat16(file)
-        except (OSError, SafetensorError) as error:
-            why = (
-                "is missing"
-                if isinstance(error, FileNotFoundError)
-                else f"cannot be read ({error})"
-            )
-            raise ModelError(
-                f"{file} {why}, and it maps the vectors of this model; restore it"
-            ) from None
-    floats = {name: array.astype(np.float32) for name, array in tensors.items()}
-    for name, array in tensors.items():
-        whole = array.dtype.kind in "biu"
-        if whole or not np.isfinite(floats[name]).all():
-            kind = f"{array.dtype} numbers" if whole else "numbers that are not finite"
-            raise ModelError(
-                f"{file} holds {kind} in {name}, and it maps the vectors of this model; restore it"
-            )
-    return floats
-
-
-def _require_digest(file: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    with safe_open(file, "np") as opened:
-        header = dict(opened.metadata() or {})
-    try:
-        differs = digest_differs(header, map(_raw, tensors.items()))
-    except ValueError:
-        differs = True
-    if differs:
-        raise ModelError(f"{file} is damaged, and it maps the vectors of this model; restore it")
-
-
-def _raw(item: tuple[str, NDArray[Any]]) -> RawTensor:
-    name, array = item
-    return RawTensor(
-        name, str(array.dtype), array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    )
-
-
-def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
-    """The tensors of a file in bfloat16, which are the first halves of numbers in float32."""
-    arrays = {}
-    for name, tensor in deserialize(file.read_bytes()):  # type: ignore[no-untyped-call]
-        if tensor["dtype"] != "BF16":
-            raise ModelError(
-                f"{file} has {name} in {tensor['dtype']}, which is not read; save it in float32"
-            )
-        halves = np.frombuffer(tensor["data"], np.uint16).astype(np.uint32)
-        arrays[name] = (halves << 16).view(np.float32).reshape(tensor["shape"])
-    return arrays
 
 
 def write_dense(dense_folder: Path, map_: VectorMap) -> None:
@@ -408,8 +345,9 @@ def write_dense(dense_folder: Path, map_: VectorMap) -> None:
     (dense_folder / "config.json").write_text(
         json.dumps(settings, indent=2) + "\n", encoding="utf-8"
     )
-    tensors = {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}
-    save_file(tensors, dense_folder / WEIGHTS, header_of({}, digest_of(map(_raw, tensors.items()))))
+    write_arrays(
+        dense_folder / WEIGHTS, {"linear.weight": map_.weight, "linear.bias": map_.bias}, {}
+    )
 
 
 def _pooling(file: Path) -> Pooling:

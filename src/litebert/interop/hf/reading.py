@@ -1,4 +1,5 @@
-"""Hugging Face folders, read.
+"""Hugging Face folders, read without torch: `read_contents` gives a folder's config and its weights
+under litebert's names.
 
 The names in its weights show what a folder holds, not the class that its config.json names: files
 often hold more or less than that class. The class decides only if the classifiers of several
@@ -9,16 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import read_json
 from litebert.base.registry import OBJECTIVES
-from litebert.config import Config, EncoderConfig, Pooling, SequenceConfig
+from litebert.config import Config, EncoderConfig, HeadActivation, Pooling, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
@@ -30,193 +29,166 @@ from litebert.interop.hf.settings import (
     read_longest,
     unties,
 )
-from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
-from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untrained, outputs_of
-from litebert.interop.networks import build_network, check_tensors, fill
-from litebert.interop.records import read_tokenizer
+from litebert.interop.hf.weights import (
+    Arrays,
+    find_sharing,
+    generator_pairs,
+    modernize,
+    pairs,
+    to_litebert,
+)
+from litebert.interop.loaded import note_untrained, outputs_of
 from litebert.interop.sentence_modules import modules_note
-from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import TaskModel
-from litebert.tokenizer import Tokenizer
 
 
-def read_hf(
-    folder: Path, head: HeadName | None = None, tokenizer: str | Path | None = None
-) -> LoadedModel:
-    """Open a Hugging Face folder.
+@dataclass(frozen=True)
+class Contents:
+    """What a folder of another program holds, in litebert's terms."""
+
+    folder: Path
+    config_file: Path
+    weights_file: Path
+    config: Config
+    weights: Arrays
+    """By the names of litebert's state dict, in float32. Those that lie in the file stay there
+    until they are used.
+    """
+    head: HeadName | None = None
+    """The head of a fine-tuned model; None of a pretrained one."""
+    beside: Mapping[str, Arrays] = field(default_factory=dict)
+    """The weights of objectives that have a file of their own, by the objective."""
+    untrained: tuple[str, ...] = ()
+    """Objectives without weights."""
+    classes: int = 0
+    labels: tuple[str, ...] = ()
+    task: Mapping[str, Any] = field(default_factory=dict)
+    reads_cls: bool = False
+    """True where the head reads a text and not each token."""
+    dense: HeadActivation | None = None
+    """The activation of the dense map in the head."""
+    family_dense: HeadActivation | None = None
+    """That of a fresh head of the same family."""
+    pooling: Pooling = "cls"
+    """What a classifier of texts reads."""
+    notes: tuple[str, ...] = ()
+
+
+def read_contents(folder: Path, head: HeadName | None = None) -> Contents:
+    """Read a Hugging Face folder.
 
     Args:
         head: what its classifier is for, where its config.json does not name the class.
-        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
     """
     config = folder / "config.json"
     settings = read_json(config, ModelError)
-    family_of(
-        settings, str(config)
-    )  # a model that is not known is refused before megabytes are read
+    family_of(settings, str(config))  # before megabytes are read
     file = weights_file(folder)
-    words = choose_tokenizer(lambda: read_tokenizer(folder), tokenizer, folder)
-    return open_model(folder, config, settings, file, read_weights(file), words, head)
+    return translate(folder, config, settings, file, read_weights(file), head)
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The config.json and the weights of a folder, and the family that they belong to."""
-
-    folder: Path
-    config: Path
-    settings: Mapping[str, Any]
-    weights: Path
-    family: Family
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The parts of a model that a file of weights holds, and their tensors."""
-
-    head: HeadName | None
-    """The fine-tuning head; None where it has none."""
-    parts: Sequence[str]
-    """The parts beside the backbone."""
-    tensors: Mapping[str, Tensor]
-    notes: Sequence[str]
-
-
-def open_model(
+def translate(
     folder: Path,
     config_file: Path,
     settings: Mapping[str, Any],
     file: Path,
-    tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer | None,
+    weights: Arrays,
     head: HeadName | None,
-) -> LoadedModel:
-    """Build the model of a config.json and tensors under the names of transformers; errors name the
+) -> Contents:
+    """The contents of a config.json and weights under the names of transformers; errors name the
     two files.
 
-    Tensors of `generator.`, named like those of the backbone, are those of the generator that a
+    Weights of `generator.`, named like those of the backbone, are those of the generator that a
     discriminator learned from; it borrows the embeddings. Only files that hold both have them.
     """
-    source = str(config_file)
+    source, notes = str(config_file), []
     family = family_of(settings, source)
-    files = _Files(folder, config_file, settings, file, family)
-    tensors = modernize(family, tensors, str(file), unties(family, settings, family.parts))
-    contents = _select_parts(files, tensors, head)
-    config, contents = _read_shape(files, contents)
-    head, parts, tensors = contents.head, contents.parts, contents.tensors
-    beside = {  # heads of objectives that have a file of their own
-        name: read_weights(folder / objective.foreign_file)
-        for name, objective in OBJECTIVES.items()
-        if head is None and objective.foreign_file and (folder / objective.foreign_file).is_file()
-    }
-    objectives, untrained = _objectives(family, parts, beside)
-    whole = _whole_config(folder, config, objectives, beside, tensors)
-    table = pairs(family, ["backbone", *parts], config, family.sentence or "")
-    if whole.generator is not None and not untrained:
-        table += generator_pairs(family, whole.generator)
-    state = to_litebert(table, tensors, str(file))
-    pooling = pooling_of(family, settings, source)
-    model: Pretrainer | TaskModel
-    labels: tuple[str, ...] = ()
-    task: dict[str, Any] = {}
-    if head is None:
-        model = build_network(config_file, Pretrainer, whole, drawn=bool(untrained))
-        state |= _beside_state(model, beside, folder)
-    else:
-        model = _build_task_model(files, head, config, state, pooling)
-        usual, untrained = next(iter(outputs_of(head).values())), ()
-        labels = _labels(settings, model.classes) if usual.classes is None else ()
-        longest = read_longest(folder, config.max_positions)
-        task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
-    fill(model, state, untrained, file)
-    notes = (*contents.notes, *note_untrained(untrained, whole, folder), *modules_note(folder))
-    return LoadedModel(
-        model, whole, tokenizer, folder, labels, untrained, notes, task, family.dense, pooling
-    )
+    weights = modernize(family, weights, str(file), unties(family, settings, family.parts))
+    parts = _find_parts(family, weights)
+    head = _find_head(family, settings, parts, head, source)
 
-
-def _select_parts(files: _Files, tensors: Mapping[str, Tensor], head: HeadName | None) -> _Contents:
-    """Find out which parts a file holds and leave out those that its class does not read."""
-    family, folder = files.family, files.folder
-    parts = _find_parts(family, tensors)
-    head = _head(family, files.settings, parts, head, str(files.config))
-    notes: list[str] = []
-    if foreign := _foreign_heads(family, tensors):
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in foreign}
+    if foreign := _foreign_heads(family, weights):
+        weights = {name: array for name, array in weights.items() if name not in foreign}
         notes.append(
-            f"{files.weights} also holds {_list_names(foreign)}, of a head that litebert does not "
-            "know; it is left out"
+            f"{file} also holds {_list_names(foreign)}, of a head that litebert does not know; it "
+            "is left out"
         )
-    beside = () if head is None else (*family.heads[head], "pooler", "projection")
-    if head is not None and (unread := [part for part in parts if part not in beside]):
+    beside_head = () if head is None else (*family.heads[head], "pooler", "projection")
+    if head is not None and (unread := [part for part in parts if part not in beside_head]):
         parts = [part for part in parts if part not in unread]
         names = {name for part in ("backbone", *parts) for name in _names(family.parts[part])}
         dropped = {name for part in unread for name in _names(family.parts[part])} - names
         notes.append(
-            f"{files.weights} also holds {_list_names(dropped & {*tensors})}, which "
+            f"{file} also holds {_list_names(dropped & {*weights})}, which "
             f"{family.class_of(head)} does not read; it is left out"
         )
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
+        weights = {name: array for name, array in weights.items() if name not in dropped}
     # Older classifiers of RoBERTa's have both, and read one.
     if "dense" in parts and "pooler" in parts:
         parts.remove("pooler")
         pooler = _names(family.parts["pooler"])
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in pooler}
+        weights = {name: array for name, array in weights.items() if name not in pooler}
         notes.append(f"{folder} has a pooler that its classifier does not read; it is left out")
     if "pooler" not in parts and ("sentence" in parts or (head and "pooler" in family.heads[head])):
         parts.append("pooler")  # then its absence is an error that names it
-    return _Contents(head, parts, tensors, notes)
 
-
-def _read_shape(files: _Files, contents: _Contents) -> tuple[EncoderConfig, _Contents]:
-    """The encoder's config, with blocks shared that the file holds as equal copies."""
-    family, notes = files.family, list(contents.notes)
-    config = encoder_config(family, files.settings, contents.parts, str(files.config))
-    parts = list(contents.parts)
-    if config.projects and "projection" not in parts:
+    unshared = encoder_config(family, settings, parts, source)
+    encoder = find_sharing(family, unshared, weights)
+    if encoder.projects and "projection" not in parts:
         parts.append("projection")
-    unshared, config = config, find_sharing(family, config, contents.tensors)
-    if config != unshared:
+    if encoder != unshared:
         how = ", ".join(
-            f"encoder.{name}={getattr(config, name)}"
+            f"encoder.{name}={getattr(encoder, name)}"
             for name in ("sharing", "groups")
-            if getattr(config, name) != getattr(unshared, name)
+            if getattr(encoder, name) != getattr(unshared, name)
         )
         notes.append(
-            f"{files.folder} has equal weights in several layers; they are read as blocks that "
-            f"layers share ({how})"
+            f"{folder} has equal weights in several layers; they are read as blocks that layers "
+            f"share ({how})"
         )
-    return config, replace(contents, parts=parts, notes=notes)
+
+    beside = {
+        name: read_weights(folder / objective.foreign_file)
+        for name, objective in OBJECTIVES.items()
+        if head is None and objective.foreign_file and (folder / objective.foreign_file).is_file()
+    }
+    objectives, untrained = _list_objectives(family, parts, beside)
+    config = _whole_config(folder, encoder, objectives, beside, weights)
+    table = pairs(family, ["backbone", *parts], encoder, family.sentence or "")
+    if config.generator is not None and not untrained:
+        table += generator_pairs(family, config.generator)
+    state = to_litebert(table, weights, str(file))
+    contents = Contents(
+        folder,
+        config_file,
+        file,
+        config,
+        state,
+        head,
+        beside,
+        untrained=() if head else untrained,
+        family_dense=family.dense,
+        pooling=pooling_of(family, settings, source),
+        notes=(
+            *notes,
+            *note_untrained(() if head else untrained, config, folder),
+            *modules_note(folder),
+        ),
+    )
+    if head is None:
+        return contents
+    usual, classes = next(iter(outputs_of(head).values())), len(state["head.classifier.bias"])
+    longest = read_longest(folder, encoder.max_positions)
+    return replace(
+        contents,
+        classes=classes,
+        labels=_labels(settings, classes) if usual.classes is None else (),
+        task={"kind": head, "length": longest, **problem_of(settings, head, source)},
+        reads_cls=usual.reads_cls,
+        dense=family.dense if "head.dense.bias" in state else None,
+    )
 
 
-def _beside_state(
-    model: Pretrainer, beside: Mapping[str, Mapping[str, Tensor]], folder: Path
-) -> dict[str, Tensor]:
-    """The entries of a state dict for heads that have a file of their own."""
-    state: dict[str, Tensor] = {}
-    for name, stored in beside.items():
-        expected, file = model.objectives[name].state_dict(), folder / OBJECTIVES[name].foreign_file
-        check_tensors(expected, stored, (), file)
-        state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
-    return state
-
-
-def _build_task_model(
-    files: _Files,
-    head: HeadName,
-    config: EncoderConfig,
-    state: Mapping[str, Tensor],
-    pooling: Pooling,
-) -> TaskModel:
-    usual = next(iter(outputs_of(head).values()))
-    classes = len(state["head.classifier.bias"])
-    dense = files.family.dense if "head.dense.bias" in state else None
-    reading = pooling if usual.reads_cls else "cls"
-    fitting = (config, usual.reads_cls, classes, dense, reading)
-    return build_network(files.config, TaskModel, *fitting, drawn=False)
-
-
-def _head(
+def _find_head(
     family: Family,
     settings: Mapping[str, Any],
     all_parts: Sequence[str],
@@ -243,7 +215,7 @@ def _head(
     return head
 
 
-def _objectives(
+def _list_objectives(
     family: Family, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives of a pretrained folder, and those of them that it has no head of.
@@ -277,15 +249,15 @@ def _whole_config(
     folder: Path,
     encoder: EncoderConfig,
     objectives: tuple[str, ...],
-    beside: Mapping[str, Mapping[str, Tensor]],
-    tensors: Mapping[str, Tensor],
+    beside: Mapping[str, Arrays],
+    weights: Arrays,
 ) -> Config:
     """A config of a model whose training is not known."""
     sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:
-            fields.update(OBJECTIVES[name].assume_fields(fields, beside.get(name, tensors)))
+            fields.update(OBJECTIVES[name].assume_fields(fields, beside.get(name, weights)))
         return Config(name=folder.resolve().name, **fields)
     except ConfigError as error:
         raise ModelError(f"{folder}: {error}") from None

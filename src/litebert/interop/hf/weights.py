@@ -2,21 +2,27 @@
 
 `pairs` spells a table out for one config; `to_litebert` and `to_foreign` are then the two
 directions of the same list. A block that sits in several foreign slots is written once per slot:
-that is how sharing becomes copies.
+that is how sharing becomes copies. What is read are arrays of NumPy, without torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig, replace
 from litebert.interop.hf.families import Family
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Arrays = Mapping[str, NDArray[np.float32]]
+"""Weights by their names."""
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
@@ -95,9 +101,9 @@ def generator_pairs(family: Family, config: EncoderConfig) -> list[Pair]:
 
 
 def to_litebert(
-    table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str
-) -> dict[str, Tensor]:
-    """Turn foreign tensors into litebert's state dict."""
+    table: Sequence[Pair], tensors: Arrays, source: str
+) -> dict[str, NDArray[np.float32]]:
+    """Turn foreign weights into litebert's state dict."""
     expected = [name for pair in table for name in pair.foreign]
     unknown = sorted(tensors.keys() - set(expected))
     missing = [name for name in expected if name not in tensors]
@@ -111,20 +117,25 @@ def to_litebert(
             f"{source} has {_list_names(unknown, expected)}, which no part of this model holds; "
             "if it is not needed, remove it from the file"
         )
-    return {
-        pair.name: torch.cat([tensors[name] for name in pair.foreign]).float() for pair in table
-    }
+    state = {}
+    for name, foreign in table:
+        arrays = [tensors[each] for each in foreign]
+        if len({array.shape[1:] for array in arrays}) > 1 or not all(a.ndim for a in arrays):
+            raise ModelError(
+                f"{source} holds {_list_names(foreign, ())} in shapes that do not fit; the file "
+                "and its config.json are not of one model"
+            )
+        state[name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return state
 
 
-def find_sharing(
-    family: Family, config: EncoderConfig, tensors: Mapping[str, Tensor]
-) -> EncoderConfig:
+def find_sharing(family: Family, config: EncoderConfig, tensors: Arrays) -> EncoderConfig:
     """Recognize sharing: the config, where it shares nothing, with blocks shared of which the file
     holds bit-equal copies.
     """
     if config.sharing != "none" or config.layers == 1:
         return config
-    blocks: dict[str, list[dict[str, Tensor]]] = {
+    blocks: dict[str, list[dict[str, NDArray[np.float32]]]] = {
         kind: [{} for _ in range(config.layers)] for kind in ("attention", "feedforward")
     }
     for pair in pairs(family, ["backbone"], config):
@@ -157,17 +168,17 @@ def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterat
         yield replace(config, sharing="feedforward")
 
 
-def _kinds(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
+def _kinds(blocks: Sequence[Arrays]) -> list[int]:
     """The number of each block among the different ones; one may lack a tensor that its equals
     have.
     """
-    different: list[dict[str, Tensor]] = []
+    different: list[dict[str, NDArray[np.float32]]] = []
     kinds = []
     for block in blocks:
         same = (
             i
             for i, other in enumerate(different)
-            if all(torch.equal(block[name], other[name]) for name in block.keys() & other.keys())
+            if all(np.array_equal(block[name], other[name]) for name in block.keys() & other.keys())
         )
         kinds.append(next(same, len(different)))
         if kinds[-1] == len(different):
@@ -201,10 +212,9 @@ def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, 
 
 
 def modernize(
-    family: Family, tensors: Mapping[str, Tensor], source: str, untied: bool = False
-) -> dict[str, Tensor]:
-    """Give foreign tensors today's names: prefixed, old spellings renamed, buffers and tied repeats
-    dropped.
+    family: Family, tensors: Arrays, source: str, untied: bool = False
+) -> dict[str, NDArray[np.float32]]:
+    """Give foreign weights today's names: prefixed, old spellings renamed, tied repeats dropped.
 
     Args:
         untied: whether what is usually tied is not.
@@ -213,17 +223,15 @@ def modernize(
         tensors = {name.removeprefix(PARALLEL): tensor for name, tensor in tensors.items()}
     prefix = family.backbone_prefix
     bare = not any(name.startswith(prefix) for name in tensors)
-    clean: dict[str, Tensor] = {}
+    clean: dict[str, NDArray[np.float32]] = {}
     for name, tensor in tensors.items():
         leaf = name.rpartition(".")[2]
-        if leaf in BUFFERS:
-            continue
         current = name.removesuffix(leaf) + _OLD_LEAVES.get(leaf, leaf)
         clean[prefix + current if bare else current] = tensor
     for name, target in () if untied else family.tied.items():
         if name in clean:
             tensor = clean.pop(name)
-            if not torch.equal(clean.setdefault(target, tensor), tensor):
+            if not np.array_equal(clean.setdefault(target, tensor), tensor):
                 raise ModelError(
                     f"{source} has its own '{name}', different from '{target}'; only tied "
                     "embeddings can be computed"

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from litebert.base.errors import MissingExtraError, ModelError
+from litebert.interop.names import RawTensor
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48
@@ -31,18 +31,18 @@ _SLICE = b"\0"
 _LARGEST_BLOCK = 1 << 28
 _LARGEST_SIDE = 1 << 40
 _DTYPES = {
-    1: torch.float32,
-    2: torch.float64,
-    3: torch.int32,
-    4: torch.uint8,
-    5: torch.int16,
-    6: torch.int8,
-    9: torch.int64,
-    10: torch.bool,
-    14: torch.bfloat16,
-    19: torch.float16,
+    1: ("float32", 4),
+    2: ("float64", 8),
+    3: ("int32", 4),
+    4: ("uint8", 1),
+    5: ("int16", 2),
+    6: ("int8", 1),
+    9: ("int64", 8),
+    10: ("bool", 1),
+    14: ("bfloat16", 2),
+    19: ("float16", 2),
 }
-"""The types, by their number in tensorflow/core/framework/types.proto."""
+"""The types and their bytes, by their number in tensorflow/core/framework/types.proto."""
 
 
 class Entry(NamedTuple):
@@ -94,7 +94,7 @@ class Bundle:
             )
         return cls(index, shards, entries)
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str) -> RawTensor:
         """A tensor, in its own type."""
         entry = self.entries[name]
         if entry.sliced:
@@ -102,14 +102,15 @@ class Bundle:
                 f"{self.index} holds {name} in slices; save the checkpoint without "
                 "partitioned variables"
             )
-        if (dtype := _DTYPES.get(entry.dtype)) is None:
+        if entry.dtype not in _DTYPES:
             raise ModelError(
                 f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; "
                 "only numbers of "
                 f"the types {', '.join(map(str, _DTYPES))} can be read"
             )
+        dtype, width = _DTYPES[entry.dtype]
         if (
-            entry.size != math.prod(entry.shape) * dtype.itemsize
+            entry.size != math.prod(entry.shape) * width
             or max(entry.shape, default=0) > _LARGEST_SIDE
         ):
             raise ModelError(
@@ -141,11 +142,7 @@ class Bundle:
                 f"{file} is damaged: the checksum of {name} is another than in the index; "
                 "copy it again"
             )
-        # torch wants memory that may be written.
-        values = (
-            torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        )
-        return values.reshape(entry.shape)
+        return RawTensor(name, dtype, entry.shape, np.array(bytearray(data), np.uint8))
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -22,16 +22,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from litebert.base.errors import ModelError
 from litebert.base.json_reader import read_json
 from litebert.config.finetuning import HeadName
-from litebert.interop.files import require_weights
-from litebert.interop.hf.reading import open_model
+from litebert.interop.files import to_weights
+from litebert.interop.hf.reading import translate
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.names import holds_weights
+from litebert.interop.networks import open_contents
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.tokenizer import Tokenizer
@@ -173,9 +174,8 @@ def read_tensorflow(
     family, wanted, left_out = _match_variables(bundle)
     tensors = {}
     for name, (target, turned) in wanted.items():
-        tensor = bundle.read(name)
-        require_weights({name: tensor}, index)
-        tensors[target] = tensor.t().contiguous() if turned and tensor.ndim == 2 else tensor
+        array = to_weights([bundle.read(name)], index)[name]
+        tensors[target] = np.ascontiguousarray(array.T) if turned and array.ndim == 2 else array
     notes = [f"{left_out} variables of the optimizer in {index} are left out"] if left_out else []
     config_file = _config_file(folder)
     if config_file is not None:
@@ -194,7 +194,8 @@ def read_tensorflow(
         notes.append(
             f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer"
         )
-    model = open_model(folder, config_file or index, settings, index, tensors, vocabulary, head)
+    contents = translate(folder, config_file or index, settings, index, tensors, head)
+    model = open_contents(contents, vocabulary)
     return replace(model, notes=(*notes, *model.notes))
 
 
@@ -266,7 +267,9 @@ def _config_file(folder: Path) -> Path | None:
     return files[0] if files else None
 
 
-def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) -> dict[str, Any]:
+def _settings_by_sizes(
+    family: str, tensors: Mapping[str, NDArray[np.float32]], index: Path
+) -> dict[str, Any]:
     """Compose the config file of a published model from the sizes of its weights.
 
     Heads are 64 wide in BERT and ELECTRA. ALBERT's weights show neither heads nor layers, so its
@@ -316,7 +319,9 @@ def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) 
     return settings
 
 
-def _complete(family: str, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def _complete(
+    family: str, settings: dict[str, Any], tensors: dict[str, NDArray[np.float32]]
+) -> None:
     """Say what their code does whatever the config file says, in the words of `transformers`."""
     if family == "albert":
         if settings.get("hidden_act") == "gelu":  # their one gelu is the approximation by tanh
@@ -330,8 +335,8 @@ def _complete(family: str, settings: dict[str, Any], tensors: dict[str, Tensor])
             if (
                 table is not None and table.ndim == 2
             ):  # without a map, which transformers always has
-                tensors[f"{project}.weight"] = torch.eye(table.shape[1])
-                tensors[f"{project}.bias"] = torch.zeros(table.shape[1])
+                tensors[f"{project}.weight"] = np.eye(table.shape[1], dtype=np.float32)
+                tensors[f"{project}.bias"] = np.zeros(table.shape[1], np.float32)
     elif (
         family == "electra" and "embedding_size" not in settings
     ):  # an option of their command, not of the config
