@@ -80,23 +80,19 @@ def measure_products(hidden: int, inner: int, rounds: int) -> dict[str, dict[str
     """Operations a second of each kind of multiplication, by its sizes."""
     import torch
 
-    from litebert.model.cpu import functions, packed
+    from litebert.kernels import network
 
     speeds: dict[str, dict[str, float]] = {}
-    kinds = {"float32": None, "bfloat16": torch.bfloat16, "int8": torch.int8}
     for rows, (wide, out) in itertools.product(
         (32, 128, 512), ((hidden, hidden), (hidden, inner), (inner, hidden))
     ):
         x, weight = torch.randn(rows, wide), torch.randn(out, wide)
-        y, held = torch.empty(rows, out), torch.empty(rows * (wide // 2 + 2))
         sides: dict[str, Callable[[], Any]] = {
             "PyTorch float32": partial(torch.nn.functional.linear, x, weight)
         }
-        for name in packed.list_matmul_dtypes():
-            panels, kind = packed._panels(weight, kinds[name]), packed._TYPES.index(kinds[name])
-            sizes, elements = (rows, wide, out), rows * wide * out
-            sides[f"litebert {name}"] = partial(
-                functions.call, "multiply", x, panels, y, *sizes, kind, held, elements=elements
+        for dtype in network.list_dtypes():
+            sides[f"litebert {dtype}"] = network.make_product(
+                x.numpy(), weight.numpy(), dtype, torch.get_num_threads()
             )
         operations = 2 * rows * wide * out
         calls = max(1, int(4e8 / operations))

@@ -275,11 +275,11 @@ def _features() -> Iterator[str]:
         (
             feature.name,
             ", ".join(f"`{name}={value}`" for name, value in feature.fields.items()),
-            *(getattr(feature, way) for way in ("torch", "packed", "onnx", "transformers")),
+            *(getattr(feature, way) for way in ("torch", "compiled", "onnx", "transformers")),
         )
         for feature in FEATURES
     ]
-    yield from _table("feature | fields | PyTorch | packed | ONNX | transformers", rows)
+    yield from _table("feature | fields | PyTorch | compiled | ONNX | transformers", rows)
 
 
 def _filters(name: str) -> Iterator[str]:

@@ -11,14 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from litebert.answer.engines.compiled import CompiledRuntime
 from litebert.base.errors import ModelError
 from litebert.base.registry import POSITIONS
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.features import FEATURES, REFUSED, YES, Feature
+from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.folder import differences
 from litebert.interop.onnx.graph import onnx_model
-from litebert.model.cpu import loader
-from litebert.model.cpu.packed import PackedNetwork, find_refusal
+from litebert.kernels import loader
+from litebert.kernels.network import find_refusal
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from toys.families import (
@@ -72,18 +74,19 @@ def test_pytorch(feature: Feature) -> None:
 
 
 @every_feature
-@pytest.mark.skipif(loader.library() is None, reason=f"compiled kernels are {loader.describe()}")
-def test_packed(feature: Feature) -> None:
+@pytest.mark.skipif(loader.library("answers") is None, reason=loader.describe("answers"))
+def test_compiled(feature: Feature) -> None:
     model, batch = tagger(feature), batch_of(feature)
-    network, reason = PackedNetwork.of(model), find_refusal(model)
-    if feature.packed == REFUSED:
-        assert network is None
+    reason = find_refusal(feature.encoder)
+    if feature.compiled == REFUSED:
         assert field_of(feature) in reason
         return
-    assert network is not None, reason
+    assert not reason
     mask = batch["attention_mask"].bool()
     types = batch["token_type_ids"] if feature.encoder.segment_types > 1 else 0 * mask.long()
-    actual = network.logits(batch["input_ids"].numpy(), types.numpy(), mask.numpy())
+    runtime = CompiledRuntime(load_module(model, task={"kind": "tokens"}), "cpu")
+    rows = PaddedRows(batch["input_ids"].numpy(), types.numpy(), mask.numpy())
+    actual = runtime.logits(rows)
     with torch.no_grad():
         expected = model(**batch).numpy()
     gap = np.abs(actual - expected)[mask.numpy()].max()

@@ -58,7 +58,7 @@ def test_answering_writes_where_the_page_says(
 
     words = ("--input", text / "texts.txt", "--out")
     assert run("predict", model, *words, "answers.csv", "--engine", "onnx")[0] == 0
-    assert run("embed", model, *words, "vectors.npy", "--dtype", "int8")[0] == 0
+    assert run("embed", model, *words, "vectors.npy", "--vector-dtype", "int8")[0] == 0
 
     assert places(text) == {"texts.txt"}
     assert places(work) == {"answers.csv", "vectors.npy", "vectors.scale.npy"}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from litebert.answer.model import load
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.hub import is_hub_name, parse_name
+from litebert.kernels.network import Dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +38,7 @@ class Encoder:
         *,
         vector_size: int | None = None,
         engine: str | None = None,
+        dtype: Dtype | None = None,
         device: str | None = None,
     ) -> None:
         """Open a model.
@@ -45,14 +47,14 @@ class Encoder:
             model: any model that gives sentence vectors, as `litebert.load` takes it.
             revision: a name for the state of the model in mteb's results.
             vector_size: the numbers of a vector that are left, the first ones; all by default.
-            engine, device: as in `litebert.load`.
+            engine, dtype, device: as in `litebert.load`.
 
         Raises:
             ModelError: the model cannot be opened, or gives no vectors.
             ConfigError: the vectors have no such size.
         """
         self._name, self._revision = str(model), revision
-        opened = load(model, engine=engine, device=device or "auto")
+        opened = load(model, engine=engine, dtype=dtype, device=device or "auto")
         self._encoder = opened.vectors_by(size=vector_size)
 
     def encode(

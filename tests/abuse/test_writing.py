@@ -184,7 +184,7 @@ def _without_reader() -> None:
 
 def test_vectors_and_their_scale_change_together(good: Path, tmp_path: Path) -> None:
     place = tmp_path / "vectors.npy"
-    command = f"embed run --input table.csv --dtype int8 --out {place}".split()
+    command = f"embed run --input table.csv --vector-dtype int8 --out {place}".split()
     assert forked.run(command, good).status == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(before) == ["vectors.npy", "vectors.scale.npy"]

@@ -346,7 +346,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("predict classifier --input - -", "standard input"),
         ("predict classifier --input table.csv --input rows.jsonl", "--input"),
         ("embed run --input table.csv table.csv --out out.npy", "table.csv"),
-        ("embed run --input table.csv --out /dev/null --dtype int8", "int8"),
+        ("embed run --input table.csv --out /dev/null --vector-dtype int8", "int8"),
         ("fill-mask run", "standard input"),
         *(
             (f"{verb} --encoding {name}", name)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import litebert
@@ -33,7 +32,7 @@ from litebert.cli import main
 from litebert.demo import unpack
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Row
-from litebert.model.cpu import loader, packed
+from litebert.kernels import network
 from toys.refusals import refused
 
 LINES = texts(9, most=9)
@@ -56,8 +55,8 @@ ASKED: dict[str, tuple[int, tuple[str, ...], dict[str, Any], list[Any]]] = {
         [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])],
     ),
 }
-BYTES = loader.library() is not None and bool(packed._constant("multiplies_bytes"))
-PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+BYTES = "int8" in network.list_dtypes()
+PACKAGES = {"onnx": "onnxruntime"}
 
 
 def needs(engine: str) -> None:
@@ -86,16 +85,16 @@ def same(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["torch", "onnx", "openvino"])
+@pytest.mark.parametrize("engine", ["compiled", "onnx"])
 @pytest.mark.parametrize("name", ASKED)
 def test_every_engine_gives_the_same_answers(
     engine: str, name: str, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     needs(engine)
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
-    exact = litebert.load(folder, engine="exact").predict(ASKED[name][-1])
+    exact = litebert.load(folder, engine="torch").predict(ASKED[name][-1])
     same(litebert.load(folder, engine=engine).predict(ASKED[name][-1]), exact)
-    assert engine == "torch" or len(list((folder / FOLDER).glob("*.onnx"))) == 1
+    assert engine == "compiled" or len(list((folder / FOLDER).glob("*.onnx"))) == 1
 
 
 @pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors")
@@ -103,7 +102,7 @@ def test_every_engine_gives_the_same_answers(
 def test_in_8_bits_answers_are_near(name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
     exact = litebert.load(folder).predict(ASKED[name][-1])
-    answers = litebert.load(folder, engine="torch-int8").predict(ASKED[name][-1])
+    answers = litebert.load(folder, dtype="int8").predict(ASKED[name][-1])
     assert answers != exact
     for answer, other in zip(answers, exact, strict=True):
         assert answer.keys() == other.keys()
@@ -115,17 +114,17 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    monkeypatch.setattr(
-        packed, "_can_multiply", lambda products, config: products is not torch.int8
-    )
-    with refused(ConfigError, "torch-int8", "AVX2", "--engine torch"):
-        litebert.load(folder, engine="torch-int8").predict(LINES)
-    monkeypatch.setattr(packed, "library", lambda: None)
-    with refused(ConfigError, "torch-int8", "C compiler", "--engine torch"):
-        litebert.load(folder, engine="torch-int8").predict(LINES)
+    monkeypatch.setattr(network, "list_dtypes", lambda: ["float32"])
+    with refused(ConfigError, "int8", "--dtype"):
+        litebert.load(folder, dtype="int8")
+    monkeypatch.undo()
+    monkeypatch.setattr(network, "library", lambda source: None)
+    with refused(ConfigError, "compiled answers", "--engine torch"):
+        litebert.load(folder, dtype="int8")
+    assert litebert.load(folder).engine == "torch"
 
 
-@pytest.mark.parametrize("engine", [None, "openvino"])
+@pytest.mark.parametrize("engine", [None, "onnx"])
 def test_an_exported_folder_answers_without_weights(
     engine: str | None, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -157,7 +156,7 @@ def test_the_command_takes_an_engine(
     (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
     written = {}
     for words in (
-        ["--engine", "exact"],
+        ["--engine", "torch"],
         ["--engine", "onnx"],
     ):
         out = tmp_path / "out.csv"
@@ -176,7 +175,7 @@ def test_the_command_takes_an_engine(
             == 0
         )
         written[" ".join(words)] = list(csv.reader(out.read_text().splitlines()))
-    first = written["--engine exact"]
+    first = written["--engine torch"]
     for rows in written.values():
         assert [row[0] for row in rows] == [row[0] for row in first]
     assert (
@@ -193,9 +192,9 @@ def test_an_exported_folder_without_its_packages_names_the_extras(
     (folder / "model.safetensors").rename(folder / "model.onnx")
     for package in PACKAGES.values():
         monkeypatch.setitem(__import__("sys").modules, package, None)
-    with refused(ModelError, folder, "litebert[onnx]", "litebert[openvino]"):
+    with refused(ModelError, folder, "litebert[onnx]"):
         measure_engines(litebert.load(folder))
-    with refused(ModelError, folder, "onnx", "openvino"):
+    with refused(ModelError, folder, "onnx"):
         litebert.load(folder, engine="torch").encode(LINES)
     with refused(ModelError, folder, "ONNX", "--head backbone"):
         litebert.load(folder).encode(LINES)
@@ -309,32 +308,6 @@ def test_one_text_starts_no_thread(
     same([model.predict([text])[0] for text in LINES], expected)
 
 
-_SIGNALLED = """
-import gc, signal, sys
-from litebert import load
-
-models = [load(sys.argv[1], engine="openvino") for _ in range(3)]
-for model in models:
-    model.predict(["a text"])
-del model
-while models:
-    del models[0]
-    gc.collect()
-heard = []
-signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
-signal.raise_signal(signal.SIGTERM)
-assert heard
-"""
-
-
-@pytest.mark.thorough
-def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Path) -> None:
-    """On AVX-512 its plugin replaces the stack on which signals are handled."""
-    needs("openvino")
-    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
-
-
 _FORKED = """
 import multiprocessing, os, signal, sys
 from litebert import load
@@ -359,30 +332,13 @@ assert abs(first - model.encode(texts)).max() < 1e-5, "the parent goes on"
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize(
     ("engine", "use"),
-    [*product(("torch", "onnx", "openvino"), ("used", "opened")), ("exact", "used")],
+    list(product(("compiled", "torch", "onnx"), ("used", "opened"))),
 )
 def test_a_forked_process_answers_like_its_parent(engine: str, use: str, tmp_path: Path) -> None:
     """Neither the threads of OpenMP nor those of an engine's own are there."""
     needs(engine)
     words = [sys.executable, "-c", _FORKED, str(unpack(tmp_path)["vectors"]), engine, use]
     subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True)
-
-
-@pytest.mark.thorough
-def test_openvino_writes_nothing_into_the_home_of_its_user(
-    tmp_path: Path, tiny_tokenizer: Path
-) -> None:
-    """Its telemetry would leave a client id and statistics there, if it were imported."""
-    needs("openvino")
-    home, folder = tmp_path / "home", model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    home.mkdir()
-    script = (
-        "import sys; from litebert import load; load(sys.argv[1], "
-        "engine='openvino').predict(['a text'])"
-    )
-    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
-    assert not list(home.iterdir())
 
 
 def test_other_devices_are_refused_by_engines_of_the_cpu(

@@ -222,7 +222,7 @@ def test_packing_does_not_change_an_answer(
 # ---------------------------------------------------------------------- the engines that run graphs
 
 
-@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@pytest.mark.parametrize("engine", ["onnx"])
 def test_an_engine_of_graphs_computes_all_layers_or_nothing(
     engine: str, run_with_exits: Path
 ) -> None:

@@ -33,9 +33,10 @@ from litebert.base.errors import ModelError
 from litebert.base.registry import ENGINES
 from litebert.config import Config, Pooling, SequenceConfig
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop import LoadedModel
+from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import read_dense
+from litebert.kernels.network import DTYPES, Dtype
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
@@ -117,7 +118,7 @@ def test_a_model_of_vectors_everywhere(
     plain = litebert.load(folder).vectors_by("cls", False).encode(TEXTS)
     np.testing.assert_allclose(plain, encode_with_peer(tmp_path / "hf", "cls"), atol=1e-5)
     pairs = list(pairwise(TEXTS))
-    for engine in ("torch", "exact"):
+    for engine in ("compiled", "torch"):
         answers = litebert.load(folder, engine=engine).predict(pairs)
         cosines = (wanted[:-1] * wanted[1:]).sum(1)
         np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=1e-5)
@@ -135,9 +136,9 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
         "a.npy": (),
         "a.parquet": ("--keep", "id"),
         "a.jsonl": ("--keep", "id"),
-        "b.npy": ("--dtype", "int8"),
-        "b.parquet": ("--dtype", "int8", "--keep", "id"),
-        "b.jsonl": ("--dtype", "int8", "--keep", "id"),
+        "b.npy": ("--vector-dtype", "int8"),
+        "b.parquet": ("--vector-dtype", "int8", "--keep", "id"),
+        "b.jsonl": ("--vector-dtype", "int8", "--keep", "id"),
     }.items():
         status, _, err = run("embed", folder, "--input", source, "--out", tmp_path / name, *words)
         assert status == 0, err
@@ -406,11 +407,11 @@ def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path
 
 # ------------------------------------------------------------------------------------------ engines
 
-PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+PACKAGES = {"onnx": "onnxruntime"}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["torch", "exact", "onnx", "openvino"])
+@pytest.mark.parametrize("engine", ["compiled", "torch", "onnx"])
 @pytest.mark.parametrize("kind", ["run", "hf", "exported", "pretrained", "classifier"])
 def test_every_engine_gives_the_same_vectors(
     engine: str, kind: str, folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run
@@ -448,9 +449,9 @@ def test_every_engine_gives_the_same_vectors(
         "--engine",
         engine,
     )
-    if kind == "exported" and engine in ("torch", "exact"):
+    if kind == "exported" and engine != "onnx":
         assert status == 2
-        names(err, place, "onnx", "openvino")
+        names(err, place, "onnx")
         return
     assert status == 0, err
     vectors = np.load(tmp_path / "v.npy")
@@ -465,22 +466,18 @@ def test_an_engine_that_cannot_give_vectors_is_refused(
     folder: Path, tmp_path: Path, run: Run
 ) -> None:
     (tmp_path / "in.txt").write_text("bado\n")
-    for engine, places in (
-        ("torchh", ("'torch'",)),
-        ("torch-int8", ("torch-int8", "--engine torch")),
+    for words, places in (
+        (("--engine", "torchh"), ("'torch'",)),
+        (("--engine", "torch", "--dtype", "int8"), ("int8", "float32 or bfloat16")),
     ):
-        if engine == "torch-int8" and BYTES:
-            continue
-        status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", "--engine", engine)
+        status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", *words)
         assert (status, out) == (2, "")
         names(err, *places)
 
 
 @pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors")
 def test_vectors_in_8_bits_are_near(folder: Path) -> None:
-    actual, wanted = (
-        litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch")
-    )
+    actual, wanted = (litebert.load(folder, dtype=dtype).encode(TEXTS) for dtype in DTYPES[::-2])
     assert 0.99 < (actual * wanted).sum(1).min() < 1 - 1e-7
     assert 0 < np.abs(actual - wanted).max() < 0.1
 
@@ -488,21 +485,27 @@ def test_vectors_in_8_bits_are_near(folder: Path) -> None:
 COLUMNS = {"text": "text", "pair": None, "label": "label"}
 
 
+ROUNDED = ("--engine", "rounded", "--dtype", "int8")
+
+
 class Rounded(Runtime):
-    """A runtime of fewer bits: logits are rounded to whole numbers."""
+    """An engine that rounds logits to whole numbers in 8 bits."""
 
-    capabilities = Capabilities(reference="exact")
+    capabilities = Capabilities(dtypes=("float32", "int8"))
 
-    def __init__(self, loaded: LoadedModel, device: str) -> None:
-        self._exact: Runtime = ENGINES["exact"](loaded, device)
+    def __init__(self, loaded: LoadedModel, device: str, dtype: Dtype) -> None:
+        self._exact: Runtime = ENGINES["torch"](loaded, device)
+        self._rounds = dtype == "int8"
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = self._exact.logits(rows).round()
-        return logits
+        logits: NDArray[np.float32] = self._exact.logits(rows)
+        return logits.round() if self._rounds else logits
 
-    def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = self._exact.vectors(rows, pooling).round(1)
-        return vectors
+    def vectors(
+        self, rows: PaddedRows, pooling: Pooling, vector_map: VectorMap | None = None
+    ) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = self._exact.vectors(rows, pooling, vector_map)
+        return vectors.round(1) if self._rounds else vectors
 
 
 def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
@@ -525,16 +528,16 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         {"task": "table", "problem": "classes", "columns": COLUMNS},
     )
     rounded, exact = (
-        litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact")
+        litebert.load(model, engine="rounded", dtype=dtype).predict(TEXTS) for dtype in DTYPES[::-2]
     )
     changed = sum(
         answer["prediction"] != other["prediction"]
         for answer, other in zip(rounded, exact, strict=True)
     )
     for verb in (("predict", "--input"), ("evaluate", "--data")):
-        status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")
+        status, _, err = run(verb[0], model, verb[1], table, *ROUNDED)
         assert status == 0, err
-        (line,) = [line for line in err.splitlines() if "rounded" in line]
+        (line,) = [line for line in err.splitlines() if "int8 differs" in line]
         assert "float32" in line
         assert f"{len(TEXTS)} rows" in line
         assert f"{changed} of {len(TEXTS)}" in line
@@ -543,20 +546,18 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         assert 0.05 < float(gap[1]) <= 0.5, (
             "rounding to whole numbers moves a number by a half at most"
         )
-    status, _, err = run(
-        "embed", folder, "--input", table, "--out", tmp_path / "v.npy", "--engine", "rounded"
-    )
+    status, _, err = run("embed", folder, "--input", table, "--out", tmp_path / "v.npy", *ROUNDED)
     assert status == 0, err
-    (line,) = [line for line in err.splitlines() if "rounded" in line]
+    (line,) = [line for line in err.splitlines() if "int8 differs" in line]
     actual, wanted = (
-        litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("rounded", "exact")
+        litebert.load(folder, engine="rounded", dtype=dtype).encode(TEXTS) for dtype in DTYPES[::-2]
     )
     lowest = float((actual * wanted).sum(1).min())
     match = re.search(r"at least ([0-9.]+)", line)
     assert match is not None
     assert float(match[1]) == pytest.approx(lowest, abs=2e-5)
     assert lowest < 0.9999
-    for engine in ("torch", "exact"):
+    for engine in ("compiled", "torch"):
         status, _, err = run("predict", model, "--input", table, "--engine", engine)
         assert (status, "float32" in err) == (0, False)
 

@@ -118,21 +118,22 @@ def test_engines_are_measured_with_a_model(
         export(folder, tmp_path / "exported")
         folder = tmp_path / "exported"
     status, out, _ = run("doctor", "--engines", folder, "--json")
-    speeds = {speed["engine"]: speed for speed in json.loads(out)["engines"]}
+    speeds = {(speed["engine"], speed["dtype"]): speed for speed in json.loads(out)["engines"]}
     assert status == 0
-    assert list(speeds) == list(ENGINES)
+    assert list(dict.fromkeys(engine for engine, _ in speeds)) == list(ENGINES)
     able = {name for name, speed in speeds.items() if not speed["fault"]}
-    float32 = {"onnx", "openvino"} | (set() if kind == "exported" else {"torch", "exact"})
+    engines = {"onnx"} | (set() if kind == "exported" else {"compiled", "torch"})
+    float32 = {(engine, "float32") for engine in engines}
     assert float32 <= able
     for name in able:
         assert speeds[name]["texts_per_second"] > 0
         assert speeds[name]["difference"] < (1e-4 if name in float32 else 1)
     for name in set(speeds) - able:
         assert speeds[name]["texts_per_second"] is speeds[name]["difference"] is None
-    assert speeds["broken"]["fault"] == "it has no wheels"
+    assert speeds["broken", "float32"]["fault"] == "it has no wheels"
     status, out, _ = run("doctor", "--engines", folder)
     assert status == 0
-    assert all(name in out for name in speeds)
+    assert all(engine in out and dtype in out for engine, dtype in speeds)
 
 
 class Broken(Runtime):

@@ -145,11 +145,11 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     data = tmp_path / "reviews" / "test"
     _, out, _ = well(run("evaluate", tmp_path / "run", "--data", data, "--json"))
     _, exact, _ = well(
-        run("evaluate", tmp_path / "run", "--data", data, "--json", "--engine", "exact")
+        run("evaluate", tmp_path / "run", "--data", data, "--json", "--engine", "torch")
     )
     assert exact == out
     refuses(
-        run("evaluate", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact"
+        run("evaluate", tmp_path / "run", "--data", data, "--engine", "torsch"), "torsch", "torch"
     )
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
     refuses(

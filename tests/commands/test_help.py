@@ -70,7 +70,6 @@ OLD = frozenset(
         "exit",
         "exits",
         "exit-drop",
-        "exact",
         "unlabelled",
         "memory",
         "timeout",

@@ -75,7 +75,7 @@ WORKS: dict[str, tuple[list[list[str]], str, str]] = {
         "train.csv",
     ),
     "embed --part": (
-        _in_parts("embed", "{clf}", "--input", ROWS, "--dtype", "int8", suffix=".npy"),
+        _in_parts("embed", "{clf}", "--input", ROWS, "--vector-dtype", "int8", suffix=".npy"),
         ".npy",
         "train.csv",
     ),

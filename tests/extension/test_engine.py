@@ -126,7 +126,7 @@ class LayerByLayer(Runtime):
     capabilities = Capabilities(early_exit=True)
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
-        self._exact: Runtime = ENGINES["exact"](loaded, device)
+        self._exact: Runtime = ENGINES["torch"](loaded, device)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return self._exact.logits(rows)
@@ -142,7 +142,7 @@ def test_an_engine_that_goes_layer_by_layer_lets_texts_leave_early(
     exits = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.0}}
     folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), exits)
     answers = litebert.load(folder, engine="layers").predict(LINES)
-    assert answers == litebert.load(folder, engine="exact").predict(LINES)
+    assert answers == litebert.load(folder, engine="torch").predict(LINES)
     assert {answer["layers"] for answer in answers} == {1}, "of two layers"
     with refused(ConfigError, "theirs", "--exit-confidence off"):
         litebert.load(folder, engine="theirs").predict(LINES)

@@ -415,6 +415,8 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
     save_litebert(tiny(), None, tmp_path / "m")
     drop(tmp_path / "m", "objectives.sop.head.classifier.bias")
     with refused(ModelError, tmp_path / "m" / WEIGHTS, "objectives.sop.head.classifier.bias"):
+        load(tmp_path / "m", engine="torch")
+    with refused(ModelError, tmp_path / "m" / WEIGHTS, "16 numbers", "objectives.sop", "18"):
         load(tmp_path / "m")
 
 

@@ -122,7 +122,7 @@ def test_predict_of_an_export_imports_no_library_that_it_does_not_use(tmp_path: 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@pytest.mark.parametrize("engine", ["onnx"])
 def test_an_export_answers_where_there_is_no_torch(engine: str, tmp_path: Path) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     models = unpack(tmp_path / "models")

@@ -321,7 +321,7 @@ def test_answers_vectors_and_scores_are_written_to_a_store(
     verbs = {
         "answers.csv": ("predict", model, *source),
         "answers.jsonl": ("predict", model, *source),
-        "vectors.npy": ("embed", model, *source, "--dtype", "int8"),
+        "vectors.npy": ("embed", model, *source, "--vector-dtype", "int8"),
         "vectors.jsonl": ("embed", model, *source),
         "scores.json": ("evaluate", model, "--data", tmp_path / "rows.csv"),
     }
@@ -413,7 +413,7 @@ def test_an_output_that_a_store_refuses_stays_here(
     model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
     for number in (1, 2):
         (tmp_path / f"{number}.txt").write_text(f"{number} text of words\n" * (2 * number))
-    words = ("embed", model, "--dtype", "int8", "--input")
+    words = ("embed", model, "--vector-dtype", "int8", "--input")
     assert run(*words, tmp_path / "1.txt", "--out", tmp_path / "v.npy")[0] == 0
     assert run(*words, tmp_path / "1.txt", "--out", "s3://texts/v.npy")[0] == 0
     store.faults.append(Fault("busy", -1, "PUT", "v.npy"))

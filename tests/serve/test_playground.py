@@ -127,7 +127,7 @@ def run_service(*folders: Path, root_path: str = "") -> Iterator[str]:
     models = {folder.name: folder for folder in folders}
     settings = Settings(models, threads=1, root_path=root_path)
     opening = {
-        "engine": "exact",
+        "engine": "compiled",
         "device": "cpu",
         "exit_confidence": "auto",
         "threads": 1,

@@ -184,9 +184,7 @@ def test_a_step_never_waits_for_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Device, "answers_at_once", False)
-    monkeypatch.setattr(
-        "litebert.model.cpu.functions.library", lambda: None
-    )  # as an accelerator computes
+    monkeypatch.setattr("litebert.model.fused.library", lambda: None)  # as an accelerator computes
     point = config(
         objectives=objectives,
         train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from litebert.answer.model import Model, load
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.data.encoding import choose_id_type
+from litebert.kernels.network import Dtype
 from litebert.tasks.predictions import flatten_record
 from litebert.text.records import format_value, list_values
 from litebert.tokenizer import Tokenizer
@@ -53,6 +54,8 @@ class BatchFunction:
     """
     engine: str | None = None
     """The engine, as `litebert.load` takes it."""
+    dtype: Dtype | None = None
+    """The type of the matrix products, as `litebert.load` takes it."""
     device: str = "auto"
     """The device, as `litebert.load` takes it."""
     vector_size: int | None = None
@@ -114,7 +117,7 @@ class BatchFunction:
 
     def _open_model(self) -> Model:
         with _lock:
-            return _read_model(str(self.model), self.state, self.engine, self.device)
+            return _read_model(str(self.model), self.state, self.engine, self.dtype, self.device)
 
     def _open_tokenizer(self) -> Tokenizer:
         with _lock:
@@ -126,8 +129,10 @@ _lock = Lock()
 
 
 @lru_cache(MOST_MODELS)
-def _read_model(path: str, state: str, engine: str | None, device: str) -> Model:
-    return load(path, engine=engine, device=device)
+def _read_model(
+    path: str, state: str, engine: str | None, dtype: Dtype | None, device: str
+) -> Model:
+    return load(path, engine=engine, dtype=dtype, device=device)
 
 
 @lru_cache(MOST_MODELS)

@@ -23,7 +23,6 @@ from litebert.finetuning.reliability import Mistake, count_confusions, find_mist
 from litebert.finetuning.similarity import Similarity
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import Answer, Compared
-from litebert.model.pretrainer import Pretrainer
 from litebert.remote.names import shorten
 from litebert.tasks.splits import Source
 from litebert.tasks.squad.spans import Answer as SpanAnswer
@@ -130,7 +129,7 @@ def evaluate(
 
 def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -> None:
     """Refuse what a model is not scored on."""
-    is_pretrained = not model.task and isinstance(model.network, Pretrainer)
+    is_pretrained = not model.task_record
     if shards is not None:
         wrong, right = ("--data", "--shards") if is_pretrained else ("--shards", "--data")
         kind = "pretrained" if is_pretrained else "fine-tuned"

@@ -94,7 +94,7 @@ def export(
         _refuse_scoring(head, int8)
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
-    opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
+    opened, drops = load(model, engine="torch", device="cpu", exit_confidence="off"), list[Drop]()
     opened = truncate_saved_vectors(opened, vector_size)
 
     def check(file: Path) -> None:

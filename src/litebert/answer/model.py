@@ -8,25 +8,30 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.engines.compiled import open_network
 from litebert.answer.engines.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
 from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
+from litebert.answer.masks.reading import MaskReader, Score
 from litebert.answer.masks.texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.vectors import SentenceEncoder
 from litebert.base.errors import ConfigError, LitebertError, ModelError, nearest
+from litebert.base.machine import may_have_accelerator
 from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.finetuning.calibration import choose_threshold
 from litebert.finetuning.words import WordWeight
 from litebert.interop.loaded import LoadedModel, Unread
+from litebert.interop.models import read_folder
 from litebert.interop.names import find_exported_graph
 from litebert.interop.onnx.exports import (
     guesses_masks,
@@ -34,12 +39,12 @@ from litebert.interop.onnx.exports import (
     read_exported,
 )
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
+from litebert.kernels.network import Dtype, find_refusal
 from litebert.tasks.registry import restore_task
 from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from litebert.answer.masks.reading import MaskReader, Score
     from litebert.finetuning.task import Task
     from litebert.model.task_model import TaskModel
 
@@ -53,8 +58,10 @@ Method = Literal["occlusion", "gradients"]
 class Model(LoadedModel):
     """A model folder, ready to answer with PyTorch or with the graph of an export."""
 
-    engine: str = "torch"
+    engine: str = "compiled"
     """The registered name of the engine that makes its runtimes."""
+    dtype: Dtype = "float32"
+    """The type of the matrix products of its runtimes."""
     device: str = "auto"
     """The device it computes on."""
     exit_confidence: Exit = "auto"
@@ -77,18 +84,27 @@ class Model(LoadedModel):
             MissingExtraError: a library that the engine needs is not installed.
         """
         engine = ENGINES[self.engine]
-        takes_threads = self.threads is not None and engine.capabilities.takes_threads
-        options = {"threads": self.threads} if takes_threads else {}
+        capabilities, options = engine.capabilities, dict[str, Any]()
+        if self.threads is not None and capabilities.takes_threads:
+            options["threads"] = self.threads
+        if capabilities.dtypes:
+            options["dtype"] = self.dtype
         runtime: Runtime = engine(self, self.device, **options)
         return runtime
 
     @property
     def _comparison(self) -> Comparison | None:
-        """Compares its runtime with one in float32, where its engine has a reference."""
-        reference = ENGINES[self.engine].capabilities.reference
-        if reference is None:
+        """Compares its runtime of fewer bits with one in float32."""
+        if self.dtype == "float32":
             return None
-        return Comparison(self.engine, lambda: replace(self, engine=reference).runtime)
+
+        def make_reference() -> Runtime:
+            # Not kept: weights in float32 are in memory for the comparison alone.
+            network = self.network
+            alone = replace(network, kept={}) if isinstance(network, Unread) else network
+            return replace(self, dtype="float32", network=alone).runtime
+
+        return Comparison(self.dtype, make_reference)
 
     @property
     def length(self) -> int:
@@ -203,10 +219,10 @@ class Model(LoadedModel):
             return self.predictor.explain(example)
         if method != "gradients":
             raise ConfigError(f"explain is '{method}'; {nearest(method, get_args(Method))}")
-        if self._has_graph or self.engine not in ("torch", "exact"):
+        if self._has_graph:
             raise ConfigError(
-                f"explain is gradients, and the engine {self.engine} computes none; take the "
-                "engine torch with the folder that was fine-tuned, or give explain occlusion"
+                f"explain is gradients, and the export {self.path} has none; take the folder that "
+                "was fine-tuned, or give explain occlusion"
             )
         from litebert.answer.gradients import explain_by_gradients
 
@@ -225,10 +241,10 @@ class Model(LoadedModel):
         Args:
             inputs: as `predict` takes them.
             method: occlusion leaves each word out, with any engine; gradients integrates the
-                gradients of the network, with the engines torch and exact.
+                gradients of the network, with PyTorch.
 
         Raises:
-            ConfigError: the method is not one of these, the engine has no gradients, or the model
+            ConfigError: the method is not one of these, an export has no gradients, or the model
                 does not answer whole texts with a class, labels or a number.
             DataError, ModelError: as `predict`.
         """
@@ -258,15 +274,12 @@ class Model(LoadedModel):
 
     @cached_property
     def mask_reader(self) -> MaskReader:
-        """Its encoder and head for masked tokens, with PyTorch.
+        """Its encoder and head for masked tokens, in float32.
 
         Raises:
             ModelError: it cannot predict masked tokens, or is an exported graph.
         """
-        from litebert.answer.masks.reading import MaskReader
-        from litebert.train.device import choose
-
-        return MaskReader.of(self, choose("float32", self.device).device)
+        return MaskReader.of(self, self.engine, self.device, self.threads)
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
@@ -352,8 +365,11 @@ class Model(LoadedModel):
 
             return TaskModel.of_states(self.model.eval().encoder)
 
-        network = Unread(read) if isinstance(self.network, Unread) else read()
-        return replace(self, network=network, task={"kind": "backbone", "classes": 0}, labels=())
+        record = {"kind": "backbone", "classes": 0}
+        if not isinstance(self.network, Unread):
+            return replace(self, network=read(), task=record, labels=())
+        network = replace(self.network, read=read, record=record)  # with what is kept
+        return replace(self, network=network, task=record, labels=())
 
     def encode(
         self, texts: Iterable[str], *, prompt_name: str | None = None
@@ -410,6 +426,7 @@ def load(
     *,
     head: HeadName | None = None,
     engine: str | None = None,
+    dtype: Dtype | None = None,
     device: str = "auto",
     exit_confidence: Exit = "auto",
     tokenizer: str | Path | None = None,
@@ -422,26 +439,26 @@ def load(
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not
             name the class.
-        engine: what computes its answers and its sentence vectors: torch, exact (the same without
-            compiled passes), onnx, openvino, torch-bfloat16 and openvino-bfloat16 where the
-            processor has bfloat16, torch-int8 where it multiplies bytes, or an engine of your own.
-            By default torch, and onnx for an exported folder. With another than torch, the weights
-            of a fine-tuned litebert folder are read only when `Model.model` is asked for, and need
-            not be there.
+        engine: what computes its answers and its sentence vectors: compiled, for CPUs; torch, for
+            GPUs and networks with parts of your own; onnx; or an engine of your own. By default
+            onnx for an exported folder, torch where there is a GPU, and otherwise compiled.
+        dtype: the type of the matrix products: float32, the default; bfloat16, where the processor
+            multiplies it; or int8, of the engine compiled. An exported folder has its own.
         exit_confidence: of a model that was fine-tuned with `early_exits`, when texts exit the
             network early: `auto`, as calibrated; `off`, never; or a threshold of your own. The
-            engines onnx and openvino compute all layers.
+            engine onnx computes all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
-        threads: threads of ONNX Runtime in a service, which shares the cores with others; by
-            default as many as torch would take.
+        threads: threads of a service, which shares the cores with others; by default as many as
+            the process may use.
         min_precision: the share of answers that should be right, such as 0.95. Answers below the
             threshold that had this precision on the development part are None. For several labels
             it is the share of the labels.
 
     Raises:
-        ConfigError: there is no such engine, `exit_confidence` is a threshold of an exported
-            model, or the folder has another tokenizer than `tokenizer`.
+        ConfigError: there is no such engine, the engine does not compute `dtype`,
+            `exit_confidence` is a threshold of an exported model, or the folder has another
+            tokenizer than `tokenizer`.
         DataError: `tokenizer` cannot be read.
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
@@ -449,22 +466,45 @@ def load(
     for name, value in {"path": path, "tokenizer": tokenizer or ""}.items():
         if not isinstance(value, (str, Path)):
             raise ConfigError(f"{name} is {format_value(value)}; give a text or a path")
-    if engine is None:
-        engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
-    ENGINES[engine]  # refuses an unknown name before any file is read
-    if engine not in ("torch", "exact") and is_exported(Path(path)):
+    if engine is not None:
+        ENGINES[engine]  # refuses an unknown name before any file is read
+    if is_exported(Path(path)) and engine != "torch":
+        engine = engine or "onnx"
         refuse_threshold(exit_confidence, engine)
         opened = read_exported(Path(path), tokenizer)
     else:
-        from litebert.interop import read_folder
-
-        opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
+        opened = read_folder(path, head, lazy=True, tokenizer=tokenizer)
+        engine = engine or _choose_engine(opened, device, dtype)
+        if engine == "compiled":
+            open_network(opened, dtype or "float32")  # so that a damaged file is found now
+        elif engine == "torch":
+            opened = replace(opened, network=opened.model)
+    dtypes = ENGINES[engine].capabilities.dtypes
+    if dtype is not None and dtype not in dtypes:
+        known = f"computes in {' or '.join(dtypes)}" if dtypes else "computes as the model says"
+        raise ConfigError(f"dtype is {dtype}, and the engine {engine} {known}; leave --dtype out")
     model_fields = {field.name: getattr(opened, field.name) for field in fields(opened)}
     return Model(
         **model_fields,
         engine=engine,
+        dtype=dtype or "float32",
         device=str(device),
         exit_confidence=exit_confidence,
         threads=threads,
         min_precision=min_precision,
     )
+
+
+def _choose_engine(opened: LoadedModel, device: str, dtype: Dtype | None) -> str:
+    """The compiled engine on CPUs, for the networks that it knows, and torch for all others."""
+    if device == "auto" and may_have_accelerator() and find_spec("torch") is not None:
+        from litebert.train.device import choose
+
+        device = choose("float32").device.type
+    if device not in ("auto", "cpu"):
+        return "torch"
+    refusal = find_refusal(opened.config.encoder)
+    if refusal and dtype in (None, "float32"):
+        log.debug(f"answering with the engine torch: {refusal}")
+        return "torch"
+    return "compiled"

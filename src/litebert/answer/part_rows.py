@@ -149,7 +149,7 @@ def fingerprint_model(model: Model) -> str:
     words = "" if model.tokenizer is None else model.tokenizer.fingerprint
     digest = hashlib.sha256(json.dumps([dict(model.task), words], sort_keys=True).encode())
     if isinstance(model.network, Unread):
-        # Graphs, and the weights that a graph is made of where there is none yet.
+        # Graphs, and weights; those of a run are in its newest checkpoint.
         for path in sorted((*model.path.iterdir(), *model.path.glob("*/*.safetensors"))):
             if path.is_file() and (".onnx" in path.name or path.suffix in (".safetensors", ".bin")):
                 digest.update(sha256_of(path).encode())

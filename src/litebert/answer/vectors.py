@@ -180,5 +180,4 @@ class SentenceEncoder:
         return vectors
 
     def _pool(self, runtime: Runtime, rows: PaddedRows) -> NDArray[np.float32]:
-        vectors = runtime.vectors(rows, self.settings.pooling)
-        return vectors if self.settings.map is None else self.settings.map.of(vectors)
+        return runtime.vectors(rows, self.settings.pooling, self.settings.map)

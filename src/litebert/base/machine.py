@@ -105,6 +105,16 @@ def read_instructions() -> frozenset[str]:
     )  # x86 has flags, ARM has features
 
 
+def may_have_accelerator() -> bool:
+    """True unless the system shows that it has no device beside the CPU that torch could use; torch
+    itself knows better, and takes a second to ask."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(
+        name.startswith("nvidia") or name in ("kfd", "dxg", "accel") for name in os.listdir("/dev")
+    )
+
+
 def _first(key: str) -> str:
     return next(iter(read_processor_facts().get(key, ())), "")
 

@@ -190,15 +190,9 @@ ENGINES = Registry(
     "engine",
     "capabilities",
     "class or object",
-    torch="answer.engines.torch_runtimes:TORCH",
-    exact="answer.engines.torch_runtimes:EXACT",
+    compiled="answer.engines.compiled:CompiledRuntime",
+    torch="answer.engines.torch_runtime:TorchRuntime",
     onnx="answer.engines.onnx_runtime:OnnxRuntime",
-    openvino="answer.engines.openvino_runtime:OpenVinoRuntime",
-    **{
-        "torch-bfloat16": "answer.engines.torch_runtimes:BFLOAT16",
-        "torch-int8": "answer.engines.torch_runtimes:INT8",
-        "openvino-bfloat16": "answer.engines.openvino_runtime:OpenVinoBfloat16Runtime",
-    },
 )
 TRACKERS = Registry(
     "tracker",

@@ -50,8 +50,11 @@ class Reading:
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """torch, exact, onnx, openvino, torch-bfloat16, openvino-bfloat16 or torch-int8; by default
-    torch. litebert doctor --engines MODEL measures them."""
+    """compiled, for CPUs; torch, for GPUs and parts of your own; or onnx. By default the one that
+    suits the machine and the model."""
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    """Type of the matrix products: float32 by default; bfloat16 and int8 are faster. litebert
+    doctor --engines MODEL measures all."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
     part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
@@ -95,7 +98,7 @@ class PredictArguments(Reading):
     """Leave unsure answers empty, so that this share of the others is right, such as 0.95."""
     explain: Literal["occlusion", "gradients"] | None = None
     """Add how much each word speaks for the answer: occlusion answers without it; gradients needs
-    the engine torch."""
+    PyTorch."""
 
 
 def predict(words: list[str]) -> int:
@@ -110,6 +113,7 @@ def predict(words: list[str]) -> int:
     model = load(
         arguments.model,
         engine=arguments.engine,
+        dtype=arguments.dtype,
         device=arguments.device,
         exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
@@ -186,7 +190,7 @@ class EmbedArguments(Reading):
     """Numbers to leave of each vector, the first ones; all by default."""
     prompt_name: str | None = None
     """Prompt of the model before each text, such as query; by default as the model says."""
-    dtype: Literal["float32", "int8"] = "float32"
+    vector_dtype: Literal["float32", "int8"] = "float32"
     """Type of the numbers. With int8, NAME.scale.npy holds the scale and offset of each
     dimension."""
 
@@ -207,7 +211,9 @@ def embed(words: list[str]) -> int:
             "vectors are written as .npy, .parquet or .jsonl; give --out "
             f"{shorten(output.with_suffix('.npy'))}"
         )
-    model = load(arguments.model, engine=arguments.engine, device=arguments.device)
+    model = load(
+        arguments.model, engine=arguments.engine, dtype=arguments.dtype, device=arguments.device
+    )
     count = embed_file(
         model,
         arguments.input,
@@ -216,7 +222,7 @@ def embed(words: list[str]) -> int:
         normalize=arguments.normalize,
         size=arguments.vector_size,
         prompt_name=arguments.prompt_name,
-        dtype=arguments.dtype,
+        dtype=arguments.vector_dtype,
         source_form=arguments.input_format,
         text_column=arguments.text_column,
         keep=arguments.kept_columns,
@@ -228,7 +234,11 @@ def embed(words: list[str]) -> int:
     if part is not None:
         arguments.end_part(part, format_count(count, "vector"))
         return 0
-    scale = f", their scale to {shorten(scale_file(output))}" if arguments.dtype == "int8" else ""
+    scale = (
+        f", their scale to {shorten(scale_file(output))}"
+        if arguments.vector_dtype == "int8"
+        else ""
+    )
     console.ending(
         None
         if arguments.out == "-"

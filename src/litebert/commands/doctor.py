@@ -24,6 +24,8 @@ from litebert.base.errors import ConfigError
 from litebert.base.registry import list_extensions, load_extension
 from litebert.commands.console import Json, loading, parse, print_json, table
 from litebert.config import cost
+from litebert.kernels import loader
+from litebert.kernels.network import list_dtypes
 
 LIBRARIES = (
     "torch",
@@ -86,7 +88,8 @@ def doctor(words: list[str]) -> int:
         ("instructions", ", ".join(checks["instructions"]) or "unknown"),
         ("accelerators", ", ".join(checks["accelerators"]) or "none"),
         ("threads", str(checks["threads"] or "unknown")),
-        ("CPU kernels", checks["kernels"] or "unknown"),
+        ("kernels of training", checks["kernels"] or "unknown"),
+        ("kernels of answers", checks["answers"]),
         ("multiplied types", ", ".join(checks["multiplied_types"]) or "none by the kernels"),
         ("free memory", cost.format_bytes(checks["free_memory"])),
         ("free disk", f"{cost.format_bytes(checks['free_disk'])} in {checks['folder']}"),
@@ -104,13 +107,14 @@ def doctor(words: list[str]) -> int:
         speeds = [
             (
                 each["engine"],
+                each["dtype"],
                 "" if each["fault"] else f"{each['texts_per_second']:,.1f}",
                 "" if each["fault"] else f"{each['difference']:.1g}",
                 each["fault"] or "",
             )
             for each in fastest_first
         ]
-        table(("engine", "texts/s", "differs by at most", ""), speeds)
+        table(("engine", "dtype", "texts/s", "differs by at most", ""), speeds)
     return 0
 
 
@@ -119,8 +123,6 @@ def examine() -> dict[str, Any]:
     faults = {name: _fault(name) for name in LIBRARIES if _version(name)}
     torch = importlib.import_module("torch") if faults.get("torch", "absent") is None else None
     instructions = machine.read_instructions()
-    if torch:
-        from litebert.model.cpu import loader, packed
     return {
         "litebert": _version("litebert") or "not installed",
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -132,8 +134,9 @@ def examine() -> dict[str, Any]:
         "instructions": [name for flag, name in INSTRUCTIONS.items() if flag in instructions],
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
-        "kernels": loader.describe() if torch else None,
-        "multiplied_types": packed.list_matmul_dtypes() if torch else [],
+        "kernels": loader.describe("training") if torch else None,
+        "answers": loader.describe("answers"),
+        "multiplied_types": list_dtypes(),
         "free_memory": machine.read_free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,

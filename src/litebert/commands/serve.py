@@ -55,8 +55,9 @@ class ServeArguments:
     passes its own name on.
     """
     engine: str | None = None
-    """The engine for answers and vectors, as in litebert predict; by default torch. Masks are
-    filled in float32."""
+    """The engine, as in litebert predict."""
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    """Type of the matrix products, as in litebert predict. Masks are filled in float32."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
     """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
@@ -142,6 +143,7 @@ def _make_settings(arguments: ServeArguments) -> Settings:
         arguments.root_path.rstrip("/"),
         log_requests=log_requests,
         min_precision=arguments.min_precision,
+        dtype=arguments.dtype,
     )
 
 

@@ -1,10 +1,9 @@
 """The features of an encoder, and which ways of computing it have each of them.
 
-Four ways compute an encoder: PyTorch (`model/`), the packed network in compiled C
-(`model/cpu/packed.py`), a graph of ONNX (`interop/onnx/`), and the classes of transformers
-(`interop/hf/`). Each cell of the table is `YES`, where the way gives the outputs of PyTorch, or
-`REFUSED`, where it says in a sentence that it does not. Some features have a class of transformers
-only beside others, so a row may have several.
+Four ways compute an encoder: PyTorch (`model/`), compiled C for answers (`kernels/`), a graph of
+ONNX (`interop/onnx/`), and the classes of transformers (`interop/hf/`). Each cell of the table is
+`YES`, where the way gives the outputs of PyTorch, or `REFUSED`, where it says in a sentence that it
+does not. Some features have a class of transformers only beside others, so a row may have several.
 
 A new value of a field of `EncoderConfig` needs a row. tests/test_features.py builds the encoder of
 each row and proves its cells.
@@ -58,7 +57,7 @@ class Feature:
     fields: Mapping[str, Any] = field(hash=False)
     """The fields of `SMALLEST` that change; the first one is named by a refusal."""
     torch: Support = YES
-    packed: Support = YES
+    compiled: Support = YES
     onnx: Support = YES
     transformers: Support = YES
 

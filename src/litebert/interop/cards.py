@@ -27,7 +27,6 @@ from litebert.base.storage import hash_fault, newest_whole
 from litebert.config import Config, cost
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
-from litebert.model.task_model import TaskModel
 from litebert.recipes.files import is_recipe_name
 
 CARD = "README.md"
@@ -390,7 +389,7 @@ def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> s
 
 def _about(loaded: LoadedModel) -> tuple[str, str]:
     """The head of a fine-tuned model, and what its card says, without its end."""
-    kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
+    kind = loaded.head if loaded.task_record else ""
     about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
     if about or not kind:
         return kind, about or _make_pretrained_card(loaded)

@@ -127,6 +127,21 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
     return whole
 
 
+def list_names(path: Path) -> list[str]:
+    """The names of the weights of a model, as `read_weights` has them."""
+    if path.name.endswith(INDEX):
+        return [name for names in shards_of(path).values() for name in names]
+    if path.suffix != ".safetensors":
+        return list(read_weights(path))
+    try:
+        with safe_open(path, "np") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise ModelError(
+            f"{path} is damaged or not a file of weights ({error}); copy it again"
+        ) from None
+
+
 def to_weights(tensors: Iterable[RawTensor], file: Path) -> dict[str, NDArray[np.float32]]:
     """Tensors in float32; what can be no weights is refused, and `file` named."""
     weights = {}

@@ -4,7 +4,6 @@ answers without it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -20,6 +19,8 @@ from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
 from litebert.tokenizer import Tokenizer
 
+Weights = Mapping[str, NDArray[np.float32]]
+
 
 class VectorMap(NamedTuple):
     """A map of pooled states, the last step before unit length: weight v + bias, or tanh of it."""
@@ -30,22 +31,18 @@ class VectorMap(NamedTuple):
     """(D,)"""
     tanh: bool = False
 
+    def require(self, width: int) -> None:
+        """Refuse states of another width."""
+        if self.weight.shape[1] != width:
+            raise ModelError(
+                f"the Dense module of this model maps vectors of {self.weight.shape[1]} numbers, "
+                f"and its states have {width}; restore the one that it was trained with"
+            )
+
     def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """(..., H) -> (..., D)."""
-        if (width := self.weight.shape[1]) != vectors.shape[-1]:
-            raise ModelError(
-                f"the Dense module of this model maps vectors of {width} numbers, and its "
-                "states have "
-                f"{vectors.shape[-1]}; restore the one that it was trained with"
-            )
-        if (torch := sys.modules.get("torch")) is not None:
-            # Threads of numpy and those of torch, which compute the states, would wait for work in
-            # loops and so keep each other from the cores.
-            mapped: NDArray[np.float32] = (
-                torch.from_numpy(vectors) @ torch.from_numpy(self.weight).T
-            ).numpy() + self.bias
-        else:
-            mapped = vectors @ self.weight.T + self.bias
+        self.require(vectors.shape[-1])
+        mapped: NDArray[np.float32] = vectors @ self.weight.T + self.bias
         return np.tanh(mapped) if self.tanh else mapped
 
 
@@ -58,7 +55,19 @@ if TYPE_CHECKING:
 class Unread:
     """A network whose weights are read when it is first used."""
 
-    read: Callable[[], TaskModel]
+    read: Callable[[], Pretrainer | TaskModel]
+    read_weights: Callable[[], Weights]
+    """Reads them without torch, by the names of the network's `state_dict`."""
+    file: Path
+    """The file of the weights, for messages."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """The kind, classes, dense map and pooling of a fine-tuned network; empty of a pretrained
+    one."""
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the compiled engine has made of the weights, for all that it answers."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "kept": {}}
 
 
 @dataclass(frozen=True)
@@ -95,10 +104,19 @@ class LoadedModel:
         """The network."""
         return self.network.read() if isinstance(self.network, Unread) else self.network
 
+    def read_weights(self) -> Weights:
+        """Read the weights of the network by the names of its `state_dict`, for engines without
+        torch."""
+        if isinstance(self.network, Unread):
+            return self.network.read_weights()
+        state = self.network.state_dict()
+        return {name: tensor.detach().float().cpu().numpy() for name, tensor in state.items()}
+
     @property
     def head(self) -> HeadName:
         """The head of a fine-tuned model: as its task says, else by what it reads."""
-        if named := self.task.get("kind"):
+        record = self.network.record if isinstance(self.network, Unread) else {}
+        if named := record.get("kind") or self.task.get("kind"):
             return cast(HeadName, named)
         network = cast("TaskModel", self.model)
         return next(
@@ -111,13 +129,10 @@ class LoadedModel:
         pretrained one.
         """
         if isinstance(self.network, Unread):
-            if not self.task:  # the graph of a pretrained model
+            if not (record := self.network.record):
                 return {}
-            classes, dense, pooling = (
-                self.task["classes"],
-                self.task.get("dense"),
-                self.task.get("pooling", "cls"),
-            )
+            classes, dense = record["classes"], record.get("dense")
+            pooling = record.get("pooling", "cls")
         else:
             from litebert.model.task_model import TaskModel
 

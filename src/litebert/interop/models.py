@@ -21,7 +21,7 @@ what is written from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,24 +36,22 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
+from litebert.interop.hf.reading import open_foreign, read_contents
 from litebert.interop.loaded import (
     LoadedModel,
     Unread,
+    Weights,
     another_tokenizer,
     choose_tokenizer,
     fresh_dense,
     note_untrained,
-    outputs_of,
     require_fit,
 )
 from litebert.interop.names import WEIGHTS
-from litebert.interop.networks import build_network, fill, read_hf
 from litebert.interop.onnx.exports import is_exported, read_exported
-from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
+from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
 from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
-from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
@@ -82,15 +80,16 @@ def read_folder(
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
     """
-    loaded = _read_folder(hub.locate(path), head, lazy, tokenizer)
+    loaded = _read_folder(hub.locate(path), head, tokenizer, lazy)
     if tokenizer is not None:
         require_fit(loaded, tokenizer)
-    return loaded
+    return loaded if lazy else replace(loaded, network=loaded.model)
 
 
 def _read_folder(
-    folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None
+    folder: Path, head: HeadName | None, tokenizer: str | Path | None, lazy: bool
 ) -> LoadedModel:
+    """Open a folder, without its network."""
     if not folder.exists():
         raise hub.refuse_missing(folder)
     if not folder.is_dir():
@@ -104,26 +103,22 @@ def _read_folder(
     if lazy and is_exported(folder):
         return read_exported(folder, tokenizer)
     if (folder / "recipe.json").is_file():
-        return replace(_load_own(folder, lazy, tokenizer), card=read_card(folder))
+        return replace(_open_own(folder, tokenizer), card=read_card(folder))
     if (index := index_of(folder)) is not None:
         return read_tensorflow(folder, index, head, tokenizer)
-    if (folder / "config.json").is_file():
-        return replace(read_hf(folder, head, tokenizer), card=read_card(folder))
-    if (inner := encoder_folder(folder)) != folder:
-        return replace(
-            read_hf(inner, head, tokenizer),
-            path=folder,
-            card=read_card(folder),
-            notes=tuple(modules_note(folder)),
-        )
+    inner = folder if (folder / "config.json").is_file() else encoder_folder(folder)
+    if inner != folder or (folder / "config.json").is_file():
+        words = partial(choose_tokenizer, partial(read_tokenizer, inner), tokenizer, inner)
+        opened = open_foreign(partial(read_contents, inner, head), words)
+        notes = opened.notes if inner == folder else tuple(modules_note(folder))
+        return replace(opened, path=folder, card=read_card(folder), notes=notes)
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
         raise ModelError(
             f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}"
         )
     raise ModelError(
         f"{folder} has no recipe.json (a run or a litebert model), no config.json (Hugging "
-        "Face) and no .index file "
-        "(TensorFlow); give the folder that has one"
+        "Face) and no .index file (TensorFlow); give the folder that has one"
     )
 
 
@@ -156,7 +151,7 @@ def save_litebert(
             (partial / "task.json").write_text(
                 json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8"
             )
-        if isinstance(model, Pretrainer) and loaded.pooling != "cls":
+        if not loaded.task_record and loaded.pooling != "cls":
             (partial / _READING).write_text(
                 json.dumps({"pooling": loaded.pooling}) + "\n", encoding="utf-8"
             )
@@ -173,36 +168,56 @@ def config_of(path: str | Path) -> Config:
     return read_recipe(recipe) if recipe.is_file() else read_folder(path).config
 
 
-def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> LoadedModel:
-    recipe = folder / "recipe.json"
-    config = read_recipe(recipe)
+def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
+    config = read_recipe(folder / "recipe.json")
     if (folder / "task.json").is_file():
-        return _load_tuned(folder, config, lazy, substitute)
+        file = folder / WEIGHTS  # which an engine of one's own may do without
+        task = read_task(folder / "task.json")
+        return LoadedModel(
+            Unread(partial(_open_tuned, folder, config, task), partial(_read, folder), file, task),
+            config,
+            _own_tokenizer(folder, file, substitute),
+            folder,
+            labels=tuple(map(str, task.get("labels", []))),
+            task=task,
+            dense=task.get("dense") or fresh_dense(config),
+            pooling=task.get("pooling", "cls"),
+        )
     file = _weights(folder)
-    tensors, fresh = files.read_weights(file), fresh_dense(config)
-    tokenizer = _own_tokenizer(folder, file, substitute)
-    model = build_network(recipe, Pretrainer, config, drawn=False)
+    names = files.list_names(file)
     untrained = tuple(
         name
-        for name in model.objectives
-        if model.objectives[name].state_dict()
-        and not any(key.startswith(f"objectives.{name}.") for key in tensors)
+        for name, objective in config.build_objectives().items()
+        if sum(objective.parameters().values())
+        and not any(key.startswith(f"objectives.{name}.") for key in names)
     )
-    if untrained:
-        model = build_network(recipe, Pretrainer, config)
-    fill(model, tensors, untrained, file)
-    notes = tuple(note_untrained(untrained, config, folder))
+    network = partial(_open_pretrained, folder, config, file, untrained)
     return LoadedModel(
-        model,
+        Unread(network, partial(files.read_weights, file), file),
         config,
-        tokenizer,
+        _own_tokenizer(folder, file, substitute),
         folder,
-        (),
-        untrained,
-        notes,
-        dense=fresh,
+        untrained=untrained,
+        notes=tuple(note_untrained(untrained, config, folder)),
+        dense=fresh_dense(config),
         pooling=_pooling(folder / _READING),
     )
+
+
+def _open_pretrained(*arguments: Any) -> Any:
+    from litebert.interop.networks import open_own  # which needs torch
+
+    return open_own(*arguments)
+
+
+def _open_tuned(*arguments: Any) -> Any:
+    from litebert.interop.networks import open_tuned  # which needs torch
+
+    return open_tuned(*arguments)
+
+
+def _read(folder: Path) -> Weights:
+    return files.read_weights(files.weights_file(folder))
 
 
 def _pooling(path: Path) -> Pooling:
@@ -212,36 +227,6 @@ def _pooling(path: Path) -> Pooling:
             f"{path} has pooling {pooling!r}; {nearest(str(pooling), get_args(Pooling))}"
         )
     return cast(Pooling, pooling)
-
-
-def _load_tuned(
-    folder: Path, config: Config, lazy: bool, substitute: str | Path | None
-) -> LoadedModel:
-    task = read_task(folder / "task.json")
-    labels = tuple(map(str, task.get("labels", [])))
-    read = partial(_read_tuned, folder, config, task)
-    model = Unread(read) if lazy else read()
-    tokenizer = _own_tokenizer(folder, folder / WEIGHTS, substitute)
-    dense = task.get("dense") or fresh_dense(config)
-    return LoadedModel(
-        model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls")
-    )
-
-
-def _read_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskModel:
-    usual = next(iter(outputs_of(task["kind"]).values()))
-    file = _weights(folder)
-    tensors = files.read_weights(file)
-    fitting = (
-        config.encoder,
-        usual.reads_cls,
-        task["classes"],
-        task.get("dense"),
-        task.get("pooling", "cls"),
-    )
-    classifier = build_network(folder / "task.json", TaskModel, *fitting, drawn=False)
-    fill(classifier, tensors, (), file)
-    return classifier
 
 
 def _weights(folder: Path) -> Path:

@@ -18,13 +18,11 @@ from torch.overrides import TorchFunctionMode
 from litebert.base.errors import ModelError
 from litebert.base.registry import OBJECTIVES
 from litebert.config import Config
-from litebert.config.finetuning import HeadName
-from litebert.interop.hf.reading import Contents, read_contents
-from litebert.interop.loaded import LoadedModel, choose_tokenizer
-from litebert.interop.records import read_tokenizer
+from litebert.interop.files import read_weights, weights_file
+from litebert.interop.hf.reading import Contents
+from litebert.interop.loaded import LoadedModel, outputs_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.tokenizer import Tokenizer
 
 M = TypeVar("M", Pretrainer, TaskModel)
 
@@ -64,48 +62,38 @@ def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn:
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None
 
 
-def read_hf(
-    folder: Path, head: HeadName | None = None, tokenizer: str | Path | None = None
-) -> LoadedModel:
-    """Open a Hugging Face folder.
-
-    Args:
-        head: what its classifier is for, where its config.json does not name the class.
-        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
-    """
-    contents = read_contents(folder, head)
-    return open_contents(
-        contents, choose_tokenizer(lambda: read_tokenizer(folder), tokenizer, folder)
-    )
+def open_own(folder: Path, config: Config, file: Path, untrained: Sequence[str]) -> Pretrainer:
+    """The pretrained network of a litebert folder."""
+    model = build_network(folder / "recipe.json", Pretrainer, config, drawn=bool(untrained))
+    fill(model, read_weights(file), untrained, file)
+    return model
 
 
-def open_contents(contents: Contents, tokenizer: Tokenizer | None) -> LoadedModel:
-    """The model of what was read of another program's folder."""
-    config, untrained, state = contents.config, contents.untrained, dict(contents.weights)
+def open_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskModel:
+    """The fine-tuned network of a litebert folder."""
+    usual, file = next(iter(outputs_of(task["kind"]).values())), weights_file(folder)
+    fitting = (usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
+    model = build_network(folder / "task.json", TaskModel, config.encoder, *fitting, drawn=False)
+    fill(model, read_weights(file), (), file)
+    return model
+
+
+def open_contents(read: Callable[[], Contents]) -> Pretrainer | TaskModel:
+    """The network of another program's folder."""
+    contents = read()
+    config, untrained = contents.config, contents.untrained
     model: Pretrainer | TaskModel
     if contents.head is None:
         model = build_network(contents.config_file, Pretrainer, config, drawn=bool(untrained))
         for name, weights in contents.beside.items():
             file = contents.folder / OBJECTIVES[name].foreign_file
             check_tensors(model.objectives[name].state_dict(), weights, (), file)
-            state |= {f"objectives.{name}.{key}": array for key, array in weights.items()}
     else:
         reading = contents.pooling if contents.reads_cls else "cls"
         fitting = (config.encoder, contents.reads_cls, contents.classes, contents.dense, reading)
         model = build_network(contents.config_file, TaskModel, *fitting, drawn=False)
-    fill(model, state, untrained, contents.weights_file)
-    return LoadedModel(
-        model,
-        config,
-        tokenizer,
-        contents.folder,
-        contents.labels,
-        untrained,
-        contents.notes,
-        contents.task,
-        contents.family_dense,
-        contents.pooling,
-    )
+    fill(model, contents.state, untrained, contents.weights_file)
+    return model
 
 
 def rebuild(

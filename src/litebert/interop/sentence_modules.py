@@ -410,8 +410,6 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         foreign: whether sentence-transformers will open the folder; then modules that a litebert
             folder describes in its task.json are written.
     """
-    from litebert.model.pretrainer import Pretrainer
-
     if (
         foreign
         and "vectors" in loaded.task
@@ -425,7 +423,7 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         map_ = read_vector_map(loaded)
         if map_ is not None:
             write_dense(folder / DENSE, map_)
-    names = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
+    names = [] if loaded.task_record else _present(loaded.path)
     names = [name for name in names if not (folder / name).exists()]
     inner = encoder_folder(loaded.path)
     for name in names:

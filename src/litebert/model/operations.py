@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.model.cpu import functions
+from litebert.model import fused
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -40,8 +40,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool = False) -> Tensor:
     """act(x W + b), or when gated act(first half) * second half."""
-    if activation in functions.ACTIVATIONS and functions.can_follow(x, linear, linear.out_features):
-        return functions.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
+    if activation in fused.ACTIVATIONS and fused.can_follow(x, linear, linear.out_features):
+        return fused.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
     x = linear(x)
     if not gated:
         return ACTIVATIONS[activation](x)
@@ -54,20 +54,20 @@ def linear_norm(
 ) -> Tensor:
     """norm(residual + dropout(x W + b))."""
     if not (
-        functions.can_follow(x, linear, linear.out_features)
-        and functions.can_follow(residual, norm, linear.out_features)
+        fused.can_follow(x, linear, linear.out_features)
+        and fused.can_follow(residual, norm, linear.out_features)
     ):
         normed: Tensor = norm(residual + dropout(linear(x)))
         return normed
     if dropout.p and dropout.training:
-        return functions.add_norm(dropout(linear(x)), None, residual, norm)
-    return functions.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
+        return fused.add_norm(dropout(linear(x)), None, residual, norm)
+    return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
     """Apply the norm; the identity if it is not a LayerNorm."""
-    if isinstance(norm, nn.LayerNorm) and functions.can_follow(x, norm, x.shape[-1]):
-        return functions.add_norm(x, None, None, norm)
+    if isinstance(norm, nn.LayerNorm) and fused.can_follow(x, norm, x.shape[-1]):
+        return fused.add_norm(x, None, None, norm)
     normed: Tensor = norm(x)
     return normed
 
@@ -91,11 +91,11 @@ def linear_heads(
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()
-    if functions.can_follow(x_BSH, linear, 3 * hidden) and (
+    if fused.can_follow(x_BSH, linear, 3 * hidden) and (
         tables is None or (tables[0].dtype == torch.float32 and len(tables[0]) >= length)
     ):
         qkv = F.linear(x_BSH, linear.weight).view(shape)
-        q_BASD, k_BASD, v_BASD = functions.split_heads(qkv, linear.bias, tables)
+        q_BASD, k_BASD, v_BASD = fused.split_heads(qkv, linear.bias, tables)
         if tables is not None:
             return q_BASD, k_BASD, v_BASD
     else:
@@ -123,8 +123,8 @@ def attend(
             q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
         )
     scale = q_BASD.shape[-1] ** -0.5
-    if not learned and functions.can_follow(q_BASD, None, k_BASD.shape[2]):
-        weights_BASS = functions.attention_weights(q_BASD, k_BASD, mask, scale)
+    if not learned and fused.can_follow(q_BASD, None, k_BASD.shape[2]):
+        weights_BASS = fused.attention_weights(q_BASD, k_BASD, mask, scale)
         return F.dropout(weights_BASS, dropout) @ v_BASD
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
@@ -153,10 +153,10 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Te
     """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the
     highest logit.
     """
-    if functions.can_follow(logits_NC, None, 1) and functions.labels_fit(
+    if fused.can_follow(logits_NC, None, 1) and fused.labels_fit(
         labels_N, logits_NC.shape[-1], ignored
     ):
-        return functions.cross_entropy(logits_NC, labels_N, ignored)
+        return fused.cross_entropy(logits_NC, labels_N, ignored)
     logits_NC = logits_NC.float()
     total = F.cross_entropy(logits_NC, labels_N, ignore_index=ignored, reduction="sum")
     return total, (logits_NC.argmax(-1) == labels_N).sum()

@@ -46,6 +46,7 @@ class Served:
         model = self.model = load(
             folder,
             engine=settings.get("engine"),
+            dtype=settings.get("dtype"),
             device=settings["device"],
             exit_confidence=settings["exit_confidence"],
             threads=settings["threads"],
@@ -127,8 +128,8 @@ class Served:
 
     @property
     def _dtype(self) -> str:
-        if (ending := self.engine.rpartition("-")[2]) in ("int8", "bfloat16"):
-            return ending
+        if self.model.dtype != "float32":
+            return self.model.dtype
         graph = find_exported_graph(self.model.path)
         return "int8" if graph is not None and b"MatMulInteger" in graph.read_bytes() else "float32"
 

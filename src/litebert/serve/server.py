@@ -23,6 +23,7 @@ from litebert import hub
 from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.base.machine import count_cores
 from litebert.base.registry import pause_collection
+from litebert.kernels.network import Dtype
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits
@@ -63,6 +64,7 @@ class Settings:
     """The path under which a proxy offers the service, such as /litebert."""
     log_requests: bool = True
     min_precision: float | None = None
+    dtype: Dtype | None = None
     """The precision of the answers of each fine-tuned model; see `load`."""
 
 
@@ -110,6 +112,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         opening = {
             "path": str(path),
             "engine": settings.engine,
+            "dtype": settings.dtype,
             "device": settings.device,
             "exit_confidence": settings.exit_confidence,
             "threads": settings.threads or max(1, count_cores() // settings.workers),
@@ -123,7 +126,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
             await pool.start()
-            about = {name: pool.info[name] for name in ("kind", "engine")}
+            about = {name: pool.info[name] for name in ("kind", "engine", "dtype")}
             about["patience_ms"] = round(1000 * pool.queue.patience)
             logs.event("a model is ready", model=pool.name, pids=pool.pids, **about)
         is_known = any(pool.info["min_precision"] is not None for pool in pools.values())

@@ -149,7 +149,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
         input. The seconds of the longest step of a request that fills a row.
     """
     value, operation = _make_example(served)
-    if served.engine != "torch":
+    if (served.engine, served.model.dtype) != ("torch", "float32"):
         for made in ("predict", "embed"):
             values = [
                 _make_example(served, turn)[0] if made == "predict" else _turn(turn)

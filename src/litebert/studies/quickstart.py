@@ -125,7 +125,7 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
         log.info("4/6  held-out scores, and the same shape without sharing")
         scores = evaluate_pretrained(run.folder, folder / "data", sequences=4096, device=device)
         with task("filling in masked words"):
-            reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
+            reader = MaskReader.of(read_folder(run.folder))
             guesses = collect_examples(reader, shards.heldout)
         tables = [_make_score_table(scores, shards), compare([run.config, _unshare(run.config)])]
         if paradigms is not None:

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from litebert.base.errors import ConfigError, RunError
 from litebert.config import OptimizerConfig
+from litebert.model import fused
 from litebert.model.blocks import Block
-from litebert.model.cpu import functions
 from litebert.train.device import Device
 from litebert.train.parallel import copy_to_all
 from litebert.train.ranks import Ranks
@@ -66,10 +66,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
-            if functions.can_update(params):
+            if fused.can_update(params):
                 for param in params:
                     state = self.state[param]
-                    functions.update(
+                    fused.update(
                         param, state["exp_avg"], state["exp_avg_sq"], group, self.is_adapted(group)
                     )
                 continue

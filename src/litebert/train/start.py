@@ -31,7 +31,7 @@ from litebert.config.cost import add_up, training_flops
 from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.mixture import DataSource, Mixture, TrainingData, list_sets, open_data
 from litebert.hub import pin_to_record
-from litebert.model.cpu import loader
+from litebert.kernels import loader
 from litebert.model.distillation import Teacher
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget

@@ -1,9 +1,8 @@
-"""The change that an engine of fewer bits makes: it is compared once, on the first rows, with an
-engine in float32.
+"""The change that fewer bits make: answers are compared once, on the first rows, with those in
+float32.
 
-An engine names its reference in its capabilities. The comparison costs one pass of both
-engines over at most `ROWS` rows, and the reference is dropped after it. Nothing is compared
-where nobody reads the log.
+The comparison costs one pass of both runtimes over at most `ROWS` rows, and that in float32 is
+dropped after it. Nothing is compared where nobody reads the log.
 """
 
 from __future__ import annotations
@@ -122,12 +121,12 @@ class Comparison:
         try:
             return self._make()
         except LitebertError as error:
-            log.debug(f"the engine {self._name} is not compared with float32: {error}")
+            log.debug(f"{self._name} is not compared with float32: {error}")
             return None
 
     def _log(self, few: int, unit: str, differences: str) -> None:
         log.info(
-            f"the engine {self._name} differs from float32 on the first "
+            f"{self._name} differs from float32 on the first "
             f"{format_count(few, unit)}: {differences}"
         )
 

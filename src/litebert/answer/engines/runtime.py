@@ -21,9 +21,10 @@ from litebert.config import Pooling
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS
 from litebert.finetuning.similarity import pool_states
+from litebert.kernels.network import Dtype
 
 if TYPE_CHECKING:
-    from litebert.interop import LoadedModel
+    from litebert.interop.loaded import LoadedModel, VectorMap
 
 T = TypeVar("T")
 
@@ -38,10 +39,11 @@ class Capabilities:
     """Most tokens that a row is padded with; any number by default."""
     early_exit: bool = False
     """True if it has `walk`, so that rows can leave early (answer/engines/exits.py)."""
-    reference: str | None = None
-    """The name of the engine in float32 that it is compared with (answer/engines/precision.py)."""
     takes_threads: bool = False
     """True if its engine takes `threads`, the threads of a service, which shares its cores."""
+    dtypes: tuple[Dtype, ...] = ()
+    """The types of matrix products that its engine takes as `dtype`, float32 first; none where the
+    model alone decides."""
 
 
 class Walk(Protocol):
@@ -83,11 +85,14 @@ class Runtime:
         """Compute logits: (R, C) where the head reads [CLS], else (R, S, C)."""
         raise NotImplementedError
 
-    def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+    def vectors(
+        self, rows: PaddedRows, pooling: Pooling, vector_map: VectorMap | None = None
+    ) -> NDArray[np.float32]:
         """Pool the states of a model whose logits are its last states, (R, H): their mean over
-        each row, or the state of [CLS].
+        each row, or the state of [CLS]; and map them, (R, D).
         """
-        return pool_states(self.logits(rows), rows.mask, pooling)
+        pooled = pool_states(self.logits(rows), rows.mask, pooling)
+        return pooled if vector_map is None else vector_map.of(pooled)
 
     def walk(self, rows: PaddedRows) -> Walk:
         """Begin a batch layer by layer, where `capabilities.early_exit` is true."""
@@ -111,9 +116,10 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The abilities that are known before a runtime is made: `early_exit`, `reference` and
+        """The abilities that are known before a runtime is made: `early_exit`, `dtypes` and
         `takes_threads`.
         """
 
     def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
-        """Make the runtime. With `takes_threads`, `threads` is a third argument, by its name."""
+        """Make the runtime. With `takes_threads` there is an argument `threads`, and with `dtypes`
+        an argument `dtype`, by their names."""

@@ -19,6 +19,7 @@ from litebert.answer.predicting import Predictor
 from litebert.base.errors import ModelError
 from litebert.base.registry import ENGINES
 from litebert.finetuning.values import EncodedRow, Item
+from litebert.kernels.network import DTYPES, Dtype
 
 ROWS = 64
 SHORTEST, LONGEST = 8, 64
@@ -30,6 +31,8 @@ LEAST_ROUNDS, MOST_ROUNDS = 2, 20
 Outputs = Sequence[NDArray[np.float32]] | NDArray[np.float32]
 """The output for each row: logits, of all its tokens for some heads, or a sentence vector."""
 Compute = Callable[[], Outputs]
+Way = tuple[str, Dtype]
+"""An engine and the type of its products."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class EngineSpeed:
     """How an engine computes a model."""
 
     engine: str
+    dtype: str
     texts_per_second: float | None = None
     """The median of several rounds; None where it cannot compute the model."""
     difference: float | None = None
@@ -53,30 +57,37 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
     model.require_tokenizer()
     rows = _draw_rows(model)
     gives_vectors = model.task_record.get("kind", "backbone") == "backbone"
-    computations: dict[str, Compute] = {}
-    outputs: dict[str, Outputs] = {}
-    faults: dict[str, str] = {}
-    for name in ENGINES:
+    computations: dict[Way, Compute] = {}
+    outputs: dict[Way, Outputs] = {}
+    faults: dict[Way, str] = {}
+    ways: list[Way] = [
+        (name, dtype)
+        for name, engine in ENGINES.items()
+        for dtype in engine.capabilities.dtypes or DTYPES[:1]
+    ]
+    for way in ways:
         try:
-            answering = replace(model, engine=name, exit_confidence="off")
+            engine, dtype = way
+            answering = replace(model, engine=engine, dtype=dtype, exit_confidence="off")
             compute: Compute
             if gives_vectors:
                 compute = partial(answering.vectors_by("mean", False).of_rows, rows)
             else:
                 compute = partial(_compute_logits, answering.predictor, rows)
-            outputs[name] = compute()  # the first pass does what is done once
-            computations[name] = compute
+            outputs[way] = compute()  # the first pass does what is done once
+            computations[way] = compute
         except Exception as error:  # the errors of libraries share no base
-            faults[name] = str(error).partition("\n")[0] or type(error).__name__
+            faults[way] = str(error).partition("\n")[0] or type(error).__name__
     if not computations:
-        reasons = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        reasons = "; ".join(
+            f"{engine}, {dtype}: {fault}" for (engine, dtype), fault in faults.items()
+        )
         raise ModelError(f"no engine can compute {model.path} ({reasons})")
     rates = _measure_rates(computations)
     reference = next(iter(outputs.values()))
-    differences = {name: _largest_difference(output, reference) for name, output in outputs.items()}
+    differences = {way: _largest_difference(output, reference) for way, output in outputs.items()}
     return [
-        EngineSpeed(name, rates.get(name), differences.get(name), faults.get(name, ""))
-        for name in ENGINES
+        EngineSpeed(*way, rates.get(way), differences.get(way), faults.get(way, "")) for way in ways
     ]
 
 
@@ -97,18 +108,18 @@ def _compute_logits(predictor: Predictor, rows: Sequence[EncodedRow]) -> Outputs
     return predictor.logits([Item(number, (row,), None) for number, row in enumerate(rows)])[0]
 
 
-def _measure_rates(computations: dict[str, Compute]) -> dict[str, float]:
+def _measure_rates(computations: dict[Way, Compute]) -> dict[Way, float]:
     """Rows a second of each engine, by the median of rounds in which all take turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in computations}
+    seconds: dict[Way, list[float]] = {way: [] for way in computations}
     end = time.perf_counter() + SECONDS * len(computations)
     for turn in range(MOST_ROUNDS):
         if turn >= LEAST_ROUNDS and time.perf_counter() > end:
             break
-        for name, compute in computations.items():
+        for way, compute in computations.items():
             start = time.perf_counter()
             compute()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: ROWS / statistics.median(times) for name, times in seconds.items()}
+            seconds[way].append(time.perf_counter() - start)
+    return {way: ROWS / statistics.median(times) for way, times in seconds.items()}
 
 
 def _largest_difference(outputs: Outputs, reference: Outputs) -> float:

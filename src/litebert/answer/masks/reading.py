@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from litebert.answer.masks.rows import LOGITS, MaskedRows
 from litebert.answer.masks.texts import Guess, MaskFiller, list_guesses
@@ -20,9 +19,9 @@ from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches
 from litebert.base import progress
 from litebert.base.errors import ModelError
 from litebert.data.shards import Split
-from litebert.interop import LoadedModel
+from litebert.interop.loaded import LoadedModel
+from litebert.kernels.network import find_refusal
 from litebert.model.objectives.mlm import MaskedLanguageModeling
-from litebert.model.pretrainer import Pretrainer
 from litebert.text.records import check_texts
 from litebert.tokenizer.words import find_word_ends
 
@@ -52,22 +51,38 @@ class Score:
         )
 
 
+class MaskNetwork(Protocol):
+    """A network that reads masked rows, and its head for masked tokens."""
+
+    def states(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Any:
+        """Compute the last states of rows (R, S); `mask` is False for padding."""
+
+    def logits(self, states: Any, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Compute float32 (K, V) logits at flat positions (K,) of states."""
+
+
 @dataclass(frozen=True)
 class MaskReader(MaskFiller):
-    """A pretrained model with its tokenizer, on a device, that reads masked text.
+    """A pretrained model with its tokenizer that reads masked text.
 
     Shapes: S tokens of a row, V vocabulary, K masked positions.
     """
 
-    network: Pretrainer
-    head: str
-    """Name of the objective whose head guesses."""
+    network: MaskNetwork
 
     @classmethod
-    def of(cls, loaded: LoadedModel, device: torch.device) -> MaskReader:
-        """Make the reader of a model folder."""
-        network, path = loaded.model, loaded.path
-        if not isinstance(network, Pretrainer):
+    def of(
+        cls,
+        loaded: LoadedModel,
+        engine: str = "compiled",
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> MaskReader:
+        """Make the reader of a model folder; with the engine torch on a device, and with any other
+        in compiled calls where these know its parts.
+        """
+        path = loaded.path
+        if loaded.task_record:
             raise ModelError(
                 f"{path} is fine-tuned and can no longer predict masked tokens; give the "
                 "pretrained model"
@@ -79,7 +94,7 @@ class MaskReader(MaskFiller):
             )
         heads = [
             name
-            for name, objective in network.named_objectives.items()
+            for name, objective in loaded.config.build_objectives().items()
             if isinstance(objective, MaskedLanguageModeling)
         ]
         if not heads or heads[0] in loaded.untrained:
@@ -88,9 +103,17 @@ class MaskReader(MaskFiller):
                 "was pretrained "
                 "with one, with its head"
             )
-        network.to(device).eval()
-        length = loaded.config.sequences.length
-        return cls(loaded.tokenizer, str(path), length, network, heads[0])
+        encoder = loaded.config.generator or loaded.config.encoder
+        network: MaskNetwork
+        if engine == "torch" or find_refusal(encoder):
+            from litebert.answer.engines.torch_runtime import TorchMasks
+
+            network = TorchMasks(loaded, heads[0], device)
+        else:
+            from litebert.answer.engines.compiled import CompiledMasks
+
+            network = CompiledMasks(loaded, heads[0], threads)
+        return cls(loaded.tokenizer, str(path), loaded.config.sequences.length, network)
 
     # ----------------------------------------------------------------------------------- from texts
 
@@ -104,9 +127,7 @@ class MaskReader(MaskFiller):
             for indices, ids, mask in batches(
                 rows, self.tokenizer.pad_id, LOGITS // self.tokenizer.vocab_size
             ):
-                logits = (
-                    self._logits_at(ids, torch.from_numpy(np.flatnonzero(mask)), mask).cpu().numpy()
-                )
+                logits = self._logits_at(ids, np.flatnonzero(mask), mask)
                 ends = np.cumsum([len(rows[index]) for index in indices])
                 for index, text_logits in zip(indices, np.split(logits, ends[:-1]), strict=True):
                     results[index] = text_logits
@@ -185,49 +206,28 @@ class MaskReader(MaskFiller):
     def compute_logits(
         self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
     ) -> Iterator[NDArray[np.float32]]:
-        states = self._states(np.array([row]))
+        states = self.network.states(np.array([row]))
         for begin in range(0, len(positions), MASKS):
             pause()
-            yield from (
-                self._logits(states, torch.tensor(positions[begin : begin + MASKS])).cpu().numpy()
-            )
+            yield from self.network.logits(states, np.array(positions[begin : begin + MASKS]))
 
     def _with_specials(self, ids: Sequence[int]) -> list[int]:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
 
     def _logits_at(
-        self, ids: NDArray[np.int64], positions: Tensor, mask: NDArray[np.bool_] | None = None
-    ) -> Tensor:
-        """Compute float32 (K, V) logits at flat positions of rows; `mask` is False for padding."""
-        return self._logits(self._states(ids, mask), positions)
-
-    @property
-    def _objective(self) -> MaskedLanguageModeling:
-        objective = self.network.named_objectives[self.head]
-        assert isinstance(objective, MaskedLanguageModeling)
-        return objective
-
-    @torch.no_grad()
-    def _states(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Tensor:
-        """Compute the last states of rows, (R, S, H)."""
-        device = self.network.encoder.embedding.word.weight.device
-        attention = None if mask is None or mask.all() else torch.from_numpy(mask).to(device)
-        context = self.network.context(self.head)
-        return self._objective.read(context, torch.from_numpy(ids).to(device), None, attention).last
-
-    @torch.no_grad()
-    def _logits(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Compute float32 (K, V) logits at flat positions of states."""
-        return self._objective.guesses(
-            states, positions.to(states.device), self.network.context(self.head)
-        ).float()
+        self,
+        ids: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float32]:
+        return self.network.logits(self.network.states(ids, mask), positions)
 
     def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:
         """Guess the token at `position` of a sentence's ids, which have no special tokens."""
         row = self._with_specials(ids)
         row[position + 1] = self.tokenizer.mask_id
-        logits = self._logits_at(np.array([row]), torch.tensor([position + 1]))[0]
-        return list_guesses(self.tokenizer, logits.cpu().numpy(), top)
+        logits = self._logits_at(np.array([row]), np.array([position + 1]))[0]
+        return list_guesses(self.tokenizer, logits, top)
 
 
 Example = tuple[str, str, str]

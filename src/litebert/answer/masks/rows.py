@@ -8,15 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from litebert.answer.vectors import BATCH_TOKENS
 
 LOGITS = 1 << 25
 """Numbers of logits at a time."""
-LogitsAt = Callable[[NDArray[np.int64], Tensor], Tensor]
+LogitsAt = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 """Rows (R, S) and flat positions (K,) -> float32 logits (K, V)."""
 
 
@@ -66,11 +64,11 @@ class MaskedRows:
             for row, about in enumerate(waiting.values())
             for _, token, number in about
         ]
-        logits = self._logits_at(ids.copy(), torch.tensor(flat))
-        rows, tokens = torch.tensor(
-            [question[:2] for question in questions], device=logits.device
-        ).T
-        answers = logits[rows, tokens] - logits.logsumexp(-1)[rows]
-        for (_, _, number), value in zip(questions, answers.tolist(), strict=True):
+        logits = self._logits_at(ids, np.array(flat))
+        rows, tokens, numbers = np.array(questions).T
+        highest = logits.max(1, keepdims=True)
+        norms = np.log(np.exp(logits - highest).sum(1)) + highest[:, 0]
+        answers = logits[rows, tokens] - norms[rows]
+        for number, value in zip(numbers.tolist(), answers.tolist(), strict=True):
             self.values[number] = value
         waiting.clear()

@@ -9,8 +9,9 @@ classes use the same names.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ from litebert.interop.hf.weights import (
     pairs,
     to_litebert,
 )
-from litebert.interop.loaded import note_untrained, outputs_of
+from litebert.interop.loaded import LoadedModel, Unread, note_untrained, outputs_of
 from litebert.interop.sentence_modules import modules_note
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,54 @@ class Contents:
     pooling: Pooling = "cls"
     """What a classifier of texts reads."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> Arrays:
+        """All weights."""
+        beside = {
+            f"objectives.{name}.{key}": array
+            for name, weights in self.beside.items()
+            for key, array in weights.items()
+        }
+        return {**self.weights, **beside}
+
+
+def open_foreign(
+    read: Callable[[], Contents], tokenizer: Callable[[], Tokenizer | None]
+) -> LoadedModel:
+    """A model of another program, whose network is read when it is first used."""
+
+    contents = read()
+    words = tokenizer()
+    record: dict[str, Any] = {}
+    if contents.head is not None:
+        reading = contents.pooling if contents.reads_cls else "cls"
+        record = {"kind": contents.head, "classes": contents.classes, "dense": contents.dense}
+        record |= {"pooling": reading}
+    return LoadedModel(
+        Unread(
+            partial(_open_network, read), partial(_read_state, read), contents.weights_file, record
+        ),
+        contents.config,
+        words,
+        contents.folder,
+        contents.labels,
+        contents.untrained,
+        contents.notes,
+        contents.task,
+        contents.family_dense,
+        contents.pooling,
+    )
+
+
+def _open_network(read: Callable[[], Contents]) -> Any:
+    from litebert.interop.networks import open_contents
+
+    return open_contents(read)
+
+
+def _read_state(read: Callable[[], Contents]) -> Arrays:
+    return read().state
 
 
 def read_contents(folder: Path, head: HeadName | None = None) -> Contents:

@@ -40,7 +40,7 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
     task = read_task(file) if (file := folder / "task.json").is_file() else {}
 
     loaded = LoadedModel(
-        Unread(partial(_refuse_weights, folder)),
+        Unread(refuse := partial(_refuse_weights, folder), refuse, folder, task),
         config,
         choose_tokenizer(lambda: read_own_tokenizer(folder), tokenizer, folder),
         folder,

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,9 @@ from litebert.base.errors import ModelError
 from litebert.base.json_reader import read_json
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import to_weights
-from litebert.interop.hf.reading import translate
+from litebert.interop.hf.reading import Contents, open_foreign, translate
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.names import holds_weights
-from litebert.interop.networks import open_contents
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.tokenizer import Tokenizer
@@ -170,6 +170,15 @@ def read_tensorflow(
         head: what its classifier is for, where its names leave that open.
         tokenizer: for a folder without a readable one; see `choose_tokenizer`.
     """
+    words = partial(choose_tokenizer, partial(_tokenizer, folder), tokenizer, folder)
+    opened = open_foreign(partial(_read_contents, folder, index, head), words)
+    if opened.tokenizer is not None:
+        return opened
+    note = f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer"
+    return replace(opened, notes=(*opened.notes, note))
+
+
+def _read_contents(folder: Path, index: Path, head: HeadName | None) -> Contents:
     bundle = Bundle.open(index)
     family, wanted, left_out = _match_variables(bundle)
     tensors = {}
@@ -189,14 +198,8 @@ def read_tensorflow(
             f"{folder} has no config file; it is read with {shape}, as in the published models"
         )
     _complete(family, settings, tensors)
-    vocabulary = choose_tokenizer(lambda: _tokenizer(folder), tokenizer, folder)
-    if vocabulary is None:
-        notes.append(
-            f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer"
-        )
     contents = translate(folder, config_file or index, settings, index, tensors, head)
-    model = open_contents(contents, vocabulary)
-    return replace(model, notes=(*notes, *model.notes))
+    return replace(contents, notes=(*notes, *contents.notes))
 
 
 def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:

@@ -1,4 +1,4 @@
-"""The functions of kernels.c as operations with gradients, which model/operations.py takes where
+"""The functions of training.c as operations with gradients, which model/operations.py takes where
 `can_follow` allows it.
 
 Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from litebert.model.cpu.loader import BLOCK, STRETCH, WIDEST, library
+from litebert.kernels.loader import BLOCK, STRETCH, WIDEST, library
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
-"""The activations, in the order of kernels.c."""
+"""The activations, in the order of training.c."""
 _TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _SERIAL = 16384
 """Elements up to which a second thread costs more than it saves."""
@@ -56,7 +56,7 @@ def _plain(module: nn.Module) -> bool:
 
 
 def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
-    """A function of kernels.c, with as many threads as the work is worth."""
+    """A function of training.c, with as many threads as the work is worth."""
     values = [
         argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments
     ]

@@ -1,10 +1,10 @@
-"""The packed network against the network itself: every kind of layer and head, rows of any
+"""Compiled answers against the network itself: every kind of layer and head, rows of any
 lengths."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,29 +15,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from litebert.answer.engines.compiled import CompiledRuntime, CompiledWalk
 from litebert.base import machine
-from litebert.base.errors import DataError, ModelError
+from litebert.base.errors import ConfigError, DataError
+from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
+from litebert.finetuning.rows import PaddedRows
+from litebert.interop.loaded import LoadedModel
+from litebert.kernels import loader
+from litebert.kernels import network as kernels
+from litebert.kernels.network import Dtype
 from litebert.model.blocks import Attention
-from litebert.model.cpu import functions, loader, packed
-from litebert.model.cpu.packed import PackedNetwork
+from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel
+from toys.folders import load_module
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(
-    loader.library() is None, reason=f"compiled kernels are {loader.describe()}"
+    loader.library("answers") is None, reason=f"compiled answers are {loader.describe('answers')}"
 )
-COMPILED = loader.library() is not None
-BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))
-PAIRS = COMPILED and bool(packed._constant("multiplies_narrow"))
+BYTES, PAIRS = "int8" in kernels.list_dtypes(), "bfloat16" in kernels.list_dtypes()
 in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors")
 in_pairs = pytest.mark.skipif(
     not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512"
 )
 PRODUCTS = [
-    None,
-    pytest.param(torch.bfloat16, marks=in_pairs),
-    pytest.param(torch.int8, marks=in_bytes),
+    "float32",
+    pytest.param("bfloat16", marks=in_pairs),
+    pytest.param("int8", marks=in_bytes),
 ]
 
 SHAPE: dict[str, Any] = {
@@ -112,6 +117,23 @@ def network(name: str) -> TaskModel:
     return model
 
 
+def opened(model: TaskModel) -> LoadedModel:
+    return load_module(model, task={"kind": "sequence" if model.reads_cls else "tokens"})
+
+
+class Compiled:
+    """A network as the compiled engine computes it."""
+
+    def __init__(self, model: TaskModel, dtype: Dtype = "float32", threads: int = 2) -> None:
+        self.runtime = CompiledRuntime(opened(model), "cpu", threads, dtype)
+
+    def logits(self, *batch: np.ndarray) -> np.ndarray:
+        return self.runtime.logits(PaddedRows(*batch))
+
+    def walk(self, *batch: np.ndarray) -> CompiledWalk:
+        return self.runtime.walk(PaddedRows(*batch))
+
+
 def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng, size = np.random.default_rng(seed), max(lengths) + seed % 3
     mask = np.arange(size) < np.array(lengths)[:, None]
@@ -135,14 +157,13 @@ def compute_expected(model: TaskModel, batch: tuple[np.ndarray, ...]) -> np.ndar
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_answers_as_the_network(name: str) -> None:
     model = network(name)
-    packed = PackedNetwork.of(model)
-    assert packed is not None
+    answering = Compiled(model)
     for seed, lengths in enumerate([[1], [7, 7, 7], [61, 33, 17, 16, 15, 2, 1], [5], [60] * 9]):
         batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
             batch[1][:] = 0
         np.testing.assert_allclose(
-            packed.logits(*batch), compute_expected(model, batch), rtol=1e-4, atol=2e-5
+            answering.logits(*batch), compute_expected(model, batch), rtol=1e-4, atol=2e-5
         )
 
 
@@ -152,14 +173,13 @@ def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(name: str) -> None:
     model, batch = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
         batch[1][:] = 0
-    packed = PackedNetwork.of(model, torch.bfloat16)
-    assert packed is not None
+    answering = Compiled(model, "bfloat16")
     exact = compute_expected(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
         autocast = compute_expected(model, batch)
-    packed_error, apart = np.abs(packed.logits(*batch) - exact), np.abs(autocast - exact)
-    assert 0 < packed_error.mean() < 1.2 * apart.mean()
-    assert packed_error.max() < 2 * apart.max()
+    error, apart = np.abs(answering.logits(*batch) - exact), np.abs(autocast - exact)
+    assert 0 < error.mean() < 1.2 * apart.mean()
+    assert error.max() < 2 * apart.max()
 
 
 class Rounded(nn.Linear):
@@ -198,10 +218,9 @@ def compare_with_rounded(name: str) -> None:
     model, batch = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
         batch[1][:] = 0
-    packed = PackedNetwork.of(model, torch.int8)
-    assert packed is not None
+    answering = Compiled(model, "int8")
     actual, wanted, exact = (
-        packed.logits(*batch),
+        answering.logits(*batch),
         compute_expected(round_weights(model), batch),
         compute_expected(model, batch),
     )
@@ -240,7 +259,7 @@ def processor(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def clear_library() -> None:
     loader._load_library.cache_clear()
-    packed._constant.cache_clear()
+    kernels._constant.cache_clear()
 
 
 def multiply_by_rounded(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -259,10 +278,10 @@ def multiply_by_rounded(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @pytest.mark.thorough
 def test_in_8_bits_all_processors_multiply_to_the_same_bit(processor: int) -> None:
     """Sizes are odd but for the inner one, which 4 divides, and numbers reach both ends."""
-    assert packed._constant("multiplies_bytes") == processor
-    assert ("int8" in packed.list_matmul_dtypes()) == bool(processor)
+    assert kernels._constant("multiplies_bytes") == processor
+    assert ("int8" in kernels.list_dtypes()) == bool(processor)
     if not processor:
-        assert "does not multiply" in packed.find_refusal(network("shared"), torch.int8)
+        assert "does not multiply" in kernels.find_refusal(EncoderConfig(**SHAPE), "int8")
         return
     draw = np.random.default_rng(0)
     for tokens, inner, outer in [(1, 4, 1), (13, 1024, 33), *draw.integers(1, 90, (20, 3))]:
@@ -271,12 +290,9 @@ def test_in_8_bits_all_processors_multiply_to_the_same_bit(processor: int) -> No
         weight = draw.normal(0, 0.05, (outer, 4 * inner)).astype(np.float32)
         weight[:, :8] = 0.2  # as far from 0 as a weight is, where products are largest
         x[0, :8] = 9.0
-        y, held = torch.empty(tokens, outer), torch.empty(tokens * (2 * inner + 2))
-        panels = packed._panels(torch.from_numpy(weight), torch.int8)
-        sizes = (int(tokens), 4 * int(inner), int(outer), packed._TYPES.index(torch.int8))
-        states = torch.from_numpy(x)
-        functions.call("multiply", states, panels, y, *sizes, held, elements=y.numel() * 99)
-        np.testing.assert_array_equal(y.numpy(), multiply_by_rounded(x, weight))
+        for threads in (1, 3):
+            product = kernels.make_product(x, weight, "int8", threads)
+            np.testing.assert_array_equal(product(), multiply_by_rounded(x, weight))
 
 
 @pytest.mark.thorough
@@ -291,18 +307,16 @@ def test_in_8_bits_what_is_no_number_stays_none() -> None:
     model = network("shared")
     with torch.no_grad():
         attention(model).output.weight[3, 5] = float("nan")
-    packed = PackedNetwork.of(model, torch.int8)
-    assert packed is not None
-    assert np.isnan(packed.logits(*rows([5, 7]))).all()
+    answering = Compiled(model, "int8")
+    assert np.isnan(answering.logits(*rows([5, 7]))).all()
     word = (model := network("shared")).encoder.embedding.word.weight
     ids, types, mask = rows([5, 7])
     ids[0] = np.where(ids[0] == 9, 8, ids[0])
     ids[1, 0] = 9
     with torch.no_grad():
         word[9] = float("inf")
-    packed = PackedNetwork.of(model, torch.int8)
-    assert packed is not None
-    finite = np.isfinite(packed.logits(ids, types, mask))
+    answering = Compiled(model, "int8")
+    finite = np.isfinite(answering.logits(ids, types, mask))
     assert finite[0].all()
     assert not finite[1].any()
 
@@ -310,52 +324,50 @@ def test_in_8_bits_what_is_no_number_stays_none() -> None:
 @in_bytes
 def test_in_8_bits_sizes_that_4_does_not_divide_are_left_to_others() -> None:
     odd = EncoderConfig(**{**SHAPE, "hidden_size": 54})
-    assert PackedNetwork.of(TaskModel(odd, True, 2), torch.int8) is None
-    assert PackedNetwork.of(TaskModel(odd, True, 2)) is not None
+    assert "4 divides" in kernels.find_refusal(odd, "int8")
+    assert not kernels.find_refusal(odd)
 
 
 @in_pairs
 def test_in_bfloat16_odd_sizes_are_left_to_others() -> None:
     for hidden, inner, fits in ((54, 64, True), (51, 64, False), (48, 63, False)):
         config = EncoderConfig(**{**SHAPE, "hidden_size": hidden, "intermediate_size": inner})
-        assert (PackedNetwork.of(TaskModel(config, True, 2), torch.bfloat16) is not None) == fits
+        assert (not kernels.find_refusal(config, "bfloat16")) == fits
 
 
 @pytest.mark.skipif(
     PAIRS and BYTES, reason="this processor multiplies both types in vectors of AVX-512"
 )
 def test_types_that_the_processor_does_not_multiply_are_left_to_others() -> None:
-    for products, multiplies in ((torch.bfloat16, PAIRS), (torch.int8, BYTES)):
-        assert (PackedNetwork.of(network("shared"), products) is not None) == multiplies
+    for dtype, multiplies in (("bfloat16", PAIRS), ("int8", BYTES)):
+        if not multiplies:
+            with refused(ConfigError, dtype, "--dtype"):
+                Compiled(network("shared"), dtype)
 
 
-@pytest.mark.parametrize("products", [None, pytest.param(torch.int8, marks=in_bytes)])
+@pytest.mark.parametrize("products", ["float32", pytest.param("int8", marks=in_bytes)])
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_a_row_has_the_same_logits_in_any_company(
-    products: torch.dtype | None, lengths: list[int]
-) -> None:
+def test_a_row_has_the_same_logits_in_any_company(products: Dtype, lengths: list[int]) -> None:
     model = network("shared")
-    packed = PackedNetwork.of(model, products)
-    assert packed is not None
+    answering = Compiled(model, products)
     batch = rows(lengths)
-    together = packed.logits(*batch)
+    together = answering.logits(*batch)
     for i, length in enumerate(lengths):
-        alone = packed.logits(*(array[i : i + 1, :length] for array in batch))
+        alone = answering.logits(*(array[i : i + 1, :length] for array in batch))
         # In 8 bits the last bit of a state may round to the next whole number, a step of its scale.
-        step = 2e-5 if products is None else 0.1
+        step = 2e-5 if products == "float32" else 0.1
         np.testing.assert_allclose(alone[0], together[i], rtol=1e-4, atol=step)
 
 
 @in_bytes
 def test_in_8_bits_nearly_all_rows_have_the_same_logits_in_any_company() -> None:
-    packed = PackedNetwork.of(network("shared"), torch.int8)
-    assert packed is not None
+    answering = Compiled(network("shared"), "int8")
     lengths = [1 + 7 * i % 40 for i in range(100)]
     batch = rows(lengths)
-    together = packed.logits(*batch)
+    together = answering.logits(*batch)
     alone = [
-        packed.logits(*(array[i : i + 1, :length] for array in batch))[0]
+        answering.logits(*(array[i : i + 1, :length] for array in batch))[0]
         for i, length in enumerate(lengths)
     ]
     same = np.isclose(np.stack(alone), together, rtol=1e-4, atol=2e-5).all(axis=1)
@@ -377,33 +389,25 @@ def test_a_window_is_a_mask_over_all_tokens(
     shape = {**SHAPE, "max_positions": 302, "layers": 2, "pooler": reads_cls, "positions": "rotary"}
     config = EncoderConfig(**shape, window=window, global_every=0, global_tokens=first)
     model = TaskModel(config, reads_cls, 3).eval()
-    batch, answering = rows(lengths, seed), PackedNetwork.of(model)
-    assert answering is not None
+    batch, answering = rows(lengths, seed), Compiled(model)
     np.testing.assert_allclose(
         answering.logits(*batch), compute_expected(model, batch), rtol=1e-4, atol=1e-5
     )
 
 
-class Own(nn.Linear):
-    """A part that the packed network does not know."""
+class Own(Positions):
+    """Positions that compiled calls do not know."""
 
 
-def test_networks_of_other_parts_are_left_to_pytorch() -> None:
-    changed, hooked = network("shared"), network("shared")
-    changed.head.classifier = Own(48, 4)
-    hooked.encoder.register_forward_hook(lambda *_: None)
-    for model in (
-        changed,
-        hooked,
-        network("shared").double(),
-        network("shared").to(torch.bfloat16),
-    ):
-        assert PackedNetwork.of(model) is None
+def test_encoders_of_other_parts_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    POSITIONS.add("own", Own)
+    monkeypatch.setattr(POSITIONS, "_parts", {**POSITIONS._parts}, raising=False)
+    config = EncoderConfig(**SHAPE, positions="own")
+    assert "encoder.positions=own" in kernels.find_refusal(config)
 
 
 def test_threads_do_not_share_working_memory() -> None:
-    answering = PackedNetwork.of(network("shared"))
-    assert answering is not None
+    answering = Compiled(network("shared"))
     batches = [rows([5, 17, 30], seed) for seed in range(8)]
     alone = [answering.logits(*batch) for batch in batches]
     with ThreadPoolExecutor(4) as pool:
@@ -412,79 +416,15 @@ def test_threads_do_not_share_working_memory() -> None:
         np.testing.assert_allclose(answer, wanted, atol=1e-5)
 
 
-def scale_weights(model: TaskModel) -> None:
-    with torch.no_grad():
-        attention(model).qkv.weight.mul_(1.5)
-
-
 def attention(model: TaskModel) -> Attention:
     (block,) = model.encoder.attention
     assert isinstance(block, Attention)
     return block
 
 
-def replace_projection(model: TaskModel) -> None:
-    attention(model).qkv = nn.Linear(48, 144)
-
-
-def change_norm(model: TaskModel) -> None:
-    norm = attention(model).norm
-    assert isinstance(norm, nn.LayerNorm)
-    norm.eps = 0.5
-
-
-def assign_weights(model: TaskModel) -> None:
-    for _ in range(3):
-        state = {name: 0.9 * value for name, value in model.state_dict().items()}
-        model.load_state_dict(state, assign=True)
-
-
-@pytest.mark.parametrize("change", [scale_weights, replace_projection, change_norm, assign_weights])
-def test_changed_weights_count(change: Callable[[TaskModel], None]) -> None:
-    model, batch = network("shared"), rows([5, 7])
-    answering = PackedNetwork.of(model)
-    assert answering is not None
-    before = answering.logits(*batch)
-    change(model)
-    actual = answering.logits(*batch)
-    np.testing.assert_allclose(actual, compute_expected(model, batch), atol=1e-4)
-    assert np.abs(actual - before).max() > 1e-3
-    assert len(answering._panels) == 4, "what is kept of weights that are gone is dropped"
-
-
-def test_weights_of_another_type_are_refused() -> None:
-    model, batch = network("shared"), rows([5, 7])
-    answering = PackedNetwork.of(model)
-    assert answering is not None
-    answering.logits(*batch)
-    model.encoder.attention.double()
-    with refused(ModelError, "float64", "load the model again"):
-        answering.logits(*batch)
-
-
-def test_the_default_type_of_others_changes_nothing() -> None:
-    answering, batch = PackedNetwork.of(network("a mean")), rows([60] * 9)
-    batch[1][:] = 0
-    assert answering is not None
-    before = torch.get_default_dtype()
-    try:
-        for other in (torch.bfloat16, torch.float64):
-            torch.set_default_dtype(other)
-            actual = answering.logits(*batch)
-            torch.set_default_dtype(before)
-            np.testing.assert_allclose(
-                actual, compute_expected(network("a mean"), batch), rtol=1e-4, atol=2e-5
-            )
-            answering = PackedNetwork.of(network("a mean"))
-            assert answering is not None
-    finally:
-        torch.set_default_dtype(before)
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_more_tokens_than_positions_are_refused(name: str) -> None:
-    answering = PackedNetwork.of(network(name))
-    assert answering is not None
+    answering = Compiled(network(name))
     with refused(DataError, 65, 64):
         answering.logits(*rows([65, 3], 3))
 
@@ -492,19 +432,18 @@ def test_more_tokens_than_positions_are_refused(name: str) -> None:
 @pytest.mark.parametrize("products", PRODUCTS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_nothing_is_written_behind_working_memory(
-    name: str, products: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+    name: str, products: Dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guards: list[Tensor] = []
+    guards: list[np.ndarray] = []
 
-    def guard_room(self: PackedNetwork, name: str, rows: int, width: int) -> Tensor:
-        room = torch.full((rows * width + 64,), 7.0)
-        guards.append(room[rows * width :])
-        return room[: rows * width].view(rows, width)
+    def guard_room(self: kernels.Network, name: str, count: int) -> np.ndarray:
+        room = np.full(count + 64, 7.0, np.float32)
+        guards.append(room[count:])
+        return room[:count]
 
-    monkeypatch.setattr(PackedNetwork, "_room", guard_room)
+    monkeypatch.setattr(kernels.Network, "room", guard_room)
     model = network(name)
-    answering = PackedNetwork.of(model, products)
-    assert answering is not None
+    answering = Compiled(model, products)
     for seed, lengths in enumerate([[1], [5, 17, 30, 4], [61] * 4]):
         batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
@@ -516,13 +455,12 @@ def test_nothing_is_written_behind_working_memory(
 
 @pytest.mark.parametrize("products", PRODUCTS)
 def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
-    products: torch.dtype | None,
+    products: Dtype,
 ) -> None:
     model, batch = network("groups, relu"), rows([5, 17, 30, 4, 30])
 
     def each_step(chosen: list[int], leaving: list[list[int]]) -> list[np.ndarray]:
-        answering = PackedNetwork.of(model, products)
-        assert answering is not None
+        answering = Compiled(model, products)
         walk, logits = answering.walk(*(array[chosen] for array in batch)), []
         for remaining in [*leaving, [], []]:
             logits.append(walk.step())
@@ -535,5 +473,5 @@ def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
         left = [left[i] for i in remaining]
         for place, row in enumerate(left):
             alone = each_step([row], [[], [], []])[step]
-            near = 0.05 if products is torch.bfloat16 else 1e-4
+            near = 0.05 if products == "bfloat16" else 1e-4
             np.testing.assert_allclose(together[step][place], alone[0], rtol=1e-4, atol=near)

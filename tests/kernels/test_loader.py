@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from litebert.model.cpu import loader
+from litebert.kernels import loader
 
 needs_compiler = pytest.mark.skipif(
     loader.library() is None, reason=f"compiled kernels are {loader.describe()}"

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model import operations
+from litebert.kernels import loader
+from litebert.model import fused, operations
 from litebert.model.attention_positions import AttentionPositions, Rotary
 from litebert.model.blocks import Attention, Block, FeedForward
-from litebert.model.cpu import functions, loader
 from litebert.train.optim import Lamb, UncorrectedAdamW
 
 pytestmark = pytest.mark.skipif(
@@ -42,7 +42,7 @@ fast = settings(max_examples=40)
 @contextmanager
 def reference() -> Iterator[None]:
     """PyTorch's operations alone."""
-    with patch.object(functions, "library", lambda: None):
+    with patch.object(fused, "library", lambda: None):
         yield
 
 
@@ -91,7 +91,7 @@ sizes = st.integers(1, LARGEST)
     bias=st.booleans(),
     gated=st.booleans(),
     seed=st.integers(0, 99),
-    activation=st.sampled_from(functions.ACTIVATIONS),
+    activation=st.sampled_from(fused.ACTIVATIONS),
     dtype=st.sampled_from(DTYPES),
 )
 def test_an_activation_follows_a_product(
@@ -314,8 +314,8 @@ def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
 def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
     block, x = block_of(FeedForward), normal(3, 5, 24)
     with (
-        patch.object(functions, "activate", side_effect=AssertionError),
-        patch.object(functions, "add_norm", side_effect=AssertionError),
+        patch.object(fused, "activate", side_effect=AssertionError),
+        patch.object(fused, "add_norm", side_effect=AssertionError),
     ):
         with torch.no_grad():
             block(x)

@@ -1,0 +1,290 @@
+"""The engine of CPUs: whole batches in compiled calls (kernels/network.py), without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.engines.graphs import check_device
+from litebert.answer.engines.runtime import Capabilities, Runtime
+from litebert.base.errors import ConfigError, ModelError
+from litebert.config import EncoderConfig, Pooling
+from litebert.finetuning.rows import PaddedRows
+from litebert.interop.loaded import Unread, VectorMap, outputs_of
+from litebert.interop.onnx.session import count_threads
+from litebert.kernels.network import (
+    DTYPES,
+    Dtype,
+    Floats,
+    Head,
+    Network,
+    Reads,
+    Rows,
+    Step,
+    Weights,
+    find_refusal,
+)
+
+if TYPE_CHECKING:
+    from litebert.interop import LoadedModel
+
+T = TypeVar("T")
+
+
+class CompiledRuntime(Runtime):
+    """A network on a CPU without padding."""
+
+    # What lies between two products should stay in the cache.
+    capabilities = Capabilities(tokens=2048, early_exit=True, takes_threads=True, dtypes=DTYPES)
+
+    def __init__(
+        self, loaded: LoadedModel, device: str, threads: int | None = None, dtype: Dtype = "float32"
+    ) -> None:
+        check_device("compiled", device)
+        self.network, weights = open_network(loaded, dtype)
+        self._threads = count_threads() if threads is None else threads
+        self._reads, steps = list_steps(self.network, loaded.task_record, weights)
+        self._head = self.network.head(self._reads, steps)
+        self._pooled: dict[tuple[Pooling, int], Head] = {}
+        self.renew_in_forks("_side_by_side")
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        return self._lay_side_by_side(self._head.of(Rows.of(*rows), self._threads), rows)
+
+    def _lay_side_by_side(self, result: Floats, rows: PaddedRows) -> NDArray[np.float32]:
+        """(R, C), or (R, S, C) with zeros in place of padding."""
+        if self._reads != "tokens":
+            return result
+        padded = np.zeros((*rows.ids.shape, result.shape[-1]), np.float32)
+        padded[rows.mask] = result
+        return padded
+
+    def vectors(
+        self, rows: PaddedRows, pooling: Pooling, vector_map: VectorMap | None = None
+    ) -> NDArray[np.float32]:
+        return self._pool(pooling, vector_map).of(Rows.of(*rows), self._threads)
+
+    def _pool(self, pooling: Pooling, vector_map: VectorMap | None) -> Head:
+        key = pooling, id(vector_map)
+        if key not in self._pooled:
+            steps = []
+            if vector_map is not None:
+                vector_map.require(self.network.config.hidden_size)
+                steps = [
+                    Step(vector_map.weight, vector_map.bias, "tanh" if vector_map.tanh else "none")
+                ]
+            self._pooled[key] = self.network.head("first" if pooling == "cls" else "mean", steps)
+        return self._pooled[key]
+
+    def walk(self, rows: PaddedRows) -> CompiledWalk:
+        return CompiledWalk(self._head, Rows.of(*rows), self._threads)
+
+    def map_passes(
+        self, compute: Callable[[PaddedRows], T], passes: Sequence[PaddedRows]
+    ) -> Iterable[T]:
+        # A pass on each thread keeps all of them busy; threads of one pass wait for each other.
+        if len(passes) == 1 or self._threads == 1:
+            return map(compute, passes)
+        return self._side_by_side.map(compute, passes)
+
+    @cached_property
+    def _side_by_side(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads)
+
+
+class CompiledWalk:
+    """A batch on its way through the network, as `runtime.Walk` describes it."""
+
+    def __init__(self, head: Head, rows: Rows, threads: int) -> None:
+        self._head, self._rows, self._threads, self._layer = head, rows, threads, 0
+        self._state: Floats | None = None
+
+    def step(self) -> NDArray[np.float32]:
+        layers = (self._layer if self._layer else -1, self._layer + 1)
+        state, logits = self._head.run(self._rows, self._threads, self._state, layers)
+        if self._state is None:  # its room may be taken by another batch
+            state = state.copy()
+        self._state, self._layer = state, self._layer + 1
+        return logits
+
+    def keep(self, rows: NDArray[np.int64], length: int) -> None:
+        """Go on with these rows only; padding, which `length` tells others of, there is none."""
+        assert self._state is not None
+        width = self._head.network.config.hidden_size
+        self._rows, tokens = self._rows.select(rows)
+        self._state = self._state.reshape(-1, width)[tokens].reshape(-1)
+
+
+def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Weights]:
+    """The encoder of a model, and its other weights. All that answers with it shares them.
+
+    Raises:
+        ConfigError: the encoder, or the type of its products, is not known here.
+        ModelError: the weights are not those of its config.
+    """
+    config = loaded.config.encoder
+    if refusal := find_refusal(config, dtype):
+        raise ConfigError(f"{refusal}; give --engine torch, or another --dtype")
+    kept = loaded.network.kept if isinstance(loaded.network, Unread) else {}
+    if dtype not in kept:
+        weights = loaded.read_weights()
+        own = {
+            name.removeprefix("encoder."): array
+            for name, array in weights.items()
+            if name.startswith("encoder.")
+        }
+        try:
+            network = Network(config, own, dtype)
+            _check_others(loaded, weights)
+        except ModelError as error:
+            file = loaded.network.file if isinstance(loaded.network, Unread) else loaded.path
+            raise ModelError(
+                f"{file} {error}; it does not belong to the config in its folder"
+            ) from None
+        # A generator borrows the embedding, and heads for masks read its tables.
+        kept[dtype] = (
+            network,
+            {
+                name: array
+                for name, array in weights.items()
+                if not name.startswith("encoder.") or name.startswith("encoder.embedding.")
+            },
+        )
+    network, weights = kept[dtype]
+    return network, weights
+
+
+def _check_others(loaded: LoadedModel, weights: Weights) -> None:
+    """Refuse weights beside the encoder that are not those of its heads."""
+    if loaded.task_record.get("kind") == "backbone":
+        return
+    if loaded.task_record:
+        needed = {f"head.{name}.weight" for name in ("dense", "norm", "classifier")}
+        needed |= {f"head.{name}.bias" for name in ("dense", "norm", "classifier")}
+        if loaded.task_record["classes"] and "head.classifier.weight" not in weights:
+            raise ModelError("has no 'head.classifier.weight'")
+        for name in weights:
+            if not name.startswith("encoder.") and name not in needed:
+                raise ModelError(f"has an unknown '{name}'")
+        return
+    objectives = loaded.config.build_objectives()
+    sizes = dict.fromkeys(objectives, 0)
+    for name, array in weights.items():
+        kind, _, rest = name.partition(".")
+        objective = rest.partition(".")[0]
+        if kind != "encoder" and (kind != "objectives" or objective not in sizes):
+            raise ModelError(f"has an unknown '{name}'")
+        if kind == "objectives":
+            sizes[objective] += array.size
+    for name, size in sizes.items():
+        wanted = sum(objectives[name].parameters().values())
+        if wanted and size not in (0, wanted):
+            raise ModelError(f"holds {size:,} numbers of objectives.{name} in place of {wanted:,}")
+
+
+def list_steps(
+    network: Network, record: Mapping[str, Any], weights: Weights
+) -> tuple[Reads, list[Step]]:
+    """What the head of a fine-tuned model reads, and its steps.
+
+    Args:
+        record: its task.json, as `LoadedModel.task_record` gives it; a backbone has no steps.
+    """
+    kind = record.get("kind", "backbone")
+    outputs = outputs_of(kind)
+    reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
+    pooling = record.get("pooling", "cls")
+    reads: Reads = "tokens" if not reads_cls else "mean" if pooling == "mean" else "first"
+    steps: list[Step] = []
+    if not record.get("classes"):  # a backbone
+        return reads, steps
+    if reads == "first" and network.pooler is not None:
+        steps.append(network.pooler)
+    if "head.dense.weight" in weights:
+        activation = record.get("dense") or network.config.activation
+        steps.append(_dense("head", weights, activation))
+    steps.append(Step(weights["head.classifier.weight"], weights["head.classifier.bias"]))
+    return reads, steps
+
+
+def list_mask_steps(
+    config: EncoderConfig, name: str, weights: Weights, word: Floats, projection: Floats | None
+) -> list[Step]:
+    """The steps of a head for masked tokens.
+
+    Args:
+        name: the names of its weights begin with it.
+        word: the table of words (V, E), and the map E -> H of the embeddings, which heads
+            without tables of their own read.
+    """
+    steps = [_dense(name, weights, config.activation)]
+    if config.untied:
+        word = weights[f"{name}.word.weight"]
+        projection = weights.get(f"{name}.project.weight")
+    if config.prediction == "hidden" and projection is not None:
+        steps.append(Step(np.ascontiguousarray(projection.T)))
+    return [*steps, Step(word, weights[f"{name}.bias"], plain=True)]
+
+
+def _dense(name: str, weights: Weights, activation: str) -> Step:
+    weight, bias = weights[f"{name}.dense.weight"], weights.get(f"{name}.dense.bias")
+    norm = weights.get(f"{name}.norm.weight")
+    normed = None if norm is None else (norm, weights.get(f"{name}.norm.bias"))
+    return Step(weight, bias, activation, normed)
+
+
+class CompiledMasks:
+    """A pretrained network, and one of its heads for masked tokens, as `MaskNetwork` describes
+    it."""
+
+    def __init__(self, loaded: LoadedModel, head: str, threads: int | None = None) -> None:
+        self._network, weights = open_network(loaded)
+        generator, name = loaded.config.generator, f"objectives.{head}"
+        config = generator or loaded.config.encoder
+        if generator is not None:
+            own = {
+                key.removeprefix(f"{name}.generator."): array
+                for key, array in weights.items()
+                if key.startswith(f"{name}.generator.")
+            }
+            for key, array in weights.items():  # it borrows the tables of the encoder
+                part = key.removeprefix("encoder.")
+                if part.startswith("embedding.") and not part.startswith("embedding.project"):
+                    own.setdefault(part, array)
+            self._network = Network(config, own)
+        reader = "encoder" if generator is None else f"{name}.generator"
+        steps = list_mask_steps(
+            config,
+            f"{name}.head",
+            weights,
+            weights["encoder.embedding.word.weight"],
+            weights.get(f"{reader}.embedding.project.weight"),
+        )
+        self._head = self._network.head("chosen", steps)
+        self._threads = count_threads() if threads is None else threads
+
+    def states(
+        self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None = None
+    ) -> tuple[Rows, Floats, NDArray[np.int64]]:
+        """The rows, their last states, and the number of the token at each flat position."""
+        real = np.ones(ids.shape, bool) if mask is None else mask
+        rows = Rows.of(ids, np.zeros_like(ids), real)
+        state, _ = self._head.run(rows, self._threads, chosen=np.zeros(0, np.int64))
+        return rows, state.copy(), np.cumsum(real.ravel()) - 1
+
+    def logits(
+        self, states: tuple[Rows, Floats, NDArray[np.int64]], positions: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        rows, state, numbers = states
+        end = self._network.config.layers, self._network.config.layers
+        parts = [
+            self._head.run(rows, self._threads, state, end, numbers[positions[at : at + step]])[1]
+            for step in (max(1, len(rows.ids)),)
+            for at in range(0, len(positions), step)
+        ]
+        return np.concatenate(parts)
