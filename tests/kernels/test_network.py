@@ -339,7 +339,8 @@ def test_in_bfloat16_odd_sizes_are_left_to_others() -> None:
     PAIRS and BYTES, reason="this processor multiplies both types in vectors of AVX-512"
 )
 def test_types_that_the_processor_does_not_multiply_are_left_to_others() -> None:
-    for dtype, multiplies in (("bfloat16", PAIRS), ("int8", BYTES)):
+    cases: list[tuple[Dtype, bool]] = [("bfloat16", PAIRS), ("int8", BYTES)]
+    for dtype, multiplies in cases:
         if not multiplies:
             with refused(ConfigError, dtype, "--dtype"):
                 Compiled(network("shared"), dtype)
