@@ -218,7 +218,7 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
     for words, places in (
         (("--out", tmp_path / "a.csv"), ("a.npy",)),
         (("--out", tmp_path / "a.npy", "--keep", "id"), ("a.npy", "--keep")),
-        (("--dtype", "int8"), ("int8", "--out")),
+        (("--vector-dtype", "int8"), ("int8", "--out")),
     ):
         status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", *words)
         assert (status, out) == (2, "")
