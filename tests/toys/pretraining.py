@@ -1,13 +1,15 @@
-"""Small runs for the tests of the loop: a config that trains in a second, a loop, what its folder
-holds at the end.
+"""Small runs for the tests of the loop: a config that trains in a second, a run that a function
+watches, a loop, what its folder holds at the end.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from litebert.config import (
     Config,
@@ -22,7 +24,8 @@ from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
+from litebert.train.pretrain import Pretrained, TrainablePretrainer, build_pretrainer
+from litebert.train.pretrain import pretrain as pretrain_unwatched
 from litebert.train.schedule import Plan
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
@@ -75,6 +78,14 @@ def config(
         train=replace(loop, **(train or {})),
         **fields,
     )
+
+
+def pretrain(
+    *words: Any, on_step: Callable[[Loop[Batch]], None] | None = None, **options: Any
+) -> Pretrained:
+    """`litebert.pretrain` with a function that is called after every step of the run."""
+    with patch("litebert.train.pretrain.Loop", partial(Loop, on_step=on_step)):
+        return pretrain_unwatched(*words, **options)
 
 
 def result(run: Path) -> dict[str, bytes]:

@@ -31,10 +31,6 @@ POINT = config(
 STILL = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
 
 
-class Killed(BaseException):
-    """Ends a run at an instant, with nothing saved."""
-
-
 @pytest.fixture(scope="module")
 def source(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on `tiny_data`."""

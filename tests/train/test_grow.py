@@ -15,14 +15,12 @@ from safetensors.torch import load_file
 
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
-from litebert.data.batches import Batch
 from litebert.tokenizer import train_tokenizer
 from litebert.train import metrics, schedule
-from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
+from toys.killed import Killed, kill_at
 from toys.prepare import run as prepare
-from toys.pretraining import ENCODER, config, result
+from toys.pretraining import ENCODER, config, pretrain, result
 from toys.refusals import names, refused
 from toys.typed import typed
 
@@ -56,18 +54,6 @@ def recipe(tmp_path: Path) -> Path:
 def words(recipe: Path, tiny_data: Path, tmp_path: Path) -> tuple[object, ...]:
     """A command that pretrains in two seconds."""
     return ("pretrain", recipe, "--shards", tiny_data, "--out", tmp_path / "run")
-
-
-class Killed(BaseException):
-    """Ends a run at an instant, with nothing saved."""
-
-
-def kill_at(step: int) -> Callable[[Loop[Batch]], None]:
-    def kill(loop: Loop[Batch]) -> None:
-        if loop.step == step:
-            raise Killed
-
-    return kill
 
 
 def steps_of(run: Path) -> int:

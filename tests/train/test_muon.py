@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from litebert.config import OptimizerConfig
 from litebert.train.device import choose
 from litebert.train.optim import Muon, has_float32_iteration, orthogonalize
-from litebert.train.pretrain import pretrain
-from toys.pretraining import config
+from toys.pretraining import config, pretrain
 from toys.refusals import names
 
 SHAPES = [(24, 8), (8, 24), (16, 16), (1, 8), (40, 1)]

@@ -20,8 +20,7 @@ from litebert.data.batches import Batch
 from litebert.train import checkpoint, metrics
 from litebert.train.device import Device
 from litebert.train.loop import Loop
-from litebert.train.pretrain import pretrain
-from toys.pretraining import config, loop_of, result
+from toys.pretraining import config, loop_of, pretrain, result
 from toys.refusals import refused
 
 pytestmark = pytest.mark.thorough

@@ -28,9 +28,10 @@ from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import build_pretrainer, pretrain
+from litebert.train.pretrain import build_pretrainer
+from toys.killed import Killed, kill
 from toys.prepare import run as prepare
-from toys.pretraining import config, leave_at, result
+from toys.pretraining import config, leave_at, pretrain, result
 from toys.refusals import names, refused
 
 # --------------------------------------------------------------------------------------- the folder
@@ -226,12 +227,9 @@ def test_a_start_cut_short_starts_again(
 ) -> None:
     """Killed after the recipe was written and before the run was."""
 
-    def kill(*arguments: Any, **options: Any) -> None:
-        raise SystemExit(9)
-
     with monkeypatch.context() as patch:
         patch.setattr("litebert.train.start.buy_steps", kill)
-        with pytest.raises(SystemExit):
+        with pytest.raises(Killed):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "whole")

@@ -27,10 +27,9 @@ from litebert.train import memory
 from litebert.train.device import choose
 from litebert.train.measure import make_batch
 from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
-from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomize
-from toys.pretraining import config, leave_at, loop_of, result
+from toys.pretraining import config, leave_at, loop_of, pretrain, result
 from toys.refusals import names
 from toys.typed import typed
 

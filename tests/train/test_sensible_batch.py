@@ -15,9 +15,9 @@ from litebert.config.serialization import from_dict
 from litebert.train import budget
 from litebert.train.device import choose
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
 from litebert.train.ranks import Ranks
-from toys.pretraining import config, result
+from toys.killed import Killed, kill
+from toys.pretraining import config, pretrain, result
 from toys.refusals import refused
 
 MACHINE = choose("float32", "cpu")
@@ -57,12 +57,6 @@ def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
     point = replace(
         auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps")
     )
-
-    class Killed(Exception):
-        """Stands for the instant a run is killed."""
-
-    def kill(loop: object) -> None:
-        raise Killed
 
     with pytest.raises(Killed):
         pretrain(point, tiny_data, tmp_path / "auto", on_step=kill)

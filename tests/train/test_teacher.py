@@ -25,11 +25,11 @@ from litebert.tokenizer.alignment import Alignment
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.metrics import read
-from litebert.train.pretrain import Pretrained, pretrain
+from litebert.train.pretrain import Pretrained
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.prepare import run as prepare
-from toys.pretraining import config, leave_at, result
+from toys.pretraining import config, leave_at, pretrain, result
 from toys.refusals import names, refused
 from toys.typed import typed
 

@@ -17,18 +17,14 @@ from hypothesis import strategies as st
 from litebert.config import Config, replace
 from litebert.train import budget, metrics
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
 from litebert.train.ranks import Ranks
 from litebert.train.schedule import Plan
-from toys.pretraining import config, result
+from toys.killed import Killed
+from toys.pretraining import config, pretrain, result
 
 BUDGET = 60.0
 STEP = 0.5
 """The seconds of a step that are measured before each run: 120 steps."""
-
-
-class Killed(Exception):
-    """Stands for the instant a run is killed."""
 
 
 class Machine:
