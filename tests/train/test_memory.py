@@ -49,7 +49,7 @@ from litebert.config.serialization import from_dict
 from litebert.base.machine import keep_freed_memory
 from litebert.train.device import choose
 from litebert.train.memory import _train_once
-from litebert.model.distillation import Teacher
+from litebert.model.teacher import Teacher
 from litebert.model.pretrainer import Pretrainer
 
 point, teacher = json.loads(sys.argv[1])

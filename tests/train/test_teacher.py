@@ -20,6 +20,7 @@ from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.teacher import Lesson
 from litebert.tokenizer import train_tokenizer
 from litebert.tokenizer.alignment import Alignment
 from litebert.train.evaluate import evaluate_pretrained
@@ -245,7 +246,7 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
 
     assert teacher is not None
     batch = PretrainingBatches(complete, shards)(0, slice(None))
-    lesson = teacher.lesson(batch)
+    lesson = Lesson(teacher, batch)
     other, real = read_folder(place / "teacher").tokenizer, batch.attention_mask
     assert other is not None
     for number in (0, len(batch.input_ids) - 1):

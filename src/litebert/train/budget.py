@@ -13,7 +13,7 @@ import torch
 from litebert.base.errors import ConfigError
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
-from litebert.model.distillation import Teacher
+from litebert.model.teacher import Teacher
 from litebert.train.device import Device
 from litebert.train.measure import SECONDS, Rate, measure
 from litebert.train.ranks import Ranks

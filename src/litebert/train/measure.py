@@ -22,8 +22,8 @@ from litebert.config import Config, cost, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import find_span_boundaries
 from litebert.model.blocks import compile_blocks
-from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.teacher import Teacher
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers, has_float32_iteration

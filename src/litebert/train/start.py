@@ -32,7 +32,7 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.mixture import DataSource, Mixture, TrainingData, list_sets, open_data
 from litebert.hub import pin_to_record
 from litebert.model.cpu import loader
-from litebert.model.distillation import Teacher
+from litebert.model.teacher import Teacher
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device

@@ -20,8 +20,8 @@ from litebert.config.serialization import to_json
 from litebert.data.mixture import TrainingData
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.loaded import require_tokenizer_of
-from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.teacher import Teacher
 from litebert.tokenizer.alignment import Alignment
 
 log = logging.getLogger("litebert")

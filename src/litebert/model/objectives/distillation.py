@@ -90,7 +90,7 @@ class SoftLabels(Distillation):
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         import torch
 
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         if context.teacher is None:
             return self.nothing(output, context)
@@ -144,7 +144,7 @@ class _Layers(Distillation):
         """The mean over the pairs of a distance (B, S), summed over the real tokens."""
         import torch
 
-        from litebert.model.distillation import mean_over_pairs
+        from litebert.model.teacher import mean_over_pairs
 
         total = mean_over_pairs(self.pairs, distance, batch.attention_mask)
         return Loss(
@@ -158,7 +158,7 @@ class _Layers(Distillation):
 class States(_Layers):
     """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020),
     one map for all pairs of layers. Both are normalized before
-    (`model.distillation.state_distance`).
+    (`model.teacher.state_distance`).
     """
 
     pairs_in = "state_layers"
@@ -193,7 +193,7 @@ class States(_Layers):
         return linear
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        from litebert.model.distillation import state_distance
+        from litebert.model.teacher import state_distance
 
         lesson = context.teacher
         if lesson is None:
@@ -244,7 +244,7 @@ class Relations(_Layers):
         return super().backward_bytes(width) + len(self.pairs) * scores
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        from litebert.model.distillation import relation_distance
+        from litebert.model.teacher import relation_distance
 
         lesson, heads = context.teacher, self.config.distill.relation_heads
         if lesson is None:

@@ -56,7 +56,7 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A teacher's outputs for the batch (`model.distillation.Lesson`); no state dict or count of
+    """A teacher's outputs for the batch (`model.teacher.Lesson`); no state dict or count of
     the student holds it. None without a teacher.
     """
     shared: dict[str, Tensor] = field(default_factory=dict)
