@@ -175,10 +175,8 @@ BLOCKS: list[dict[str, Any]] = [
 def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).double().eval()
     randomize(encoder)
-    ids, types = (
-        torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)),
-        torch.arange(10) // 5,
-    )
+    ids = torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0))
+    types = torch.arange(10) // 5
     output = encoder(ids[None], types[None])
     expected = reference(encoder, ids, types)
     # Rotation tables are kept in single precision.

@@ -21,10 +21,8 @@ from toys.refusals import refused
 def test_vocabulary_head_follows_the_formula(width: int) -> None:
     head = VocabularyHead(shape(embedding_size=width)).double()
     randomize(head)
-    x, table = (
-        torch.randn(5, 16, dtype=torch.float64),
-        torch.randn(PIECES, width, dtype=torch.float64),
-    )
+    x = torch.randn(5, 16, dtype=torch.float64)
+    table = torch.randn(PIECES, width, dtype=torch.float64)
     inner = x @ head.dense.weight.T + head.dense.bias
     inner = 0.5 * inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
     centered = inner - inner.mean(-1, keepdim=True)
@@ -109,10 +107,8 @@ def test_a_head_with_a_dense_map_reads_the_first_state(classes: int, dense: Head
 
 
 def test_tanh_after_a_dense_map_is_a_pooler() -> None:
-    pooled, dense = (
-        TaskModel(shape(), True, 3).eval(),
-        TaskModel(shape(pooler=False), True, 3, "tanh").eval(),
-    )
+    pooled = TaskModel(shape(), True, 3).eval()
+    dense = TaskModel(shape(pooler=False), True, 3, "tanh").eval()
     randomize(pooled)
     names = {"encoder.pooler.weight": "head.dense.weight", "encoder.pooler.bias": "head.dense.bias"}
     dense.load_state_dict(

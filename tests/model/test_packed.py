@@ -115,10 +115,8 @@ def network(name: str) -> TaskModel:
 def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng, size = np.random.default_rng(seed), max(lengths) + seed % 3
     mask = np.arange(size) < np.array(lengths)[:, None]
-    ids, types = (
-        rng.integers(0, 50, mask.shape),
-        (np.arange(size) > size // 2) * np.ones_like(mask, np.int64),
-    )
+    ids = rng.integers(0, 50, mask.shape)
+    types = (np.arange(size) > size // 2) * np.ones_like(mask, np.int64)
     return np.where(mask, ids, 0), np.where(mask, types, 0), mask
 
 
@@ -200,11 +198,9 @@ def compare_with_rounded(name: str) -> None:
         batch[1][:] = 0
     packed = PackedNetwork.of(model, torch.int8)
     assert packed is not None
-    actual, wanted, exact = (
-        packed.logits(*batch),
-        compute_expected(round_weights(model), batch),
-        compute_expected(model, batch),
-    )
+    actual = packed.logits(*batch)
+    wanted = compute_expected(round_weights(model), batch)
+    exact = compute_expected(model, batch)
     apart = np.abs(wanted - exact)
     assert np.abs(actual - wanted).mean() < 0.1 * apart.mean(), (
         "but for values that lie between two steps"

@@ -107,10 +107,8 @@ def test_lamb_and_uncorrected_adamw_follow_the_formulas(
 
 
 def test_a_lamb_step_of_a_matrix_is_as_long_as_the_rate_times_the_matrix() -> None:
-    weight, bias = (
-        nn.Parameter(torch.randn(64, 32).double()),
-        nn.Parameter(torch.randn(64).double()),
-    )
+    weight = nn.Parameter(torch.randn(64, 32).double())
+    bias = nn.Parameter(torch.randn(64).double())
     optimizers = Optimizers(
         holding(weight=weight, bias=bias), OptimizerConfig(name="lamb", learning_rate=0.5)
     )

@@ -258,9 +258,8 @@ def test_a_run_keeps_the_micro_batch_that_auto_chose(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = typed(
-        "pretrain albert-tiny --shards {} --budget '4 steps' "
-        "--train.batch '6 sequences' --train.evaluate-sequences 2 "
-        "--train.save-every '2 steps' --train.keep-checkpoints 5 "
+        "pretrain albert-tiny --shards {} --budget '4 steps' --train.batch '6 sequences' "
+        "--train.evaluate-sequences 2 --train.save-every '2 steps' --train.keep-checkpoints 5 "
         "--train.precision float32 --train.depth-schedule",
         tiny_data,
     )

@@ -227,10 +227,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_a_cpu_gets_a_thread_and_a_gpu_as_many_processes_as_it_needs_and_the_cores_allow(
     gpu: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, large = (
-        config(),
-        config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24}),
-    )
+    small = config()
+    large = config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24})
     medium = config(encoder={"hidden_size": 192, "intermediate_size": 768, "layers": 12})
     assert count_processes(small, choose("auto", "cpu")) == 0
     assert gpu(large) == 1

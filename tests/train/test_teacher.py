@@ -307,9 +307,8 @@ def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: 
 def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "student.toml"
     recipe.write_text(
-        "[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = "
-        "2\nintermediate_size = 32\n"
-        "max_positions = 64\n[sequences]\nlength = 32\n"
+        "[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = 2\nintermediate_size "
+        "= 32\nmax_positions = 64\n[sequences]\nlength = 32\n"
     )
     words = typed(
         "pretrain {} --shards {} --budget '2 steps' --train.batch '4 sequences'", recipe, tiny_data

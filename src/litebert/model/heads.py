@@ -57,10 +57,8 @@ class VocabularyHead(nn.Module):
                 one. With `untied`, neither is read.
         """
         if self.word is not None:
-            word_VE, map_HE = (
-                self.word.weight,
-                None if self.project is None else self.project.weight,
-            )
+            word_VE = self.word.weight
+            map_HE = None if self.project is None else self.project.weight
         y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
         if self.hidden and map_HE is not None:
             y_K = y_K @ map_HE

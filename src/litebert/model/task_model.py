@@ -44,22 +44,19 @@ class TaskModel(nn.Module):
         if predicts and (config.pooler or dense is not None):
             raise ModelError(
                 "a head of an encoder with prediction=hidden has its own dense map; set "
-                "encoder.pooler=False and leave "
-                f"dense={dense} out"
+                f"encoder.pooler=False and leave dense={dense} out"
             )
         if pooling == "mean" and not reads_cls:
             raise ModelError("only a head of whole texts reads a mean; give pooling=cls")
         if pooling == "mean" and (config.pooler or dense is not None):
             raise ModelError(
                 "a head that reads a mean has no pooler and no dense map before it; set "
-                "encoder.pooler=False and leave "
-                f"dense={dense} out"
+                f"encoder.pooler=False and leave dense={dense} out"
             )
         if not predicts and reads_cls and pooling == "cls" and config.pooler == (dense is not None):
             raise ModelError(
                 "a head reads the pooled [CLS] state or has a dense map of its own; set "
-                "encoder.pooler=True, or give "
-                "dense an activation, and not both"
+                "encoder.pooler=True, or give dense an activation, and not both"
             )
         if reads_cls and classes == 0:
             raise ModelError(

@@ -78,10 +78,8 @@ def block_mask(
     Arguments as of `window_mask`; what global tokens read is not in it.
     """
     half, count = block // 2, -(-length // block)
-    query, key = (
-        torch.arange(block, device=device),
-        torch.arange(-half, block + half, device=device),
-    )
+    query = torch.arange(block, device=device)
+    key = torch.arange(-half, block + half, device=device)
     distance = (key - query[:, None]).abs()
     if real_BS is None:
         real_BS = torch.ones(1, length, dtype=torch.bool, device=device)

@@ -101,9 +101,8 @@ def save(
             else f"{error}; make the folder writable"
         )
         raise RunError(
-            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
-            f"{fix}, and run the same command again to continue from the one "
-            "before"
+            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: {fix}, "
+            "and run the same command again to continue from the one before"
         ) from error
     return final
 

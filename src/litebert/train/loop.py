@@ -179,11 +179,9 @@ class Loop(Generic[B]):
         self.optimizers.load(optimizer)
         self.step = state["step"]
         try:
-            self.tokens, self.seconds, self.scores = (
-                int(state["tokens"]),
-                float(state["seconds"]),
-                numbers(state["scores"]),
-            )
+            self.tokens = int(state["tokens"])
+            self.seconds = float(state["seconds"])
+            self.scores = numbers(state["scores"])
             if self.ranks.main:  # whose window holds the sums of all
                 self.window = Window.from_state(state["window"], self.device.device)
             self.trainable.diagnostic_state.update(state["diagnostic_state"])
@@ -430,10 +428,8 @@ class Loop(Generic[B]):
         self.ranks.sum([summed])
         *totals, terminated, interrupted, due = summed.tolist()
         counts = zip(LEAVING, (terminated, interrupted), strict=True)
-        self.leaving, self.due = (
-            next((int(signal) for signal, count in counts if count), None),
-            bool(due),
-        )
+        self.leaving = next((int(signal) for signal, count in counts if count), None)
+        self.due = bool(due)
         return totals
 
     def _drop_nonfinite(self, loss: Tensor, norm: Tensor) -> None:

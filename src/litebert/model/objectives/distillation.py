@@ -40,9 +40,8 @@ class Distillation(Objective):
         )
         require(
             self.config.generator is None,
-            f"objective {self.name} compares an encoder that reads masked text with its "
-            "teacher, and here a generator "
-            "reads it (objective rtd); keep one of them",
+            f"objective {self.name} compares an encoder that reads masked text with its teacher, "
+            "and here a generator reads it (objective rtd); keep one of them",
         )
 
     @property
@@ -118,15 +117,13 @@ class _Layers(Distillation):
         train, depth, pairs = self.config.train, self.config.encoder.layers, self.pairs
         require(
             not train.depth_schedule,
-            f"objective {self.name} compares given layers, and with train.depth_schedule a "
-            "layer is not always there; "
-            "leave one of them out: --train.depth-schedule",
+            f"objective {self.name} compares given layers, and with train.depth_schedule a layer "
+            "is not always there; leave one of them out: --train.depth-schedule",
         )
         require(
             all(layer <= depth for layer, _ in pairs),
-            f"distill.{self.pairs_in} names layer "
-            f"{max((layer for layer, _ in pairs), default=0)} of a student with "
-            f"encoder.layers={depth}; name layers that it has",
+            f"distill.{self.pairs_in} names layer {max((layer for layer, _ in pairs), default=0)} "
+            f"of a student with encoder.layers={depth}; name layers that it has",
         )
 
     @property

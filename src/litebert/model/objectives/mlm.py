@@ -63,11 +63,9 @@ class MaskedLanguageModeling(TokenPrediction):
         may be tied.
         """
         shape = self._reader
-        hidden, embedding, after = (
-            shape.hidden_size,
-            shape.embedding_size,
-            shape.embedding_norm == "after",
-        )
+        hidden = shape.hidden_size
+        embedding = shape.embedding_size
+        after = shape.embedding_norm == "after"
         width, bias = (hidden, shape.bias) if shape.prediction == "hidden" else (embedding, True)
         head = cost.linear(hidden, width, bias) + cost.norm(width, bias) + shape.vocab_size
         if shape.untied:
@@ -77,10 +75,8 @@ class MaskedLanguageModeling(TokenPrediction):
             )
         if self.config.generator is None:
             return {"mlm head": head}
-        types, norm = (
-            shape.segment_types * embedding,
-            cost.norm(hidden if after else embedding, shape.bias),
-        )
+        types = shape.segment_types * embedding
+        norm = cost.norm(hidden if after else embedding, shape.bias)
         unshared = (
             types + norm
             if self.config.rtd.generator_embeddings == "tables"
@@ -134,10 +130,8 @@ class MaskedLanguageModeling(TokenPrediction):
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
         """(K, V) logits at flat positions of (B, S)."""
-        table, reader = (
-            context.encoder.embedding.word.weight,
-            getattr(context.network, "generator", context.encoder),
-        )
+        table = context.encoder.embedding.word.weight
+        reader = getattr(context.network, "generator", context.encoder)
         logits: Tensor = context.network.head(
             last_BSH.flatten(0, 1)[positions_K], table, reader.embedding.map
         )

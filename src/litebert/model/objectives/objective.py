@@ -264,9 +264,8 @@ class Objective(ABC):
         layout = self.config.sequences.format
         require(
             layout in PAIR_FORMATS,
-            f"objective {self.name} compares two segments, and sequences.format={layout} "
-            "has one; set "
-            "sequences.format=segment-pair",
+            f"objective {self.name} compares two segments, and sequences.format={layout} has one; "
+            "set sequences.format=segment-pair",
         )
 
     @classmethod

@@ -72,14 +72,11 @@ class ReplacedTokenDetection(Objective):
             axis="%",
             baseline="",
             note="On held-out text, the area under the curve is how often a replaced token "
-            "looks more replaced than an "
-            "original one, where 50 % is guessing; precision is the share of replaced ones "
-            "among the tokens called "
-            "replaced; recall is the share of the replaced ones that are called so. The "
-            "share replaced is that of all "
-            "tokens in training; it falls as the generator, whose accuracy on masked "
-            "tokens is shown here, guesses "
-            "more of them right.",
+            "looks more replaced than an original one, where 50 % is guessing; precision is the "
+            "share of replaced ones among the tokens called replaced; recall is the share of the "
+            "replaced ones that are called so. The share replaced is that of all tokens in "
+            "training; it falls as the generator, whose accuracy on masked tokens is shown here, "
+            "guesses more of them right.",
         ),
     )
     owner_of: ClassVar = {"mlm": "generator's "}
@@ -92,9 +89,8 @@ class ReplacedTokenDetection(Objective):
         super().check()
         require(
             "sbo" not in self.config.objectives,
-            f"objective sbo predicts masked spans and {self.name} shows the encoder a text "
-            "without masks; keep one of "
-            "them",
+            f"objective sbo predicts masked spans and {self.name} shows the encoder a text without "
+            "masks; keep one of them",
         )
         _ = self.generator  # which refuses a width of no whole heads
 
@@ -128,10 +124,8 @@ class ReplacedTokenDetection(Objective):
         """
         encoder, width = self.config.encoder, self.config.rtd.generator_width
         size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
-        hidden, inner = (
-            round(width * encoder.hidden_size),
-            max(1, round(width * encoder.intermediate_size)),
-        )
+        hidden = round(width * encoder.hidden_size)
+        inner = max(1, round(width * encoder.intermediate_size))
         require(
             hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
             f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no "
@@ -196,10 +190,8 @@ class ReplacedTokenDetection(Objective):
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
-        count, correct = (
-            torch.full((), len(labels_N), device=total.device),
-            ((logits_N > 0) == labels_N).sum(),
-        )
+        count = torch.full((), len(labels_N), device=total.device)
+        correct = ((logits_N > 0) == labels_N).sum()
         extras, eval_tensors = {"replaced": labels_N.sum()}, {}
         if not context.network.training:
             eval_tensors = {
@@ -225,11 +217,9 @@ class ReplacedTokenDetection(Objective):
 
         scores = super().scores(losses)
         logits, labels = join_tensors(losses, "logits").cpu(), join_tensors(losses, "labels").cpu()
-        hits, called, replaced = (
-            int(((logits > 0) & labels).sum()),
-            int((logits > 0).sum()),
-            int(labels.sum()),
-        )
+        hits = int(((logits > 0) & labels).sum())
+        called = int((logits > 0).sum())
+        replaced = int(labels.sum())
         share = replaced / len(labels)
         scores |= {"base_rate": max(share, 1 - share), "replaced": share}
         if called:
@@ -279,11 +269,9 @@ def _replacement_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
     """
     import torch
 
-    rates_N, share, size = (
-        torch.empty(len(pieces_N)),
-        labels_N.float().mean(),
-        int(pieces_N.max()) + 1,
-    )
+    rates_N = torch.empty(len(pieces_N))
+    share = labels_N.float().mean()
+    size = int(pieces_N.max()) + 1
     for parity in (0, 1):
         other = slice(1 - parity, None, 2)
         seen = torch.bincount(pieces_N[other], minlength=size)
