@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from litebert.config import (
     Config,
     EncoderConfig,
@@ -22,12 +24,14 @@ from litebert.config import (
 )
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
+from litebert.train import memory
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.pretrain import Pretrained, TrainablePretrainer, build_pretrainer
 from litebert.train.pretrain import pretrain as pretrain_unwatched
 from litebert.train.schedule import Plan
 
+MIB = 1 << 20
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 ENCODER = """
 [encoder]
@@ -117,3 +121,18 @@ def loop_of(
 def leave_at(step: int, number: int = signal.SIGTERM) -> Callable[[Loop[Any]], None]:
     """For `on_step`: a signal reaches this process after the step."""
     return lambda loop: signal.raise_signal(number) if loop.step == step else None
+
+
+def with_free(
+    monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB, again: int | None = None
+) -> None:
+    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no
+    estimate suffices.
+    """
+    monkeypatch.setattr(memory, "_PEAK", 1000)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
+    monkeypatch.setattr(
+        memory,
+        "measure_peak_bytes",
+        lambda point, _: each if again is None or not point.train.recompute else again,
+    )

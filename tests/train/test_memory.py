@@ -33,13 +33,12 @@ from litebert.train.memory import (
     require_memory,
 )
 from toys.folders import load_module, save_hf, save_litebert, tiny
-from toys.pretraining import config
+from toys.pretraining import MIB, config, with_free
 from toys.refusals import names, refused
 from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
-MIB = 1 << 20
 
 PASS = """
 import json, os, resource, signal, sys
@@ -173,11 +172,6 @@ def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.Monke
 
 
 # ------------------------------------------------------------------------------ before a run starts
-
-
-def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> None:
-    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
-    monkeypatch.setattr(memory, "measure_peak_bytes", lambda *_: each)
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
