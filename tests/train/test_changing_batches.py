@@ -10,9 +10,8 @@ import pytest
 from litebert.base.errors import ConfigError
 from litebert.data.shards import Shards
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.budget import count_steps
 from litebert.train.device import choose
-from litebert.train.measure import measure
+from litebert.train.measure import count_steps, measure
 from litebert.train.schedule import Plan
 from litebert.train.supply import PretrainingBatches, make_in_processes
 from toys.killed import Killed

@@ -111,11 +111,11 @@ def test_a_time_is_measured_once_for_an_extension(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretrain(POINT, tiny_data, tmp_path)
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
     monkeypatch.setattr("litebert.train.loop.LOOK_EVERY", 1.0)
     with pytest.raises(Killed):
         pretrain(POINT, tiny_data, tmp_path, add_budget="3s", on_step=kill_at(20))
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(POINT, tiny_data, tmp_path, add_budget="3s")
     assert done.outcome.finished
     assert 12 + 25 <= done.steps <= 12 + 30

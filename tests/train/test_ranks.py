@@ -385,9 +385,9 @@ def test_ranks_with_unlike_numbers_of_processes_correct_a_time_at_one_step(
     """As `auto` chooses them by the speed of each GPU, and with a speed that was measured wrong."""
     extension = tmp_path / "unlike.py"
     extension.write_text(
-        "import os\nfrom litebert.train import budget, pretrain\nfrom litebert.train.measure "
+        "import os\nfrom litebert.train import measure, pretrain\nfrom litebert.train.measure "
         "import Rate\npretrain.count_processes = lambda *_: 3 * "
-        "int(os.environ['RANK'])\nbudget.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
+        "int(os.environ['RANK'])\nmeasure.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
     )
     words = words_of(tmp_path, tiny_data, "run", "--budget", "6s")
     ended = groups.run(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")

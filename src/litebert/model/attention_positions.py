@@ -54,9 +54,8 @@ class Rotary(AttentionPositions):
         """Rotate the first half of the features against the second."""
         length = x_BASD.shape[2]
         cos_SD, sin_SD = self.cos[:length].to(x_BASD.dtype), self.sin[:length].to(x_BASD.dtype)
-        x_BASD = (
-            x_BASD.contiguous()
-        )  # a CPU takes twice the time for element-wise products of strided rows
+        # A CPU takes twice the time for element-wise products of strided rows.
+        x_BASD = x_BASD.contiguous()
         first, second = x_BASD.chunk(2, dim=-1)
         return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)
 

@@ -1,6 +1,5 @@
 """The two blocks of a layer: attention with one fused q, k, v matrix multiplication, and
-feed-forward, plain or
-gated.
+feed-forward, plain or gated.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, I intermediate size.
 """
@@ -35,8 +34,7 @@ class Block(nn.Module):
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
     """Compute the input of the last matrix multiplication from a state and further inputs; a
-    pre-norm encoder
-    gives the normalized state.
+    pre-norm encoder gives the normalized state.
     """
     output: nn.Linear
     """The last matrix multiplication, whose result is added to the state."""

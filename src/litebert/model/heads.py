@@ -45,9 +45,8 @@ class VocabularyHead(nn.Module):
         )
         self.apply(make_initializer(config))
         if self.project is not None:
-            nn.init.normal_(
-                self.project.weight, std=config.embedding_size**-0.5
-            )  # as that of the embeddings
+            # As that of the embeddings.
+            nn.init.normal_(self.project.weight, std=config.embedding_size**-0.5)
 
     def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).

@@ -113,7 +113,6 @@ def attend_unpadded(q: Tensor, k: Tensor, v: Tensor, unpadded: Unpadded) -> Tens
 
 
 def _attend_each(q: Tensor, k: Tensor, v: Tensor, packing: Packing, reach: int) -> Tensor:
-    """Attend sequence by sequence with PyTorch's own attention."""
     sizes: list[int] = packing.starts.diff().tolist()
     parts = []
     for rows in zip(*(torch.split(x, sizes, dim=2) for x in (q, k, v)), strict=True):

@@ -155,7 +155,6 @@ def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> N
 
 
 def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
-    """List the differences of two encoders that keep the weights of one out of the other."""
     by_depth = source.sharing != target.sharing or target.sharing != "all"
     # Shared blocks are the same ones at every depth.
     free = (*_NO_WEIGHTS, *(() if by_depth else ("layers",)))

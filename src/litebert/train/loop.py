@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from types import FrameType
+from typing import Generic
 
 import torch
 from torch import Tensor, nn
@@ -33,17 +35,45 @@ from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import accumulate_gradients, load_state
 from litebert.train.ranks import Ranks
-from litebert.train.signals import LEAVING, Signals
 from litebert.train.supply import prefetch
 from litebert.train.trainable import B, Trainable
 from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
 
+LEAVING = (signal.SIGTERM, signal.SIGINT)
 LOOK_EVERY = 0.1
 """Share of a budget in time, or of its steps, after which a run looks at its clock again."""
 MISSED = 0.02
 """Share of a budget in time that a run may miss before it counts its steps anew."""
+
+
+class Signals:
+    """The signal that this process has received. SIGTERM and the first Ctrl-C ask to save and
+    leave; a second Ctrl-C stops at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Listen for signals meanwhile; earlier ones are forgotten."""
+        self.received = None
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.received is not None and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.received = number
+
+        before = {}
+        with suppress(ValueError):  # not in the main thread, where Python delivers signals
+            before = {number: signal.signal(number, handle) for number in LEAVING}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
 
 
 @dataclass(frozen=True)
@@ -156,7 +186,6 @@ class Loop(Generic[B]):
     # ---------------------------------------------------------------------------------- checkpoints
 
     def _resume(self) -> None:
-        """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
         newest: checkpoint.Checkpoint | None = self.ranks.do(
             lambda: checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
         )
@@ -207,17 +236,18 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "diagnostic_state": self.trainable.diagnostic_state,
         }
-        self.ranks.do(lambda: self._write_checkpoint(metrics, state))
-        self._saved = time.monotonic()
 
-    def _write_checkpoint(self, metrics: MetricsLog | None, state: dict[str, Any]) -> None:
-        if metrics is None:  # the main process writes
-            return
-        metrics.sync()
-        tensors = self.trainable.module.state_dict(), self.optimizers.state()
-        checkpoint.save(self.checkpoints, self.step, *tensors, state)
-        checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
-        log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+        def write() -> None:
+            if metrics is None:  # the main process writes
+                return
+            metrics.sync()
+            tensors = self.trainable.module.state_dict(), self.optimizers.state()
+            checkpoint.save(self.checkpoints, self.step, *tensors, state)
+            checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+            log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+
+        self.ranks.do(write)
+        self._saved = time.monotonic()
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -260,7 +290,6 @@ class Loop(Generic[B]):
     def _take_steps(
         self, batches: Iterator[list[B]], metrics: MetricsLog | None, bar: Task
     ) -> None:
-        """Take the steps that are left, with rows of metrics, evaluations and checkpoints."""
         mark = (self._saved, self.tokens)
         while not self._has_ended():
             self.train_step(next(batches))
@@ -408,7 +437,6 @@ class Loop(Generic[B]):
         return layers, schedule.compute_extended_factor(self.config.schedule, planned, ends)
 
     def _count_predictions(self, batches: list[B]) -> tuple[dict[str, int], int]:
-        """Count the predictions by loss, and the tokens, of the whole batch."""
         counts: Counter[str] = Counter()
         for batch in batches:
             counts.update(self.trainable.count_predictions(batch))
@@ -441,15 +469,13 @@ class Loop(Generic[B]):
         if self.device.answers_at_once:
             self._require_finite()
             return
-        failed = (
-            self._failures.any()
-        )  # in this step or one before; the run will end at the next row
+        # In this step or one before; the run will end at the next row.
+        failed = self._failures.any()
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad.masked_fill_(failed, 0.0)
 
     def _require_finite(self) -> None:
-        """Raise NonFiniteError if a step was not finite."""
         steps = self._failures.tolist()
         if any(steps):
             first = min(filter(None, steps))

@@ -38,7 +38,6 @@ def parallelize(module: nn.Module, ranks: Ranks) -> nn.Module:
 
 
 def _sum_bucket(_: object, bucket: Any) -> Any:
-    """Sum a bucket of gradients over the processes; DDP awaits the result."""
     from torch import distributed
 
     work: Any = distributed.all_reduce(bucket.buffer(), async_op=True)

@@ -45,6 +45,15 @@ class Loss:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     eval_tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def cpu(self) -> Loss:
+        """The same in main memory."""
+        extras, tensors = (
+            {name: tensor.cpu() for name, tensor in named.items()}
+            for named in (self.extras, self.eval_tensors)
+        )
+        correct = None if self.correct is None else self.correct.cpu()
+        return Loss(self.total.cpu(), self.count.cpu(), correct, extras, tensors)
+
 
 @dataclass(frozen=True)
 class Context:
