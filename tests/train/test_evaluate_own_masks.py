@@ -22,7 +22,7 @@ from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert
 from toys.pretraining import config, result
 from toys.refusals import refused
-from toys.scored import model_of, seen_by
+from toys.scored import assert_same_questions, model_of, original, seen_by
 
 pytestmark = pytest.mark.thorough
 
@@ -37,20 +37,6 @@ def replacing(seed: int = 0, **fields: Any) -> Pretrainer:
     model = model_of(seed, **{"objectives": ("mlm", "rtd"), **fields})
     model.encoder.embedding.word.weight.data.zero_()  # and with it every logit
     return model
-
-
-def original(batch: Batch) -> torch.Tensor:
-    """The text under masks or samples, flat."""
-    ids = batch.input_ids.flatten().clone()
-    ids[batch.masked_positions] = batch.masked_labels
-    return ids
-
-
-def assert_same_questions(first: list[Batch], second: list[Batch]) -> None:
-    """The same tokens of the same text are to be predicted."""
-    for a, b in zip(first, second, strict=True):
-        assert torch.equal(a.masked_positions, b.masked_positions)
-        assert torch.equal(original(a), original(b))
 
 
 OWN: dict[str, Any] = {

@@ -154,17 +154,6 @@ def test_what_is_no_budget_is_no_extension(
     names(err.splitlines()[-1], "--add-budget", "30m")
 
 
-@pytest.mark.parametrize(
-    "extensions", [7, [7], [{"budget": "9 steps"}], [{"budget": "9 steps", "from_step": 500}]]
-)
-def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path: Path) -> None:
-    pretrain(POINT, tiny_data, tmp_path)
-    file = tmp_path / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "extensions": extensions}))
-    with refused(RunError, file):
-        pretrain(POINT, tiny_data, tmp_path, add_budget="9 steps")
-
-
 # ---------------------------------------------------------------------------- starting from weights
 
 

@@ -193,6 +193,10 @@ def test_a_damaged_file_of_the_folder_is_named(
         {"corrections": [{"step": 5}]},
         {"corrections": [{"step": 50, "from": 40, "to": 60}]},
         {"extensions": {"from_step": 1}},
+        {"extensions": 7},
+        {"extensions": [7]},
+        {"extensions": [{"budget": "9 steps"}]},
+        {"extensions": [{"budget": "9 steps", "from_step": 500}]},
     ],
 )
 def test_a_changed_plan_is_refused_wherever_it_is_read(

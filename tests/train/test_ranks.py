@@ -273,33 +273,13 @@ def test_two_ranks_fine_tune_as_one_does(
     train = write_table(tmp_path / "train.csv", 64)
     dev = write_table(tmp_path / "dev.csv", 33, seed=1)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(
-            size,
-            "finetune",
-            model,
-            "--task",
-            "table",
-            "--data",
-            train,
-            "--dev",
-            dev,
-            "--tokenizer",
-            tiny_tokenizer,
-            "--out",
-            tmp_path / out,
-            "--epochs",
-            2,
-            "--length",
-            32,
-            "--train.precision",
-            "float32",
-            "--train.batch",
-            "16 sequences",
-            "--train.micro-batch",
-            8,
-            "--seeds",
-            2,
+        words = typed(
+            "finetune {} --task table --data {} --dev {} --tokenizer {} --out {} --epochs 2 "
+            "--length 32 --train.precision float32 --train.batch '16 sequences' "
+            "--train.micro-batch 8 --seeds 2",
+            *(model, train, dev, tiny_tokenizer, tmp_path / out),
         )
+        ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
     one, two = tmp_path / "one", tmp_path / "two"

@@ -71,12 +71,8 @@ class SoftLabels(Distillation):
         Score("accuracy", "guesses as the teacher"),
     )
     curves = (
-        Curves(
-            "Divergence from the teacher's guesses",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats, times the squared temperature",
-            scale=1.0,
-            baseline="",
+        Curves.of_loss(
+            "Divergence from the teacher's guesses", "nats, times the squared temperature"
         ),
     )
 
@@ -160,15 +156,7 @@ class States(_Layers):
 
     pairs_in = "state_layers"
     shown = (Score("loss", "distance from the teacher's states", ".3f"),)
-    curves = (
-        Curves(
-            "Distance from the teacher's states",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="mean square, of 1",
-            scale=1.0,
-            baseline="",
-        ),
-    )
+    curves = (Curves.of_loss("Distance from the teacher's states", "mean square, of 1"),)
 
     def parameters(self) -> dict[str, int]:
         return {"states head": cost.linear(self.config.encoder.hidden_size, self._width)}
@@ -212,15 +200,7 @@ class Relations(_Layers):
 
     pairs_in = "relation_layers"
     shown = (Score("loss", "divergence from the teacher's relations", ".3f"),)
-    curves = (
-        Curves(
-            "Divergence from the teacher's relations",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats",
-            scale=1.0,
-            baseline="",
-        ),
-    )
+    curves = (Curves.of_loss("Divergence from the teacher's relations", "nats"),)
 
     def flops(self, length: int) -> float:
         """Count queries, keys and values once more, and the scores between them."""

@@ -38,14 +38,7 @@ class MaskedLanguageModeling(TokenPrediction):
         TokenPrediction.shown[1],
     )
     curves = (
-        Curves(
-            "Loss on masked tokens",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="cross entropy, nats",
-            scale=1.0,
-            baseline="",
-            unigram_entropy=True,
-        ),
+        Curves.of_loss("Loss on masked tokens", "cross entropy, nats", unigram_entropy=True),
         Curves("Accuracy on masked tokens"),
     )
     foreign_part = "mlm"

@@ -183,6 +183,11 @@ class Curves:
     unigram_entropy: bool = False
     """True where the unigram entropy of the data is the level to get below."""
 
+    @classmethod
+    def of_loss(cls, title: str, axis: str, unigram_entropy: bool = False) -> Curves:
+        lines = (("training", "train", "loss"), ("held out", "heldout", "loss"))
+        return cls(title, lines, axis, 1.0, "", unigram_entropy=unigram_entropy)
+
 
 def join_tensors(losses: Sequence[Loss], name: str) -> Tensor:
     """Join an evaluation tensor of all losses."""
