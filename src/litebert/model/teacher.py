@@ -152,9 +152,7 @@ class Lesson:
 
     @torch.no_grad()
     def logits(self, vocab_size: int) -> Tensor:
-        """(K, V): its guesses at the masked positions, of the first `vocab_size` tokens of its
-        vocabulary.
-        """
+        """(K, V): its guesses at the masked positions, of its first `vocab_size` tokens."""
         encoder, head = self._teacher.encoder, self._teacher.head
         assert head is not None
         assert isinstance(self._batch, Batch)
@@ -171,9 +169,7 @@ class Lesson:
         return self._mean(query), self._mean(key), self._mean(value)
 
     def _mean(self, values: Tensor) -> Tensor:
-        """The values (B, ..., T, D) of the teacher's tokens as those of the student's, (B, ..., S,
-        D).
-        """
+        """Values (B, ..., T, D) of the teacher's tokens for the student's, (B, ..., S, D)."""
         if self._teacher.alignment is None:
             return values
         weights = self._read.weights.to(values)

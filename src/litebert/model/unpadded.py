@@ -28,8 +28,7 @@ log = logging.getLogger("litebert")
 _LARGEST_HEAD, _HEAD_STEP = 256, 8
 """The kernel takes heads of at most this size, in steps of eight features."""
 _TOLERANCE = 0.02
-"""Most that the kernel may differ from the reference, both in bfloat16, on numbers of deviation 1.
-"""
+"""Most that the kernel may differ from the reference, in bfloat16, on numbers of deviation 1."""
 
 
 class Packing(NamedTuple):
@@ -123,9 +122,7 @@ def _attend_each(q: Tensor, k: Tensor, v: Tensor, packing: Packing, reach: int) 
 
 
 def can_unpad(config: EncoderConfig) -> bool:
-    """Say whether a pass without padding computes an encoder: not one that biases its scores, nor
-    one with global tokens.
-    """
+    """Say whether a pass without padding computes it: no biased scores, no global tokens."""
     head = config.hidden_size // config.heads
     fits = head <= _LARGEST_HEAD and head % _HEAD_STEP == 0
     return fits and config.positions in ("learned", "rotary") and not config.global_tokens

@@ -44,9 +44,7 @@ class Device:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def describe(self) -> str:
-        """Describe the machine in one line for reports: its name, its cores, torch, and the
-        precision.
-        """
+        """Describe the machine in one line: its name, its cores, torch, and the precision."""
         precision = self.precision + (" autocast" if self.autocast else "")
         return (
             f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, "

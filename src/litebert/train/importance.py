@@ -1,6 +1,4 @@
-"""The importance of the parts of a pretrained network, measured on prepared text
-(change/narrowing.py).
-"""
+"""The importance of the parts of a pretrained network, on prepared text (change/narrowing.py)."""
 
 from __future__ import annotations
 

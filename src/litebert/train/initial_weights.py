@@ -44,9 +44,7 @@ def build_further_recipe(source: str | Path) -> Config:
 
 
 def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Tensor] | None:
-    """Read the state of the optimizer that a run ended with; None where `source` is no run, or of
-    another optimizer.
-    """
+    """Read the optimizer's state that a run ended with; None if there is none of this kind."""
     folder = Path(source) / "checkpoints"
     if not folder.is_dir():
         return None

@@ -49,9 +49,7 @@ MISSED = 0.02
 
 
 class Signals:
-    """The signal that this process has received. SIGTERM and the first Ctrl-C ask to save and
-    leave; a second Ctrl-C stops at once.
-    """
+    """SIGTERM or the first Ctrl-C, which ask to save and leave; a second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -118,15 +116,11 @@ class Loop(Generic[B]):
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
-    """Warnings that the caller collects with `metrics.collect_remarks`; written into the metrics as
-    events.
-    """
+    """Warnings collected with `metrics.collect_remarks`, which the metrics get as events."""
     scores_start: bool = False
     """Also evaluate before the first step, because the weights there may be the best."""
     share_of_peak: Callable[[float, int], float] | None = None
-    """Converts tokens per second at a depth into a share of the machine's speed; None where that is
-    not known.
-    """
+    """Converts tokens per second at a depth into a share of the machine's speed, if known."""
     work: Callable[[float], float] = float
     """The work of a number of first planned steps, where they are not all of one size; progress and
     the time that is left are judged by it.
@@ -173,9 +167,7 @@ class Loop(Generic[B]):
         )
         self._saved = time.monotonic()
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
-        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while
-        there is none.
-        """
+        """The first steps whose loss or gradient was not finite, from 1; 0 while there is none."""
         self._resume()
 
     @property
@@ -223,9 +215,7 @@ class Loop(Generic[B]):
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
-        """Write a checkpoint of this instant, which a run may continue from: all in it must be
-        finite.
-        """
+        """Write a checkpoint of this instant, in which all must be finite."""
         self._require_finite()
         if not all(p.isfinite().all() for p in self.parameters):
             raise _make_nonfinite_error(f"weights after step {self.step} are")
@@ -365,9 +355,7 @@ class Loop(Generic[B]):
         return self.step == self.steps or bool(self.trainable.diagnostic_state.get("stopped"))
 
     def _describe_progress(self, rate: float) -> str:
-        """Describe the rate, and the loss and accuracy of the newest row. The window itself would
-        have to wait for the device.
-        """
+        """The rate, and the newest row's scores: the window would have to wait for the device."""
         scores = {
             name: value
             for name, value in self.row.items()
@@ -380,9 +368,7 @@ class Loop(Generic[B]):
         return ", ".join(filter(None, (format_scores(scores), speed)))
 
     def _compute_share_of_peak(self, rate: float) -> float | None:
-        """Return the share of the machine's peak; None in a run's first second, because the peak
-        has to be measured.
-        """
+        """The share of the machine's peak, which a run's first second does not know yet."""
         if self.share_of_peak is None or self.seconds < 1:
             return None
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
@@ -461,9 +447,7 @@ class Loop(Generic[B]):
         return totals
 
     def _drop_nonfinite(self, loss: Tensor, norm: Tensor) -> None:
-        """See to it that nothing of a step whose loss or gradient is not finite reaches the
-        optimizer.
-        """
+        """Let nothing of a step whose loss or gradient is not finite reach the optimizer."""
         broken = ~torch.stack((loss.float(), norm.float())).isfinite()
         self._failures = torch.where(broken & (self._failures == 0), self.step + 1, self._failures)
         if self.device.answers_at_once:

@@ -45,8 +45,7 @@ depth. The run itself corrects what it says (`Loop.time_budget`).
 QUICK_SECONDS = 0.5
 """Seconds for each depth and length, where half or twice the speed decides nothing."""
 LEAST_STEPS = 20
-"""Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and
-refused."""
+"""Fewer steps than this, bought by a budget in time, train nothing and are refused."""
 
 
 @dataclass(frozen=True)
@@ -256,9 +255,7 @@ def count_steps(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
 
 
 def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
-    """Estimate the seconds of a run whatever its length, and those of each step, held-out
-    evaluations included.
-    """
+    """The seconds of a run whatever its length, and of each step, with held-out evaluations."""
     every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
     if every.unit == "share":
         return rate.evaluation_seconds / every.value, rate.mean_step_seconds
@@ -345,9 +342,7 @@ def measure_steps(
     teacher: Teacher | None = None,
     began: float | None = None,
 ) -> tuple[int, Rate]:
-    """Measure how many steps a budget in time buys, and the rate; arguments and errors are those of
-    `buy_steps`.
-    """
+    """Measure how many steps a budget in time buys, and the rate; arguments as of `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
     start, stages = time.monotonic() if began is None else began, len(config.stages())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / stages

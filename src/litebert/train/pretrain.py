@@ -75,9 +75,7 @@ from litebert.train.trackers import require_trackers
 log = logging.getLogger("litebert")
 
 UNLABELED_SHARE = 0.2
-"""Above this share of segment pairs without a label, an objective about the order of sentences
-learns from few.
-"""
+"""Above this share of pairs without a label, an objective of sentence order learns from few."""
 
 
 @dataclass(frozen=True)

@@ -205,9 +205,7 @@ _joins = 0
 
 @contextmanager
 def join_group() -> Iterator[Ranks]:
-    """Join the group that torchrun started, until the outermost block ends; a program's own group
-    is used as it is.
-    """
+    """Join torchrun's group until the outermost block ends; a program's own is used as it is."""
     global _current
     if _current is not None:
         yield _current
@@ -292,9 +290,7 @@ def _form_group(wait: timedelta) -> Any:
 
 
 def _is_first_to_fail(store: Any) -> bool:
-    """Record that this process failed, and return True if no other process of the group failed
-    before, or the store does not answer.
-    """
+    """Record that this process failed; True if none did before, or the store is silent."""
     counts: list[int] = []
 
     def count() -> None:

@@ -51,9 +51,7 @@ log = logging.getLogger("litebert")
 CORE_TOKENS = 1e6
 """Tokens a second of batches that one core makes at least (benchmarks/batches.py)."""
 BUSY_SHARE = 0.4
-"""Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it
-will need.
-"""
+"""Share of the speed of matrix products that training reaches on a GPU."""
 NO_STEPS = schedule.Plan((0,))
 
 
@@ -93,9 +91,7 @@ class PretrainingBatches:
                 starts, (*(length for _, length in lengths), config.sequences.length), strict=True
             )
         ]
-        """The first step and the batches of each length; sequences are dealt again where a length
-        begins.
-        """
+        """The first step and the batches of each length, at which sequences are dealt again."""
         self._lengths = (*(length for _, length in lengths), config.sequences.length)
         self._sentence = sentence
         self._batch_sequences = config.batch_sequences

@@ -50,9 +50,7 @@ def compute_fingerprint(loaded: LoadedModel) -> str:
 def match_layers(
     distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
 ) -> L:
-    """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
-    and width.
-    """
+    """Complete a distillation config from student and teacher: pairs of layers, heads and width."""
     even = tuple(
         (i, max(1, round(i * teacher.layers / student.layers)))
         for i in range(1, student.layers + 1)
@@ -125,9 +123,7 @@ def refuse_other_teacher(
 def open_teacher(
     source: str | Path | None, config: Config, shards: TrainingData
 ) -> tuple[Config, Teacher | None]:
-    """Open the teacher of a config, and complete the config from its shape; a config that learns
-    from none stays as it is.
-    """
+    """Open the teacher of a config, if any, and complete the config from its shape."""
     taught = [name for name, objective in config.build_objectives().items() if objective.taught]
     if source is None:
         if taught:

@@ -77,9 +77,7 @@ class SoftLabels(Distillation):
     )
 
     def backward_bytes(self, width: int) -> float:
-        """Count the normalized logits of teacher and student, as for the loss of the masked
-        tokens.
-        """
+        """Count the normalized logits of teacher and student, as for the loss of masked tokens."""
         return self.config.masking.rate * 16 * self.config.encoder.vocab_size
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
@@ -100,9 +98,7 @@ class SoftLabels(Distillation):
 
 
 class _Layers(Distillation):
-    """Base of what is compared layer by layer, at every real token; the pairs of layers count
-    alike.
-    """
+    """Base of what is compared layer by layer, at every real token; pairs of layers count alike."""
 
     reads_states = True
     pairs_in: ClassVar[str]
@@ -194,9 +190,7 @@ class States(_Layers):
 
 
 class Relations(_Layers):
-    """Let tokens relate as in the teacher: by queries, by keys and by values (MiniLMv2, Wang et al.
-    2021).
-    """
+    """Let queries, keys and values relate as in the teacher (MiniLMv2, Wang et al. 2021)."""
 
     pairs_in = "relation_layers"
     shown = (Score("loss", "divergence from the teacher's relations", ".3f"),)

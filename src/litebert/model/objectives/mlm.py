@@ -52,9 +52,7 @@ class MaskedLanguageModeling(TokenPrediction):
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
-        """Count the generator beside the tables it borrows, and the vocabulary head, whose table
-        may be tied.
-        """
+        """Count the generator without what it borrows, and the head, whose table may be tied."""
         shape = self._reader
         hidden = shape.hidden_size
         embedding = shape.embedding_size

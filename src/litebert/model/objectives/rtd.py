@@ -98,9 +98,7 @@ class ReplacedTokenDetection(Objective):
     def assume_fields(
         cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        """The generator's width where its tensors are there; else near a quarter, in whole heads,
-        which always fits.
-        """
+        """The generator's width by its tensors, else near a quarter in whole heads, which fits."""
         encoder = fields["encoder"]
         for name, tensor in tensors.items():
             if name.startswith("generator.") and name.endswith(".query.bias") and tensor.ndim == 1:
@@ -119,9 +117,7 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def generator(self) -> EncoderConfig:
-        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its
-        code) or one smaller.
-        """
+        """The encoder at a share of its width, in heads of its size (ELECTRA table 6)."""
         encoder, width = self.config.encoder, self.config.rtd.generator_width
         size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
         hidden = round(width * encoder.hidden_size)
@@ -154,9 +150,7 @@ class ReplacedTokenDetection(Objective):
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Add the random numbers of the samples and the positions of the real tokens of a padded
-        batch, (N,) in (B, S).
-        """
+        """Add the draws of the samples, and the positions in (B, S) of real tokens if padded."""
         added = {**batch.added, DRAWS: _draws(batch)}
         if batch.attention_mask is not None:
             added[REAL] = batch.attention_mask.flatten().nonzero().squeeze(1)
@@ -233,9 +227,7 @@ class ReplacedTokenDetection(Objective):
 
 
 def _draws(batch: Batch) -> Tensor:
-    """Uniform numbers by row of the whole batch and position in the row: no micro-batch or process
-    changes them.
-    """
+    """Uniform numbers by row of the whole batch and position, whoever computes the row."""
     import torch
 
     from litebert.data.random_keys import draw_uniforms
@@ -264,9 +256,7 @@ def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
 
 
 def _replacement_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
-    """Estimate how often each token was replaced among the tokens of the other half,
-    at even or odd positions.
-    """
+    """How often each token was replaced in the other half, at even or odd positions."""
     import torch
 
     rates_N = torch.empty(len(pieces_N))
