@@ -90,9 +90,8 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(
     x, y = np.concatenate(logits), np.concatenate(labels)
     called = x > 0
     assert 0 < called.sum() < len(called)
-    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (
-        x[y][:, None] == x[~y]
-    ).mean()  # the probability that AUC is
+    # The probability that AUC is.
+    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (x[y][:, None] == x[~y]).mean()
     rates = np.zeros(len(y))
     for i, piece in enumerate(z := np.concatenate(pieces)):
         same = np.flatnonzero(z[1 - i % 2 :: 2] == piece) * 2 + 1 - i % 2  # of the other half
@@ -116,9 +115,8 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(
         },
         rel=1e-5,
     )
-    assert scores["rtd_piece_auc"] == pytest.approx(
-        alone, abs=2e-3
-    )  # ties may differ in the last bits
+    # Ties may differ in the last bits.
+    assert scores["rtd_piece_auc"] == pytest.approx(alone, abs=2e-3)
 
 
 def test_samples_are_the_same_each_time_and_torchs_generator_is_left_alone(shards: Shards) -> None:

@@ -149,9 +149,8 @@ def test_the_state_of_the_optimizer_goes_on(
     before, after = (weights(run, "optimizer.safetensors") for run in (source, tmp_path / "run"))
     for name, tensor in after.items():
         if name.endswith("exp_avg_sq"):
-            assert (tensor >= 0.998 * before[name]).all(), (
-                name
-            )  # decayed once by beta2, and a square added
+            # Decayed once by beta2, and a square added.
+            assert (tensor >= 0.998 * before[name]).all(), name
         if name.endswith(".step"):
             assert tensor == before[name] + 1
     assert any(str(source) in line and "optimizer" in line for line in log_messages)

@@ -138,9 +138,8 @@ def test_a_cell(
 
 def test_the_list_holds_every_value() -> None:
     assert {sharing["sharing"] for sharing in SHARING} == set(get_args(Sharing))
-    alone = {
-        name for name, objective in registry.OBJECTIVES.items() if not objective.taught
-    }  # others need a teacher
+    # Others need a teacher.
+    alone = {name for name, objective in registry.OBJECTIVES.items() if not objective.taught}
     assert {name for objectives in OBJECTIVES for name in objectives} == alone
 
 

@@ -226,9 +226,8 @@ def test_muon_on_an_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with refused(ConfigError, "train.optimizer.name=muon", "torch 2.9", torch.__version__):
         build_optimizers(Small(), OptimizerConfig(name="muon"))
-    assert build_optimizers(
-        Small(), OptimizerConfig(name="muon"), muon_in_float32=True
-    )  # needs none of torch's
+    # Ours needs none of torch's.
+    assert build_optimizers(Small(), OptimizerConfig(name="muon"), muon_in_float32=True)
 
 
 @pytest.mark.parametrize("config", KINDS)

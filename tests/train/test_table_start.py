@@ -85,9 +85,8 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
             pretrain(point, tiny_data, tmp_path / "cut")
 
     assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(5)).outcome.finished
-    monkeypatch.setattr(
-        "litebert.train.initial_weights.count_neighbors", kill
-    )  # a run that continues counts nothing
+    # A run that continues counts nothing.
+    monkeypatch.setattr("litebert.train.initial_weights.count_neighbors", kill)
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
