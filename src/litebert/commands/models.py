@@ -54,7 +54,7 @@ class PretrainArguments:
     1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
-    table_from: Annotated[str, tyro.conf.arg(metavar="MODEL")] = ""
+    table_from: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
     (page "A smaller model at pretraining")."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None

@@ -135,7 +135,7 @@ class TableConfig:
     """Neighbors stand in one sentence, or in one document; used only with start=cooccurrence."""
     std: float = 0.1
     """Standard deviation of the vectors; used only with start=cooccurrence."""
-    model: str = field(default="", metadata={"left_out_if_empty": True})
+    model: str | None = field(default=None, metadata={"left_out_if_empty": True})
     """A larger model, of any tokenizer, from whose token table a new run starts
     (page "A smaller model at pretraining"); run.json names it, and recipe.json does not."""
 

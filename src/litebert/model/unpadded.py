@@ -12,7 +12,6 @@ Shapes: B sequences, S tokens, T real tokens of all sequences, H hidden size, A 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -153,11 +152,13 @@ def _is_kernel_right(device: torch.device, dtype: torch.dtype) -> bool:
     first, second = make_packing(real_BS.to(device)), make_packing(real_BS)
     tokens = len(second.index_T)
     numbers = [torch.randn(1, 2, tokens, 32, generator=generator) for _ in range(4)]
+    answers = []
     try:
-        answers = [
-            _attend_and_differentiate([x.to(place, dtype) for x in numbers], packing)
-            for place, packing in ((device, first), (torch.device("cpu"), second))
-        ]
+        for place, packing in ((device, first), (torch.device("cpu"), second)):
+            *leaves, given = (x.to(place, dtype) for x in numbers)
+            q, k, v = (x.detach().requires_grad_() for x in leaves)
+            out = attend_unpadded(q, k, v, Unpadded(packing, -1))
+            answers.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given)])
     except (ImportError, RuntimeError, NotImplementedError, TypeError) as error:
         log.info(
             f"padding is computed, because attention without it fails on this device ({error})"
@@ -172,10 +173,3 @@ def _is_kernel_right(device: torch.device, dtype: torch.dtype) -> bool:
             f"{far:.2g}"
         )
     return far <= _TOLERANCE
-
-
-def _attend_and_differentiate(numbers: Sequence[Tensor], packing: Packing) -> list[Tensor]:
-    """The answer, and the gradients of queries, keys and values for given ones of the answer."""
-    q, k, v = (x.detach().requires_grad_() for x in numbers[:3])
-    out = attend_unpadded(q, k, v, Unpadded(packing, -1))
-    return [out.detach(), *torch.autograd.grad(out, (q, k, v), numbers[3])]

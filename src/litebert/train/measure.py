@@ -372,10 +372,3 @@ def measure_steps(
             f"steps: {option} '{least} steps'"
         )
     return steps, rate
-
-
-def with_budget(config: Config, amount: str) -> Config:
-    """Return the config of an extension by `amount`, at full depth and length from step one."""
-    return replace(
-        config, train=replace(config.train, budget=amount, depth_schedule=(), length_schedule=())
-    )

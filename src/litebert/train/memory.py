@@ -126,8 +126,8 @@ def require_memory(
             enough = "" if sequences <= again else f" --train.micro-batch {again}"
             raise ConfigError(
                 f"{config.name} does not fit in the memory of this machine: {about}; give "
-                f"--train.recompute{enough}, "
-                "which computes activations again instead of keeping them and trains the same batch"
+                f"--train.recompute{enough}, which computes activations again instead of keeping "
+                "them and trains the same batch"
             )
     if fits < 1:
         raise ConfigError(

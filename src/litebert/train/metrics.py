@@ -59,10 +59,9 @@ class MetricsLog:
             trackers: names of trackers that get every row.
         """
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
-        written = max((row["step"] for _, row in _list_rows(self._path, resume)), default=-1)
-        self._file, rows = _open_rows(self._path, resume)
+        self._file, rows, written = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
-        self._speed, _ = _open_rows(self._speed_path, resume)
+        self._speed, *_ = _open_rows(self._speed_path, resume)
         self._trackers = TrackerGroup(Path(folder), trackers, resume, rows, written)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
@@ -98,19 +97,16 @@ class MetricsLog:
         self._trackers.close()
 
 
-def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
-    """Open a file of rows for appending, and read its rows up to step `resume`, if any."""
-    rows = [(line, row) for line, row in _list_rows(path, resume) if row["step"] <= (resume or 0)]
+def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]], int]:
+    """Open a file of rows for appending; its rows up to step `resume`, and the last step in it."""
+    found = [] if resume is None or not path.exists() else _read_rows(path)
+    written = max((row["step"] for _, row in found), default=-1)
+    rows = [(line, row) for line, row in found if row["step"] <= (resume or 0)]
     content = b"".join(line + b"\n" for line, _ in rows)
     if not path.exists() or path.read_bytes() != content:
         with atomic_write(path) as file:
             file.write(content)
-    return open(path, "ab", buffering=0), [row for _, row in rows]
-
-
-def _list_rows(path: Path, resume: int | None) -> list[tuple[bytes, dict[str, Any]]]:
-    """List the rows of a file that a run continues; none where it begins."""
-    return [] if resume is None or not path.exists() else _read_rows(path)
+    return open(path, "ab", buffering=0), [row for _, row in rows], written
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:

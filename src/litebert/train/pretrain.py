@@ -122,9 +122,9 @@ def pretrain(
     """
     began = time.monotonic()
     require_trackers(trackers := recipe.tracker)
-    table_from = recipe.table.model or None
+    table_from = recipe.table.model
     # No part of the recipe that the run's folder and its models hold.
-    recipe = replace(recipe, tracker=(), table=replace(recipe.table, model=""))
+    recipe = replace(recipe, tracker=(), table=replace(recipe.table, model=None))
     # Processes that are started again after a failure continue what they began.
     overwrite = overwrite and not launch.restarts()
     remarks: list[str] = []

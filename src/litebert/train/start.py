@@ -35,7 +35,7 @@ from litebert.model.cpu import loader
 from litebert.model.teacher import Teacher
 from litebert.train import checkpoint, schedule
 from litebert.train.device import Device
-from litebert.train.measure import buy_steps, choose_batch, with_budget
+from litebert.train.measure import buy_steps, choose_batch
 from litebert.train.memory import fit_micro_batch
 from litebert.train.optim import has_float32_iteration
 from litebert.train.ranks import Ranks
@@ -418,8 +418,10 @@ def _extend(
             f"the run in {folder.path} is not finished (step {step} of {end}); run its command "
             f"again without {option}, and extend it then"
         )
+    # At full depth and length from step one.
+    train = replace(config.train, budget=amount, depth_schedule=(), length_schedule=())
     bought, rate, seconds = buy_steps(
-        with_budget(config, amount),
+        replace(config, train=train),
         machine,
         folder.ranks,
         "--add-budget",

@@ -151,7 +151,17 @@ class ReplacedTokenDetection(Objective):
 
     def prepare(self, batch: Batch) -> Batch:
         """Add the draws of the samples, and the positions in (B, S) of real tokens if padded."""
-        added = {**batch.added, DRAWS: _draws(batch)}
+        import torch
+
+        from litebert.data.random_keys import draw_uniforms
+
+        if batch.row_keys is None:
+            draws = torch.rand(len(batch.masked_positions))
+        else:  # by row of the whole batch and position, whoever computes the row
+            keys, length = batch.row_keys.cpu().numpy().view("uint64"), batch.input_ids.shape[1]
+            uniform = torch.from_numpy(draw_uniforms(keys, length, _SAMPLE)).flatten()
+            draws = uniform[batch.masked_positions.cpu()].float()
+        added = {**batch.added, DRAWS: draws}
         if batch.attention_mask is not None:
             added[REAL] = batch.attention_mask.flatten().nonzero().squeeze(1)
         return replace(batch, added=added)
@@ -224,21 +234,6 @@ class ReplacedTokenDetection(Objective):
             rates = _replacement_rates(join_tensors(losses, "pieces").cpu(), labels)
             scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
         return scores
-
-
-def _draws(batch: Batch) -> Tensor:
-    """Uniform numbers by row of the whole batch and position, whoever computes the row."""
-    import torch
-
-    from litebert.data.random_keys import draw_uniforms
-
-    if batch.row_keys is None:
-        return torch.rand(len(batch.masked_positions))
-    length = batch.input_ids.shape[1]
-    draws = torch.from_numpy(
-        draw_uniforms(batch.row_keys.cpu().numpy().view("uint64"), length, _SAMPLE)
-    )
-    return draws.flatten()[batch.masked_positions.cpu()].float()
 
 
 def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
