@@ -137,10 +137,8 @@ class Compiled:
 def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng, size = np.random.default_rng(seed), max(lengths) + seed % 3
     mask = np.arange(size) < np.array(lengths)[:, None]
-    ids, types = (
-        rng.integers(0, 50, mask.shape),
-        (np.arange(size) > size // 2) * np.ones_like(mask, np.int64),
-    )
+    ids = rng.integers(0, 50, mask.shape)
+    types = (np.arange(size) > size // 2) * np.ones_like(mask, np.int64)
     return np.where(mask, ids, 0), np.where(mask, types, 0), mask
 
 

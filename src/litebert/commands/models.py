@@ -54,7 +54,7 @@ class PretrainArguments:
     1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
-    table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    table_from: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
     (page "A smaller model at pretraining")."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
@@ -64,9 +64,6 @@ class PretrainArguments:
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
-    tracker: tuple[str, ...] = ()
-    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
-    trackio."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -88,6 +85,8 @@ def pretrain(words: list[str]) -> int:
     data = parse_weights(arguments.shards)
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
+    if arguments.table_from:
+        config = replace(config, table=replace(config.table, model=arguments.table_from))
     with console.group() as ranks:
         if arguments.overwrite:
             ranks.decide(lambda: console.confirm_overwrite(run_folder(arguments.out)))
@@ -96,17 +95,15 @@ def pretrain(words: list[str]) -> int:
             data,
             arguments.out,
             from_model=arguments.from_model,
-            table_from=arguments.table_from,
             teacher=arguments.teacher,
             add_budget=arguments.add_budget,
             overwrite=arguments.overwrite,
             device=arguments.device,
-            trackers=arguments.tracker,
         )
         outcome = done.outcome
         if ranks.main:
             write_run(done.folder)
-            keep_artifacts(done.folder, arguments.tracker, outcome.step)
+            keep_artifacts(done.folder, config.tracker, outcome.step)
     if not outcome.finished:
         console.say(
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"

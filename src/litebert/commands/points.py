@@ -279,7 +279,7 @@ def _count_epochs(
     with loading():
         from litebert.data.mixture import list_sets
         from litebert.data.segments import list_splits
-        from litebert.train.budget import count_steps
+        from litebert.train.measure import count_steps
         from litebert.train.schedule import Plan
         from litebert.train.supply import PretrainingBatches
 
@@ -300,8 +300,7 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
     """Train a few steps on this machine: its speed, and the micro-batch that fits."""
     with loading():
         from litebert.train import device as devices
-        from litebert.train.budget import choose_batch, count_steps
-        from litebert.train.measure import measure, measure_matmul_speed
+        from litebert.train.measure import choose_batch, count_steps, measure, measure_matmul_speed
         from litebert.train.ranks import Ranks
         from litebert.train.supply import count_processes
 

@@ -135,6 +135,9 @@ class TableConfig:
     """Neighbors stand in one sentence, or in one document; used only with start=cooccurrence."""
     std: float = 0.1
     """Standard deviation of the vectors; used only with start=cooccurrence."""
+    model: str | None = field(default=None, metadata={"left_out_if_empty": True})
+    """A larger model, of any tokenizer, from whose token table a new run starts
+    (page "A smaller model at pretraining"); run.json names it, and recipe.json does not."""
 
     def __post_init__(self) -> None:
         require(
@@ -172,6 +175,9 @@ class Config:
     distill: DistillConfig = field(default_factory=DistillConfig)
     table: TableConfig = field(default_factory=TableConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    tracker: tuple[str, ...] = field(default=(), metadata={"left_out_if_empty": True})
+    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
+    trackio; recipe.json does not name them."""
 
     def __post_init__(self) -> None:
         require(

@@ -209,7 +209,7 @@ class Output(ABC):
         """Compute the summed divergence of arranged logits from the teacher's, and on how many both
         agree.
         """
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         same = logits.argmax(-1) == teacher_logits.argmax(-1)
         return divergence(logits, teacher_logits, temperature).sum(), same.sum()

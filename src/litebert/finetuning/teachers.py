@@ -44,8 +44,8 @@ from litebert.finetuning.values import EncodedPart, Item, Logits
 from litebert.interop import LoadedModel, files, read_folder
 from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.model.distillation import Teacher
 from litebert.model.task_model import TaskModel
+from litebert.model.teacher import Teacher
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import FINGERPRINT, PATH, build_record, compute_fingerprint
 

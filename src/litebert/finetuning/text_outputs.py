@@ -148,7 +148,7 @@ class SeveralLabels(OneClass):
         """
         import torch
 
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         student, teacher = (
             torch.stack((values, torch.zeros_like(values)), dim=-1)

@@ -104,7 +104,7 @@ class OneSpan(Output):
         """Compute the mean of the divergences of first and last token; both are the same where the
         teacher's are.
         """
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         teacher_logits = teacher_logits.masked_fill(logits.isneginf(), -np.inf)
         same = (logits.argmax(1) == teacher_logits.argmax(1)).all(-1).sum()

@@ -37,9 +37,9 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import write_tensors
 from litebert.interop.loaded import VectorMap
-from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
+from litebert.model.teacher import Lesson, mean_over_pairs, relation_distance, state_distance
 from litebert.model.unpadded import is_faster_unpadded
 from litebert.train import device as devices
 from litebert.train.ranks import Ranks
@@ -132,7 +132,7 @@ class TrainableTaskModel:
         if teacher is None or not self._compared:
             return {}
         mask, map_ = batch.attention_mask, self.module.state_map
-        lesson = teacher.layers.lesson(batch)
+        lesson = Lesson(teacher.layers, batch)
 
         def compare_states(student_layer: int, teacher_layer: int) -> Tensor:
             assert map_ is not None

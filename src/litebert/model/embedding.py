@@ -26,9 +26,7 @@ class AddedPositions(Protocol):
     """A module whose rows are added to the token embeddings."""
 
     def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
-        """Return what is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask
-        is the encoder's.
-        """
+        """Return what is added to S = `length` tokens, (S, E) or (B, S, E), given their mask."""
 
 
 class PositionTable(nn.Embedding):

@@ -26,8 +26,7 @@ from litebert.config.amounts import Amount
 from litebert.config.serialization import from_dict, to_dict
 from litebert.studies.study import Study
 from litebert.train import device as devices
-from litebert.train.budget import LEAST_STEPS
-from litebert.train.measure import Rate, measure
+from litebert.train.measure import LEAST_STEPS, Rate, measure
 
 START_SECONDS = 12.0
 """The seconds of a run without steps, for its commands pretrain and evaluate.

@@ -44,9 +44,8 @@ from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
-from litebert.train.budget import measure_steps
 from litebert.train.evaluate import evaluate_pretrained
-from litebert.train.measure import make_batch, measure
+from litebert.train.measure import make_batch, measure, measure_steps
 from litebert.train.pretrain import Pretrained, pretrain
 
 log = logging.getLogger("litebert")
