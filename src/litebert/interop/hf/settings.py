@@ -129,33 +129,29 @@ def choose_family(
     if family is None:
         classic, modern = (_unlike(family, config, has) for family in (BERT, MODERNBERT))
         raise ModelError(
-            "Hugging Face has no class that computes this encoder: "
-            f"{BERT.class_of('backbone')} and its relatives have "
-            f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no "
-            f"{', '.join(modern)}; keep the "
-            "model as a litebert folder, or change all fields of one list"
+            f"Hugging Face has no class that computes this encoder: {BERT.class_of('backbone')} "
+            f"and its relatives have no {', '.join(classic)}, and "
+            f"{MODERNBERT.class_of('backbone')} has no {', '.join(modern)}; keep the model as a "
+            "litebert folder, or change all fields of one list"
         )
     if dense not in (None, "tanh", family.dense):
         raise ModelError(
-            f"Hugging Face has no class whose classifier computes dense={dense} on this "
-            "encoder; keep the model as a "
-            "litebert folder, or fine-tune one with dense=tanh"
+            f"Hugging Face has no class whose classifier computes dense={dense} on this encoder; "
+            "keep the model as a litebert folder, or fine-tune one with dense=tanh"
         )
     if config.projects and not family.always_projects and not folds(config):
         if config.embedding_size == config.hidden_size:
             raise ModelError(
-                f"{family.class_of('backbone')} has no map from embeddings to hidden states "
-                "where E = H; train with encoder.always_project=False, or keep the model "
-                "as a litebert "
+                f"{family.class_of('backbone')} has no map from embeddings to hidden states where "
+                "E = H; train with encoder.always_project=False, or keep the model as a litebert "
                 "folder"
             )
         if "projection" not in family.parts:
             raise ModelError(
-                "Hugging Face has no class with "
-                f"encoder.position_offset={config.position_offset} and "
-                f"encoder.embedding_size {config.embedding_size} below "
-                f"encoder.hidden_size {config.hidden_size}; keep "
-                "the model as a litebert folder, or train with equal sizes or offset 0"
+                f"Hugging Face has no class with encoder.position_offset={config.position_offset} "
+                f"and encoder.embedding_size {config.embedding_size} below encoder.hidden_size "
+                f"{config.hidden_size}; keep the model as a litebert folder, or train with equal "
+                "sizes or offset 0"
             )
     return family, _differences(family, config)
 
@@ -196,9 +192,8 @@ def _differences(family: Family, config: EncoderConfig) -> list[str]:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if family.always_projects and not config.projects:
         notes.append(
-            "the map from embeddings to hidden states is written as an identity matrix: E "
-            "= H needs none, and "
-            f"{name} always has one"
+            "the map from embeddings to hidden states is written as an identity matrix: E = H "
+            f"needs none, and {name} always has one"
         )
     if folds(config):
         notes.append(
@@ -218,8 +213,7 @@ def _differences(family: Family, config: EncoderConfig) -> list[str]:
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
             f"the {config.groups} groups are written as {config.layers} layers with copied "
-            f"weights: {name} would "
-            f"round {config.layers} layers to other groups"
+            f"weights: {name} would round {config.layers} layers to other groups"
         )
     return notes
 
@@ -322,9 +316,8 @@ def _activation(
     activation = _look_up(_ACTIVATIONS, key, settings.get(key, family.absent["activation"]), source)
     if activation != "gelu" and (bound := {*family.gelu_parts} & {*parts}):
         raise ModelError(
-            f"{source} has {key}={settings[key]!r}, but the head of "
-            f"{family.class_of(bound.pop())} computes gelu "
-            f"whatever {key} says; only {key}='gelu' can be computed"
+            f"{source} has {key}={settings[key]!r}, but the head of {family.class_of(bound.pop())} "
+            f"computes gelu whatever {key} says; only {key}='gelu' can be computed"
         )
     for other, field in family.repeats.items():
         named = settings.get(other, family.absent[field])
@@ -334,9 +327,8 @@ def _activation(
             and _look_up(_ACTIVATIONS, other, named, source) != activation
         ):
             raise ModelError(
-                f"{source} has {other}={named!r} and "
-                f"{key}={settings.get(key, 'gelu')!r}; only one activation for "
-                "both can be computed"
+                f"{source} has {other}={named!r} and {key}={settings.get(key, 'gelu')!r}; only one "
+                "activation for both can be computed"
             )
     return activation
 
@@ -503,9 +495,8 @@ def _every(settings: Mapping[str, Any], layers: int, source: str) -> int:
     every = next((i for i in range(1, layers) if types[i] == _GLOBAL), max(layers, 2))
     if types != [_LOCAL if i % every else _GLOBAL for i in range(layers)]:
         raise ModelError(
-            f"{source} has layer_types={types!r}; only {_GLOBAL} in the first layer and in "
-            "every n-th after it, and "
-            f"{_LOCAL} in all others, can be computed"
+            f"{source} has layer_types={types!r}; only {_GLOBAL} in the first layer and in every "
+            f"n-th after it, and {_LOCAL} in all others, can be computed"
         )
     return every
 

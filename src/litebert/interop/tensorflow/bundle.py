@@ -104,9 +104,8 @@ class Bundle:
             )
         if entry.dtype not in _DTYPES:
             raise ModelError(
-                f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; "
-                "only numbers of "
-                f"the types {', '.join(map(str, _DTYPES))} can be read"
+                f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; only "
+                f"numbers of the types {', '.join(map(str, _DTYPES))} can be read"
             )
         dtype, width = _DTYPES[entry.dtype]
         if (
