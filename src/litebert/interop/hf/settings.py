@@ -252,14 +252,32 @@ def encoder_config(
     for field in _NUMBERS:
         values[field] = number(settings, family.keys[field], source, family.absent[field])
     if family.grouped:
-        groups = whole(settings, "num_hidden_groups", source, default=1)
-        values.update(_sharing(values["layers"], groups, source))
+        layers, groups = values["layers"], whole(settings, "num_hidden_groups", source, default=1)
+        if 1 < groups < layers and not groups_agree(layers, groups):
+            raise ModelError(
+                f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, which "
+                "transformers rounds to groups of uneven place; only i * groups // layers can be "
+                "computed"
+            )
+        values["sharing"] = "all" if groups == 1 else "none" if groups == layers else "groups"
+        if values["sharing"] == "groups":
+            values["groups"] = groups
     else:
         values["sharing"] = "none"
     if family.windows:
         values.update(window_fields(settings, values["layers"], source))
     if family.biases:
-        values["bias"] = _bias(family.biases if parts else family.biases[:-1], settings, source)
+        keys = family.biases if parts else family.biases[:-1]
+        biases = {key: settings.get(key, False) for key in keys}
+        for key, value in biases.items():
+            if not isinstance(value, bool):
+                raise ModelError(f"{source} has {key}={value!r}; it must be true or false")
+        if len({*biases.values()}) > 1:
+            listed = ", ".join(f"{key}={value}" for key, value in biases.items())
+            raise ModelError(
+                f"{source} has {listed}; only all of them True or all of them False can be computed"
+            )
+        values["bias"] = any(biases.values())
     values["untied"] = unties(family, settings, parts)
     values["activation"] = _activation(family, settings, parts, source)
     try:
@@ -288,19 +306,6 @@ def unties(family: Family, settings: Mapping[str, Any], parts: Collection[str]) 
 def _sizes(family: Family) -> dict[str, str]:
     sizes = {field: family.keys[field] for field in _SIZES if field in family.keys}
     return {**sizes, "embedding_size": "embedding_size"} if "projection" in family.parts else sizes
-
-
-def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
-    """Read whether maps and norms have biases: all of them or none."""
-    biases = {key: settings.get(key, False) for key in keys}
-    if unclear := next((key for key, value in biases.items() if not isinstance(value, bool)), ""):
-        raise ModelError(f"{source} has {unclear}={biases[unclear]!r}; it must be true or false")
-    if len({*biases.values()}) > 1:
-        listed = ", ".join(f"{key}={value}" for key, value in biases.items())
-        raise ModelError(
-            f"{source} has {listed}; only all of them True or all of them False can be computed"
-        )
-    return any(biases.values())
 
 
 def pooling_of(family: Family, settings: Mapping[str, Any], source: str) -> Pooling:
@@ -333,20 +338,6 @@ def _activation(
     return activation
 
 
-def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
-    if groups == 1:
-        return {"sharing": "all"}
-    if groups == layers:
-        return {"sharing": "none"}
-    if groups < layers and not groups_agree(layers, groups):
-        raise ModelError(
-            f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, "
-            "which transformers rounds to "
-            "groups of uneven place; only i * groups // layers can be computed"
-        )
-    return {"sharing": "groups", "groups": groups}
-
-
 def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
     if str(name) not in table:
         raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
@@ -358,17 +349,14 @@ def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict
     has none.
     """
     named, types = settings.get("problem_type"), _problem_types(head)
-    return (
-        {"problem": _look_up(types, "problem_type", named, source)}
-        if types and named is not None
-        else {}
-    )
+    if not types or named is None:
+        return {}
+    return {"problem": _look_up(types, "problem_type", named, source)}
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
-    named = reversed(
-        outputs_of(head).items()
-    )  # what is built on another output does not take its place
+    # Reversed: what is built on another output does not take its place.
+    named = reversed(outputs_of(head).items())
     return {output.problem_type: name for name, output in named if output.problem_type}
 
 
@@ -429,20 +417,12 @@ def settings_of(
         settings[family.keys["max_positions"]] += pad_id + 1
     if family.grouped:
         settings.update(num_hidden_groups=len(slots(family, config)), inner_group_num=1)
-    return settings | _head_settings(head, labels, problem)
-
-
-def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
     if any(output.classes is None for output in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
-    if (
-        name := next(
-            (name for name, output in _problem_types(head).items() if output == problem), None
-        )
-    ) is not None:
-        settings["problem_type"] = name
+    types = {output: name for name, output in reversed(_problem_types(head).items())}
+    if problem in types:
+        settings["problem_type"] = types[problem]
     return settings
 
 
@@ -527,8 +507,6 @@ def _base(settings: Mapping[str, Any], kind: str, source: str) -> float:
         )
     if table is not None and "rope_theta" in table:
         return number(table, "rope_theta", f"{source}, rope_parameters.{kind},", default)
-    if (
-        kind == _LOCAL and settings.get(key, default) is None
-    ):  # version 4.48: the same as in the other layers
+    if kind == _LOCAL and settings.get(key, default) is None:  # 4.48: as in the other layers
         return _base(settings, _GLOBAL, source)
     return number(settings, key, source, default)
