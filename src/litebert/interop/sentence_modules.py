@@ -455,7 +455,6 @@ def _are_copied(names: Sequence[str]) -> str:
 
 
 def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
-    """The files of sentence-transformers, in the form that all versions from 2 on read."""
     names = (
         "Transformer",
         "Pooling",

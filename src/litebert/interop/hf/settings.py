@@ -157,7 +157,6 @@ def choose_family(
 
 
 def _unlike(family: Family, config: EncoderConfig, has: Collection[str]) -> list[str]:
-    """The fields of a config that the classes of a family cannot compute."""
     without_meaning = set()
     if not config.projects:
         without_meaning.add("embedding_norm")  # before and after a map that is not there
@@ -185,7 +184,6 @@ def folds(config: EncoderConfig) -> bool:
 
 
 def _differences(family: Family, config: EncoderConfig) -> list[str]:
-    """Note what a family can hold only by writing it differently."""
     notes = []
     name = family.class_of("backbone")
     if config.segment_types == 0 and "segment_types" in family.keys:

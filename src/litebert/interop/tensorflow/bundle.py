@@ -145,7 +145,6 @@ class Bundle:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a file in LevelDB's table format."""
     if len(data) < _FOOTER or not data.endswith(_MAGIC):
         raise ValueError("it does not end as one does")
     at = len(data) - _FOOTER
