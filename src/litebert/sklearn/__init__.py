@@ -185,7 +185,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_is_fitted(self, "folder_")
 
     def _encode_targets(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the targets as the run reads them, and the attributes that a fit with them sets."""
+        """The targets as the run reads them, and the attributes that a fit with them sets."""
         raise NotImplementedError
 
     def _make_folder(self, *rows: Sequence[Any] | None) -> Path:
