@@ -275,7 +275,6 @@ def require_room(parts: Mapping[str, int]) -> None:
         largest = max(parts, key=lambda name: parts[name])
         raise ModelError(
             f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its "
-            f"{largest}) takes "
-            f"{format_bytes(needed)}, and {format_bytes(free)} of memory are free; check the "
-            "sizes in its config"
+            f"{largest}) takes {format_bytes(needed)}, and {format_bytes(free)} of memory are "
+            "free; check the sizes in its config"
         )
