@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from litebert.base.errors import RunError
+from litebert.base.storage import lock_folder
 from litebert.cli import main
 from litebert.commands import console
 from litebert.config import Config, replace
@@ -174,6 +176,17 @@ def test_mistakes_are_refused_before_any_work(
     assert (status, out) == (2, "")
     names(err.splitlines()[-1], *places)  # a slow machine reports its progress before
     assert list(tmp_path.iterdir()) == [text]
+
+
+def test_a_folder_that_another_process_works_in_is_left_alone(
+    text: Path, run: Callable[..., Output]
+) -> None:
+    out = Path("out")
+    with lock_folder(out, RunError):
+        status, _, err = run("quickstart", "--source", text, "--budget", "2 steps", "--out", out)
+        assert status == 2
+        names(err.splitlines()[-1], out, os.getpid())
+        assert [path.name for path in out.iterdir()] == [".lock"]
 
 
 def test_a_text_too_small_for_the_vocabulary(

@@ -93,6 +93,7 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
     paradigms = None if request.blimp is None else minimal_pairs.read_paradigms(request.blimp)
     _check(request)
     with lock_folder(folder, RunError):
+        _begin(request)
         log.info("1/6  tokenizer")
         _train_tokenizer(request)
 
@@ -212,28 +213,31 @@ def _check(request: Quickstart) -> None:
         check_size(request.vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
-    wanted = {
-        "--source": list(request.source),
-        "--language": request.language,
-        "--vocab-size": request.vocab_size,
-        "--budget": budget,
-        "--seed": request.seed,
-        "content of --source": describe_input(expand(request.source))["names_and_contents"],
-    }
-    record = folder / RECORD
-    saved = read_json(record, RunError) if record.exists() else wanted
-    for name, value in wanted.items():
-        if saved.get(name) != value:
-            there = "" if "content" in name else f", {saved.get(name)}"
-            reason = f"holds a quickstart with another {name}{there}"
-            raise ConfigError(f"{folder} {reason}; give that, or another --out")
     devices.choose("auto", request.device)
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
         config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
         measure_steps(config, devices.choose(config.train.precision, request.device))
-    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _begin(request: Quickstart) -> None:
+    """Write what the quickstart is begun with, or refuse another one than the folder holds."""
+    wanted = {
+        "--source": list(request.source),
+        "--language": request.language,
+        "--vocab-size": request.vocab_size,
+        "--budget": request.budget,
+        "--seed": request.seed,
+        "content of --source": describe_input(expand(request.source))["names_and_contents"],
+    }
+    folder, record = request.out, request.out / RECORD
+    saved = read_json(record, RunError) if record.exists() else wanted
+    for name, value in wanted.items():
+        if saved.get(name) != value:
+            there = "" if "content" in name else f", {saved.get(name)}"
+            reason = f"holds a quickstart with another {name}{there}"
+            raise ConfigError(f"{folder} {reason}; give that, or another --out")
     write_json(record, wanted)
 
 
