@@ -205,8 +205,7 @@ def _count_rows(folder: Path, name: str) -> int:
 
 _EXITS_NOTE = (
     "litebert predict and evaluate follow the chosen threshold; --exit-confidence takes another, "
-    "and "
-    "--exit-confidence off none."
+    "and --exit-confidence off none."
 )
 
 

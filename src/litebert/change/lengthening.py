@@ -62,9 +62,8 @@ def lengthen(
         changes |= _bases(was, positions, changes.get("window", was.window))
     elif was.positions != "learned" and positions > was.max_positions:
         raise ModelError(
-            f"{loaded.path} has encoder.positions={was.positions}, which cannot be "
-            "stretched; leave "
-            "--positions out"
+            f"{loaded.path} has encoder.positions={was.positions}, which cannot be stretched; "
+            "leave --positions out"
         )
     config = replace(loaded.config, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))

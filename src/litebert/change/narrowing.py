@@ -112,9 +112,8 @@ def widths(
         )
     if width < shape.hidden_size and shape.projects and shape.embedding_size == shape.hidden_size:
         raise ModelError(
-            f"{path} has a map between tables and states of one width "
-            "(encoder.always_project), which "
-            "cannot be told apart; leave --hidden-size out"
+            f"{path} has a map between tables and states of one width (encoder.always_project), "
+            "which cannot be told apart; leave --hidden-size out"
         )
     return width, inner
 

@@ -274,17 +274,15 @@ def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> En
         )
     if shape.projects and shape.embedding_norm == "before":
         raise ModelError(
-            f"{path} has a norm between its tables and its map E -> H, so the two are no "
-            "single table to "
-            "factorize; leave --embedding-size out"
+            f"{path} has a norm between its tables and its map E -> H, so the two are no single "
+            "table to factorize; leave --embedding-size out"
         )
     if shape.untied:
         raise ModelError(f"{path} has two tables (encoder.untied); leave --embedding-size out")
     if shape.prediction == "embedding" and (shape.projects or not shape.bias):
         raise ModelError(
             f"{path} has a vocabulary head that cannot keep its form "
-            "(encoder.prediction=embedding); "
-            "leave --embedding-size out"
+            "(encoder.prediction=embedding); leave --embedding-size out"
         )
     supported = ("encoder.embedding.norm", *_TABLES, _MAP)
     other = [

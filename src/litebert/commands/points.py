@@ -352,8 +352,7 @@ def _fit_memory(config: Config, machine: Device) -> tuple[Config, int]:
             config, largest = enable_recompute(config), more
     if largest == 0:
         raise ConfigError(
-            f"{config.name} does not fit in the free memory of this machine, even one "
-            "sequence at a time; free some memory, or use a smaller encoder or "
-            "--sequences.length"
+            f"{config.name} does not fit in the free memory of this machine, even one sequence at "
+            "a time; free some memory, or use a smaller encoder or --sequences.length"
         )
     return config, largest

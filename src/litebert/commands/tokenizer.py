@@ -295,8 +295,7 @@ def _inspect(words: list[str]) -> int:
     require(
         compares or arguments.sample_mib is None,
         "--sample-mib is of --add-tokens and --other-tokenizer; give one of them, or leave "
-        "--sample-mib "
-        "out",
+        "--sample-mib out",
     )
     from litebert.text.sources import read_documents
     from litebert.tokenizer import Tokenizer, inspect

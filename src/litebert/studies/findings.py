@@ -320,9 +320,8 @@ class Findings:
             (
                 f"network of '{self.study.baseline}', scale {plan.scale}",
                 f"{encoder.layers} layers of {encoder.hidden_size} units, E "
-                f"{encoder.embedding_size}, sharing "
-                f"{encoder.sharing}; {config.batch_sequences} sequences of up to "
-                f"{config.sequences.length} tokens a step",
+                f"{encoder.embedding_size}, sharing {encoder.sharing}; {config.batch_sequences} "
+                f"sequences of up to {config.sequences.length} tokens a step",
             ),
         )
         note = (

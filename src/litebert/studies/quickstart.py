@@ -285,9 +285,8 @@ def compare(configs: Sequence[Config]) -> report.Table:
         columns=("model", "parameters", "float32 file", "training tokens/s", "ms per sequence"),
         rows=tuple(rows),
         note=f"Encoders with poolers. Training at {first.batch_sequences} x "
-        f"{first.sequences.length} tokens and full "
-        f"depth, inference one sequence of {first.sequences.length} at a time, on "
-        f"{machine.describe()}.",
+        f"{first.sequences.length} tokens and full depth, inference one sequence of "
+        f"{first.sequences.length} at a time, on {machine.describe()}.",
     )
 
 
