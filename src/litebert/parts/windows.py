@@ -141,9 +141,7 @@ def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
         raise _make_damage_error(parts[-1])
 
 
-def _order_windows(
-    parts: Sequence[FinishedPart],
-) -> Iterator[tuple[FinishedPart, int, Window]]:
+def _order_windows(parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, int, Window]]:
     """Yield the windows in order, each with its part and its number."""
     lines = [_read_lines(part) for part in parts]
     if "rows" in parts[0].marker["identity"]["input"]:  # a part has neighbors
