@@ -408,11 +408,11 @@ def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     status, out, err = run("fill-mask", pretrained_folder, "bado [MASK] kumi", "--top", 3)
     assert status == 0, err
     assert out.count("%") == 3
-    words = ("fill-mask", pretrained_folder, "--json")
-    (answer,) = json.loads(run(*words, "bado [MASK] kumi ___ .")[1])
+    plain = ("fill-mask", pretrained_folder, "--json")
+    (answer,) = json.loads(run(*plain, "bado [MASK] kumi ___ .")[1])
     assert [len(mask) for mask in answer["masks"]] == [5, 5]
     give_standard_input(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
-    answers = json.loads(run(*words)[1])
+    answers = json.loads(run(*plain)[1])
     assert [answer["text"] for answer in answers] == ["bado <mask>", "kumi [MASK]"]
 
 
