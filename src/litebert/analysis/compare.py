@@ -113,15 +113,11 @@ def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
             continue
         (least, first), (most, last) = min(amounts), max(amounts)
         if most > ALIKE * least:
-            least_text, most_text = (
-                f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)
-            )
+            low, high = (f"{amount:,.1f}".removesuffix(".0") for amount in (least, most))
             budgets = "the runs had different budgets:"
             if has_same_budget:
                 budgets = f"the same budget, {rows[0].budget}, was"
-            sentences.append(
-                f"{budgets} {least_text} {unit} for {first} and {most_text} for {last}"
-            )
+            sentences.append(f"{budgets} {low} {unit} for {first} and {high} for {last}")
     for row in rows:
         if row.step < row.steps:
             sentences.append(f"{row.run} is at step {row.step:,} of {row.steps:,}")
@@ -185,11 +181,7 @@ def _list_compared_scores() -> dict[str, dict[str, Score]]:
 
 
 def _format_score(row: ComparedRun, scores: Mapping[str, Score]) -> str:
-    """Return the first of the scores that a run has, with its error and its baseline.
-
-    Args:
-        scores: the scores of a title, by objective.
-    """
+    """Return the first of a title's scores that a run has, with its error and its baseline."""
     for name, score in scores.items():
         text = score.number(score.key, row.scores, name)
         if not text:

@@ -55,9 +55,8 @@ def split_table(table: Table, width: int, keys: int = 1) -> list[Table]:
     return [
         Table(
             table.title,
-            select(table.columns, columns),
-            tuple(select(row, columns) for row in table.rows),
-            "",
+            select(table.columns, chosen),
+            tuple(select(row, chosen) for row in table.rows),
         )
-        for columns in groups
+        for chosen in groups
     ]

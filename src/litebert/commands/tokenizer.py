@@ -249,17 +249,11 @@ def _train(words: list[str]) -> int:
     if arguments.json:
         about = {"kind": trained.kind, "vocab_size": trained.vocab_size}
         print_json({"path": str(arguments.out), **about})
+    sources = arguments.words(arguments.sources)
     ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),
-        (
-            "prepare",
-            *arguments.words(arguments.sources),
-            "--tokenizer",
-            arguments.out,
-            "--out",
-            "DATA",
-        ),
+        ("prepare", *sources, "--tokenizer", arguments.out, "--out", "DATA"),
     )
     return 0
 

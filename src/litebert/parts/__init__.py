@@ -223,12 +223,10 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the part in a folder is finished."""
     return (folder / MARKER).exists()
 
 
 def _read_begun(folder: Path) -> dict[str, Any]:
-    """Read the identity of an unfinished part."""
     identity = read_json(folder / BEGUN, DataError, f"delete {folder}")
     _check_identity(identity, folder / BEGUN, f"delete {folder} and run its command again")
     return identity

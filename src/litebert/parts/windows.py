@@ -92,7 +92,6 @@ def _format_line(
 
 
 def _parse_line(line: bytes) -> tuple[int, Window]:
-    """Read a line."""
     if not line.endswith(b"\n"):
         raise ValueError("the line has no end")
     content = json.loads(line)

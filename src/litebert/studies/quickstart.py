@@ -242,7 +242,6 @@ def _begin(request: Quickstart) -> None:
 
 
 def _train_tokenizer(request: Quickstart) -> None:
-    """Train the tokenizer, unless it exists."""
     path, vocab_size = request.out / "tokenizer", request.vocab_size
     if path.exists():
         size = Tokenizer.load(path).vocab_size
@@ -352,7 +351,6 @@ def _write_report(
     scores: Mapping[str, float],
     tables: Sequence[report.Table],
 ) -> None:
-    """Write the page: the scores as large numbers, the curves, then the tables."""
     facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     parameters = sum(cost.encoder_parameters(shape).values())
