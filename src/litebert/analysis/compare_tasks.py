@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litebert.analysis.differences import find_differing, flatten, shorten_names
+from litebert.analysis.compare import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.base.errors import RunError
 from litebert.base.json_reader import fault_of, read_json

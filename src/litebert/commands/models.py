@@ -237,7 +237,7 @@ class _Comparison:
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
-    from litebert.analysis.differences import split_table
+    from litebert.analysis.compare import split_table
 
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
@@ -261,8 +261,8 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
+    from litebert.analysis.compare import shorten_names
     from litebert.analysis.curves import make_charts, read_points
-    from litebert.analysis.differences import shorten_names
     from litebert.analysis.report import write
 
     details = [comparison.settings] if comparison.settings.rows else []
