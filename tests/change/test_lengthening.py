@@ -237,7 +237,7 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
     assert run("resize", tmp_path / "model", "--out", tmp_path / "long", *sizes)[0] == 0
     context = " ".join(f"ba{i % 7} di gu" for i in range(150)) + " the answer stands here"
     place = context.index("stands")
-    asked = {"question": "where does it stand"}
+    asked: dict[str, Any] = {"question": "where does it stand"}
     asked |= {"answers": [{"text": "stands", "answer_start": place}]}
     articles = [
         {"title": f"t{i}", "paragraphs": [{"context": context, "qas": [{"id": f"q{i}", **asked}]}]}
@@ -248,9 +248,9 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
         csv.writer(file).writerows([("text", "label"), *((context, "ab"[i % 2]) for i in range(8))])
     for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
         out = tmp_path / task
-        file, quick = tmp_path / data, "--length 4096 --epochs 1 --train.batch '4 sequences'"
+        rows, quick = tmp_path / data, "--length 4096 --epochs 1 --train.batch '4 sequences'"
         line = f"finetune {{}} --task {task} --data {{}} --dev {{}} {quick} --out {{}}"
-        status, _, err = run(*typed(line, tmp_path / "long", file, file, out))
+        status, _, err = run(*typed(line, tmp_path / "long", rows, rows, out))
         assert status == 0, err
         assert json.loads((out / "model" / "task.json").read_text())["length"] == 4096
 

@@ -268,24 +268,19 @@ def compare(configs: Sequence[Config]) -> report.Table:
         with task(f"measuring {config.name}"):
             rate = measure(flat, machine, MEASURE_SECONDS)
             seconds = measure_inference(config, machine)
-        tokens = config.batch_sequences * config.sequences.length
-        rows.append(
-            (
-                config.name,
-                f"{parameters:,}",
-                f"{4 * parameters / 2**20:.1f} MiB",
-                f"{tokens / rate.mean_step_seconds:,.0f}",
-                f"{seconds * 1000:.1f}",
-            )
+        speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+        size, times = (
+            f"{4 * parameters / 2**20:.1f} MiB",
+            (f"{speed:,.0f}", f"{seconds * 1000:.1f}"),
         )
-    first = configs[0]
+        rows.append((config.name, f"{parameters:,}", size, *times))
+    batch, length = configs[0].batch_sequences, configs[0].sequences.length
     return report.Table(
         title="The same shape, shared and not",
         columns=("model", "parameters", "float32 file", "training tokens/s", "ms per sequence"),
         rows=tuple(rows),
-        note=f"Encoders with poolers. Training at {first.batch_sequences} x "
-        f"{first.sequences.length} tokens and full depth, inference one sequence of "
-        f"{first.sequences.length} at a time, on {machine.describe()}.",
+        note=f"Encoders with poolers. Training at {batch} x {length} tokens and full depth, "
+        f"inference one sequence of {length} at a time, on {machine.describe()}.",
     )
 
 
@@ -327,17 +322,15 @@ def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
 
 def _make_classifier_table(classifier: Finetuned, classes: int) -> report.Table:
     accuracy, baseline = classifier.scores["accuracy"], classifier.baseline
-    rows = [("pretrained here, then fine-tuned", accuracy)]
+    shares = {"pretrained here, then fine-tuned": accuracy}
     if baseline is not None:
-        rows.append((f"baseline: {baseline.name}", baseline.scores["accuracy"]))
+        shares[f"baseline: {baseline.name}"] = baseline.scores["accuracy"]
+    shares["guessing"] = 1 / classes
     advice = advise("accuracy", [accuracy], baseline, classifier.dev_rows)
     return report.Table(
         title="Which package does a docstring come from?",
         columns=("model", "accuracy"),
-        rows=(
-            *((name, f"{share:.1%}") for name, share in rows),
-            ("guessing", f"{1 / classes:.1%}"),
-        ),
+        rows=tuple((name, f"{share:.1%}") for name, share in shares.items()),
         note=f"{classes} packages, {packages.TRAIN} docstrings of each to learn from and "
         f"{packages.DEV}, of other modules, to score on; the best of the epochs."
         + (f" {advice[0].upper()}{advice[1:]}." if advice else ""),
