@@ -114,6 +114,12 @@ def write_table(
     return path
 
 
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table as CSV."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 LIMITS = {"ba": (0.0, 0.5), "de": (0.8, 1.6), "lu": (2.0, 4.0)}
 """The word that a text begins with, and the range of its number."""
 

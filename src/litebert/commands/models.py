@@ -112,32 +112,20 @@ def pretrain(words: list[str]) -> int:
     if not ranks.main:  # only the main process has the run, where machines share no disk
         return 0
     if arguments.json:
-        console.print_json(
-            {
-                "run": str(done.folder),
-                "steps": done.steps,
-                "tokens": outcome.tokens,
-                "seconds": outcome.seconds,
-                "heldout": outcome.scores,
-            }
-        )
+        counts = {"steps": done.steps, "tokens": outcome.tokens, "seconds": outcome.seconds}
+        console.print_json({"run": str(done.folder), **counts, "heldout": outcome.scores})
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    first = shorten(data if isinstance(data, str) else next(iter(data)))
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        (
-            "evaluate",
-            done.folder,
-            "--shards",
-            shorten(data if isinstance(data, str) else next(iter(data))),
-        ),
+        ("evaluate", done.folder, "--shards", first),
         console.suggest_finetuning(done.folder),
     )
     return 0
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
-    """The recipe where none is named."""
     assert arguments.from_model is not None
     with console.loading():
         from litebert.train.initial_weights import build_further_recipe
@@ -209,18 +197,12 @@ def compare(words: list[str]) -> int:
     with progress.task("reading the runs"):
         if is_finetuned:
             scores = tasks.compare_tasks(arguments.runs)
-            comparison = _Comparison(
-                scores, tasks.make_task_table(scores), tasks.make_differences_table(scores), [], 2
-            )
+            tables = tasks.make_task_table(scores), tasks.make_differences_table(scores)
+            comparison = _Comparison(scores, *tables, [], 2)
         else:
             rows = runs.compare(arguments.runs, arguments.shards, arguments.device)
-            comparison = _Comparison(
-                rows,
-                runs.make_table(rows),
-                runs.make_settings_table(rows),
-                runs.list_differences(rows),
-                1,
-            )
+            tables = runs.make_table(rows), runs.make_settings_table(rows)
+            comparison = _Comparison(rows, *tables, runs.list_differences(rows), 1)
     _show_comparison(comparison, arguments)
     for remark in comparison.remarks:
         log.warning(remark)
@@ -252,8 +234,7 @@ class _Comparison:
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
-    """Print the tables of a comparison as JSON, as Markdown, or to the width of the terminal."""
-    from litebert.analysis.differences import split_table
+    from litebert.analysis.compare import split_table
 
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
@@ -277,9 +258,8 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
-    """Write the page of a comparison: its tables, and the held-out curves of its runs."""
+    from litebert.analysis.compare import shorten_names
     from litebert.analysis.curves import make_charts, read_points
-    from litebert.analysis.differences import shorten_names
     from litebert.analysis.report import write
 
     details = [comparison.settings] if comparison.settings.rows else []
