@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,9 @@ def test_parts_of_other_work_are_refused(
         predict_file(load(tagger), rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "form='csv'", "'jsonl'"):
         predict_file(load(classifier), rows, out, part=Part(1, 2), form="jsonl")
+    with refused(ConfigError, folder, "dtype='float32'", "'bfloat16'"):
+        model = replace(load(classifier), dtype="bfloat16")
+        predict_file(model, rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "predict", "embed"):
         embed_file(load(classifier), rows, out, part=Part(1, 2))
     with refused(DataError, "part 2/2", "missing", "--part 2/2"):

@@ -151,6 +151,8 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     refuses(
         run("evaluate", tmp_path / "run", "--data", data, "--engine", "torsch"), "torsch", "torch"
     )
+    words = ("evaluate", tmp_path / "run", "--data", data, "--engine", "torch", "--dtype", "int8")
+    refuses(run(*words), "int8", "engine torch")
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
     refuses(
         run("evaluate", tmp_path / "run", "--data", data, "--pair-column", "b"), "--pair-column"
