@@ -27,6 +27,7 @@ from litebert.answer.files import predict_file
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
 from litebert.base.errors import ConfigError, DataError, LitebertError
+from litebert.kernels.network import list_dtypes
 from litebert.parts import MARKER, Part, find_parts
 from litebert.parts.windows import FILE
 from toys.refusals import refused
@@ -289,6 +290,9 @@ def test_parts_of_other_work_are_refused(
         predict_file(load(tagger), rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "form='csv'", "'jsonl'"):
         predict_file(load(classifier), rows, out, part=Part(1, 2), form="jsonl")
+    if "int8" in list_dtypes():
+        with refused(ConfigError, folder, "dtype='float32'", "'int8'"):
+            predict_file(load(classifier, dtype="int8"), rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "predict", "embed"):
         embed_file(load(classifier), rows, out, part=Part(1, 2))
     with refused(DataError, "part 2/2", "missing", "--part 2/2"):

@@ -23,6 +23,7 @@ from litebert.finetuning.reliability import Mistake, count_confusions, find_mist
 from litebert.finetuning.similarity import Similarity
 from litebert.finetuning.task import Task
 from litebert.finetuning.values import Answer, Compared
+from litebert.kernels.network import Dtype
 from litebert.remote.names import shorten
 from litebert.tasks.splits import Source
 from litebert.tasks.squad.spans import Answer as SpanAnswer
@@ -71,6 +72,7 @@ def evaluate(
     length: int | None = None,
     tokenizer: str | Path | None = None,
     engine: str | None = None,
+    dtype: Dtype | None = None,
     exit_confidence: Exit = "auto",
     min_precision: float | None = None,
     mistakes: int = 0,
@@ -88,7 +90,7 @@ def evaluate(
         sequences: the most held-out sequences to score.
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
-        engine: with `data`, what computes the answers, as in `load`.
+        engine, dtype: with `data`, what computes the answers, as in `load`.
         exit_confidence: with `data`, when texts exit the network early, as in `load`.
         min_precision: with `data`, which answers are left out, as in `load`.
         mistakes: with `data`, as in `score_file`.
@@ -110,6 +112,7 @@ def evaluate(
     opened = load(
         model,
         engine=engine,
+        dtype=dtype,
         exit_confidence=exit_confidence,
         device=device,
         tokenizer=tokenizer,

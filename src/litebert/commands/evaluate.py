@@ -65,8 +65,9 @@ class EvaluateArguments(LabeledFiles):
     """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
     engine: str | None = None
-    """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
-    on."""
+    """The engine for --data and --retrieval, as in litebert predict."""
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    """Type of the matrix products for --data and --retrieval, as in litebert predict."""
     min_precision: float | None = None
     """Score only the answers to --data that are this precise, as litebert predict gives them."""
     mistakes: int = 0
@@ -104,6 +105,7 @@ def evaluate(words: list[str]) -> int:
             sequences=2048 if arguments.sequences is None else arguments.sequences,
             length=arguments.length or None,
             engine=arguments.engine,
+            dtype=arguments.dtype,
             exit_confidence=arguments.exit_confidence,
             min_precision=arguments.min_precision,
             mistakes=arguments.mistakes,
@@ -134,16 +136,21 @@ def evaluate(words: list[str]) -> int:
 
 def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
     with console.loading():
+        from litebert.answer.model import load
         from litebert.answer.retrieval import evaluate_retrieval
 
     scored = evaluate_retrieval(
-        arguments.model,
+        load(
+            arguments.model,
+            engine=arguments.engine,
+            dtype=arguments.dtype,
+            device=arguments.device,
+        ),
         folder,
         split=arguments.qrels,
         vector_size=arguments.vector_size,
         top=arguments.top,
         retriever=arguments.retriever,
-        engine=arguments.engine,
         device=arguments.device,
     )
     report = {"model": arguments.model, "retrieval": str(folder), **asdict(scored)}
@@ -204,11 +211,11 @@ def _check_options(arguments: EvaluateArguments) -> None:
             )
     if arguments.mistakes < 0:
         raise ConfigError(f"mistakes is {arguments.mistakes}; give 0 or more")
-    computing = (arguments.engine, arguments.min_precision)
+    computing = (arguments.engine, arguments.dtype, arguments.min_precision)
     require(
         arguments.predictions is None
-        or (computing == (None, None) and arguments.exit_confidence == "auto"),
-        "--predictions are scored as they are; leave out --engine, --exit-confidence and "
+        or (computing == (None,) * 3 and arguments.exit_confidence == "auto"),
+        "--predictions are scored as they are; leave out --engine, --dtype, --exit-confidence and "
         "--min-precision",
     )
     for option in ("sequences", "length"):
@@ -219,6 +226,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
         )
     is_given = {
         "--engine": arguments.engine is not None and arguments.retrieval is None,
+        "--dtype": arguments.dtype is not None and arguments.retrieval is None,
         "--exit-confidence": arguments.exit_confidence != "auto",
         "--predictions": arguments.predictions is not None,
         "--min-precision": arguments.min_precision is not None,
