@@ -237,8 +237,8 @@ PROCESSORS = {
     "AVX-512 without VNNI": ("skylake-avx512", {"avx512bw", "avx512vl"}, 2),
     "AVX-512 VNNI": ("cascadelake", {"avx512_vnni"}, 4),
 }
-"""Names for the compiler, instructions that this processor must have, and products of bytes that one
-instruction adds, by kind of processor."""
+"""Names for the compiler, instructions that this processor must have, and products of bytes that
+one instruction adds, by kind of processor."""
 
 
 @pytest.fixture(params=PROCESSORS)
