@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -209,6 +211,22 @@ def test_a_table_without_a_header(
         (str(i), prediction) for i, prediction in enumerate(expected_predictions)
     ]
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_the_format_may_be_parquet(
+    verb: str, classifier: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"said": TEXTS}), table)
+    expected = run(verb, classifier, "--input", table)[1]
+    plain = table.rename(tmp_path / "rows")
+    assert run(verb, classifier, "--input", plain, "--input-format", "parquet")[:2] == (0, expected)
+    for options in ((), ("--input-format", "parquet")):
+        give_standard_input(monkeypatch, plain.read_bytes())
+        status, _, err = run(verb, classifier, *options)
+        assert status == 2
+        names(err.splitlines()[-1], "Parquet", "--input")
 
 
 def test_pairs_come_from_the_columns_of_training(

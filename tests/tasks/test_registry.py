@@ -15,7 +15,7 @@ from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import choose_preset_name, finetune_preset
-from litebert.tasks.registry import restore_task
+from litebert.tasks.registry import open_task, restore_task
 from toys.refusals import names, refused
 from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask, task_of
 
@@ -114,6 +114,26 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
     plain = task_of("squad", tmp_path / "q.json")
     assert isinstance(plain, Squad)
     assert (plain.threshold, plain.stride) == ("half", 128)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("train.csv", "dev.csv", "test.csv"),
+        ("a-Train-v2.csv", "a_valid.1.csv", "a.test.en.csv"),
+        ("wnut17train.csv", "eng.testa.csv", "eng.testb.csv"),
+        ("training.csv", "devel.csv", "testset.csv"),
+        ("traindata.csv", "validation.csv", "testing-0.csv"),
+    ],
+)
+def test_the_words_of_a_name_tell_its_split(files: tuple[str, ...], tmp_path: Path) -> None:
+    """`device.csv` holds dev, `trains.csv` train and `latest.csv` test, but not as words."""
+    for name in (*files, "device.csv", "trains.csv", "latest.csv", "contest.csv"):
+        (tmp_path / name).write_text("text,label\nx,a\ny,b\n", encoding="utf-8")
+    found = open_task("table", tmp_path).file_names
+    assert found == {
+        split: [name] for split, name in zip(("train", "dev", "test"), files, strict=True)
+    }
 
 
 def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def open_input(
     training_columns = training_columns if isinstance(training_columns, dict) else {}
     has_column_name = columns.text is not None and not columns.text.isdecimal()
     header = columns.header and (has_column_name or saved.get("header") is not False)
+    _refuse_piped(form, path)
     # Nothing is read yet where neither the format nor a column depends on the content.
     needs_head = form is None or columns.keep == (ALL,) or bool(training_columns)
     head, content = _read_head(path) if needs_head else (b"", None)
@@ -235,6 +236,15 @@ def _read_head(path: str) -> tuple[bytes, Iterable[bytes] | None]:
     return first[:HEAD], itertools.chain([first], data)
 
 
+def _refuse_piped(form: FileFormat | None, path: str) -> None:
+    titles: dict[FileFormat | None, str] = {"parquet": "Parquet", "xlsx": "a workbook"}
+    if path == STANDARD_INPUT and form in titles:
+        raise DataError(
+            f"standard input is {titles[form]}, which can only be read from a file; name the file "
+            "with --input"
+        )
+
+
 def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
     """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
     `article`.
@@ -263,12 +273,8 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
     label = "standard input" if path == STANDARD_INPUT else path
     refuse_format(path)
     if head.startswith(b"PAR1"):
-        if path == STANDARD_INPUT:
-            raise DataError(
-                "standard input is Parquet, which can only be read from a file; name the "
-                "file with --input"
-            )
         form = "parquet"
+        _refuse_piped(form, path)
     else:
         form = sniff(head_text, wanted, whole=len(head) < HEAD)
     title = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
-InputFormat = Literal["csv", "tsv", "jsonl", "xlsx", "text", "conll"]
+InputFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx", "text", "conll"]
 
 
 @dataclass

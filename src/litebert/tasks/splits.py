@@ -5,6 +5,7 @@ A split may be a file, several files, a folder of them or a pattern.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,14 @@ Source: TypeAlias = "str | Path | Sequence[str | Path]"
 TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 """The formats of files with named columns."""
 
-_NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+_NAMES = {
+    "train": ("train", "training"),
+    "dev": ("dev", "devel", "development", "valid", "validation", "testa"),
+    "test": ("test", "testing", "testb"),
+}
+"""The words that name a split in the name of a file; a word may end in `set` or `data`."""
+_FOLDERS = ("train", "dev", "valid", "validation", "testa", "test")
+"""The folders that are splits."""
 _REJECTED = ("reject", "ignore")
 """Prodigy's marks of a row that a person did not accept."""
 _HELD_OUT = 43
@@ -143,18 +151,14 @@ class SplitFiles(TaskFiles[E]):
             folder = Path(data)
             paths: dict[str, Path] = {}
             for path in sorted(folder.iterdir()):
-                name, is_file = path.name.lower(), path.is_file()
-                split = next(
-                    (s for s, words in _NAMES.items() if any(map(name.count, words))), None
-                )
+                words = {
+                    word.removesuffix("set").removesuffix("data")
+                    for word in re.split(r"[\W\d_]+", path.name.lower())
+                }
+                split = next((s for s, names in _NAMES.items() if words & {*names}), None)
                 # A folder whose name only contains such a word may hold anything.
-                is_named = (
-                    cls.folders
-                    and path.is_dir()
-                    and split
-                    and name in (*_NAMES[split], "validation")
-                )
-                if split is None or not (is_file or is_named):
+                is_named = cls.folders and path.is_dir() and path.name.lower() in _FOLDERS
+                if split is None or not (path.is_file() or is_named):
                     continue
                 if split in paths:
                     raise DataError(
