@@ -20,6 +20,7 @@ import torch
 
 from litebert import BatchFunction, open_task, prepare, train_tokenizer
 from litebert.answer.files import predict_file
+from litebert.answer.inputs import Columns
 from litebert.answer.model import load
 from litebert.answer.predicting import FIRST
 from litebert.answer.static import export_static, load_static
@@ -29,6 +30,7 @@ from litebert.config import EncoderConfig
 from litebert.demo import unpack
 from litebert.finetuning.run import finetune
 from litebert.model.task_model import TaskModel
+from litebert.text.records import Layout
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_litebert
@@ -188,7 +190,7 @@ def test_sentences_to_tag_come_as_columns_lists_or_texts(
         predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl")
     assert (
         predict_file(
-            model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll"
+            model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", layout=Layout("conll")
         )
         == 2
     )
@@ -347,16 +349,14 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
     with refused(DataError, "input 1", "('ba', 'de')"):
         models[False].predict([("ba", "de")])
     with refused(ConfigError, tmp_path / "False", "--pair-column second"):
-        predict_file(models[False], source, io.StringIO(), form="csv", pair_column="second")
+        predict_file(models[False], source, io.StringIO(), columns=Columns(pair="second"))
     assert len(models[True].predict([("ba", "de")])) == len(models[False].predict(["ba"])) == 1
     assert len(models[None].predict(["ba", ("ba", "de")])) == 2  # a folder that does not say
     for pair, column in ((True, "second"), (False, None), (None, "second"), (None, None)):
-        assert (
-            predict_file(models[pair], source, io.StringIO(), form="csv", pair_column=column) == 1
-        )
+        assert predict_file(models[pair], source, io.StringIO(), columns=Columns(pair=column)) == 1
     tagger = load(made(tmp_path / "tagger", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
     with refused(ConfigError, tmp_path / "tagger", "--pair-column second"):
-        predict_file(tagger, source, io.StringIO(), form="csv", pair_column="second")
+        predict_file(tagger, source, io.StringIO(), columns=Columns(pair="second"))
 
 
 def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:
@@ -566,7 +566,7 @@ def test_files_as_people_export_them(
     else:
         source.write_text(content, newline="")
     out = io.StringIO()
-    assert predict_file(load(classifier), source, out, form="csv", keep=("all",)) == 2
+    assert predict_file(load(classifier), source, out, columns=Columns(keep=("all",))) == 2
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
     assert [(row["text"], row["label"]) for row in rows] == [("ba, de", "x"), ("fi", "y")]
 

@@ -16,8 +16,10 @@ from typing import Any, Literal, TextIO
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.inputs import (
     ALL,
+    DEFAULT_COLUMNS,
     Columns,
     InputFile,
+    describe_reading,
     expand,
     format_cells,
     open_input,
@@ -38,10 +40,9 @@ from litebert.remote.names import as_url, is_url, shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.predictions import write_records
-from litebert.text import encodings
 from litebert.text.files import leave_out, refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes
 from litebert.text.tally import escape_name, format_count
 
 log = logging.getLogger("litebert")
@@ -56,34 +57,27 @@ def predict_file(
     out: str | Path | TextIO,
     *,
     form: Form = "csv",
-    source_form: FileFormat | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    keep: Sequence[str] = (),
-    header: bool = True,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    columns: Columns = DEFAULT_COLUMNS,
+    layout: Layout = DEFAULT_LAYOUT,
     explain: Method | None = None,
     part: Part | None = None,
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
-    The columns depend on the task. Classes and numbers of texts: `text_column`, and `pair_column`
-    for pairs. Tagging: `text_column`, or CoNLL columns. Questions: question and context. Multiple
-    choice: context, question and choices (JSONL). Models of the last two tasks also read the
-    official files of SQuAD and RACE, whose ids stand in the answers.
+    The columns depend on the task. Classes and numbers of texts: the text, and the pair for pairs.
+    Tagging: the text, or CoNLL columns. Questions: question and context. Multiple choice: context,
+    question and choices (JSONL). Models of the last two tasks also read the official files of SQuAD
+    and RACE, whose ids stand in the answers.
 
     Args:
         sources: a file, a folder or a pattern, or several; of several files, each answer names its
             file in `file`.
         out: a path or an open file. It keeps what is answered before a malformed row or an
             interruption.
-        source_form: format of the files; by default their suffix decides, or else their content.
-        text_column, pair_column: columns, or in CSV and TSV their numbers from 0; where None,
-            those of the training table, else `text`.
-        keep: columns of the input that the answers carry along, or ("all",).
-        header: whether the first line of CSV and TSV names the columns.
-        delimiter: that of CSV and TSV; by default each file tells it.
+        columns: the text and the pair, in CSV and TSV also by number from 0; where None, those of
+            the training table, else `text`. The answers carry `keep` along; ("all",) is all.
+        layout: how the files are written; the suffix tells their format by default, or else the
+            content.
         explain: adds `words`, how much each speaks for the answer, by this method.
         part: answers only this part, into a folder beside `out`, for `merge`.
 
@@ -92,9 +86,8 @@ def predict_file(
     """
     task = model.predictor.task
     _check_form(form, out, task, explain)
-    columns = Columns(text_column, pair_column, tuple(keep), header, encoding, delimiter)
-    files = files_of_sources(sources, out, task, encoding)
-    work = _Answering(model, files, source_form, columns, form, explain, Notes())
+    files = files_of_sources(sources, out, task)
+    work = _Answering(model, files, columns, layout, form, explain, Notes())
     count = _write_all(work, out) if part is None else _write_part(work, out, part)
     _log_notes(model.predictor, work.notes)
     if model.min_precision is not None and (answers := work.tally.total()):
@@ -109,8 +102,8 @@ class _Answering:
 
     model: Model
     files: Sequence[str]
-    source_form: FileFormat | None
     columns: Columns
+    layout: Layout
     form: Form
     explain: Method | None
     notes: Notes
@@ -120,7 +113,7 @@ class _Answering:
     def read(self, stretches: Stretches | None = None) -> Iterator[Row[Any]]:
         """Yield the rows of all files, or of stretches of them."""
         task = self.model.predictor.task
-        inputs = open_all(self.model, task, self.files, self.source_form, self.columns, stretches)
+        inputs = open_all(self.model, task, self.files, self.columns, self.layout, stretches)
         return read_rows(inputs, task.files, self.notes)
 
     def answer_windows(
@@ -165,9 +158,9 @@ def _write_all(work: _Answering, out: str | Path | TextIO) -> int:
 
 def _write_part(work: _Answering, out: str | Path | TextIO, part: Part) -> int:
     """Answer the rows of a part, and return how many there are."""
-    rows = PartRows.plan(work.files, work.source_form, generate_window_sizes(), work.read)
-    settings = {"form": work.form, "source_form": work.source_form, "explain": work.explain}
-    settings |= work.columns._asdict()
+    rows = PartRows.plan(work.files, work.layout.form, generate_window_sizes(), work.read)
+    settings = {"form": work.form, "explain": work.explain}
+    settings |= describe_reading(work.columns, work.layout)
     separator = work.model.predictor.task.output.separator
     facts = {"form": work.form, "separator": separator, "first_file": work.files[0]}
     return write_part(
@@ -249,10 +242,8 @@ def files_of_sources(
     sources: str | Path | Sequence[str | Path],
     out: str | Path | TextIO,
     task: Task[Any],
-    encoding: str,
 ) -> list[str]:
     """List the files to read, of which none may be the output."""
-    encodings.check(encoding, error=ConfigError)
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     refuse_duplicates(sources)
     files = expand(sources, task)
@@ -277,8 +268,8 @@ def open_all(
     model: Model,
     task: Task[Any],
     files: Sequence[str],
-    form: FileFormat | None,
     columns: Columns,
+    layout: Layout,
     stretches: Stretches | None = None,
 ) -> Iterator[InputFile]:
     """Open files one after the other, or those of which stretches are read. Where all columns are
@@ -291,7 +282,7 @@ def open_all(
         if not is_wanted and first_columns is not None:
             continue
         source = open_input(
-            path, str(model.path), task, model.task, form, columns, is_alone=is_alone
+            path, str(model.path), task, model.task, columns, layout, is_alone=is_alone
         )
         if first_columns is None:
             first_columns = source.file.optional

@@ -29,7 +29,14 @@ from litebert.answer.files import (
     open_output,
     report_partial,
 )
-from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
+from litebert.answer.inputs import (
+    DEFAULT_COLUMNS,
+    Columns,
+    InputFile,
+    describe_reading,
+    format_cells,
+    read_rows,
+)
 from litebert.answer.model import Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
@@ -42,7 +49,6 @@ from litebert.base.storage import (
     json_text,
     naming,
 )
-from litebert.config import Pooling
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, Part, Turns
@@ -52,7 +58,7 @@ from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.table import Table
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes
 from litebert.text.tally import escape_name
 from litebert.tokenizer.coverage import Coverage
 
@@ -69,44 +75,36 @@ def embed_file(
     sources: str | Path | Sequence[str | Path],
     out: str | Path | TextIO,
     *,
-    pooling: Pooling | None = None,
-    normalize: bool | None = None,
-    size: int | None = None,
-    prompt_name: str | None = None,
+    encoder: SentenceEncoder | None = None,
     dtype: DType = "float32",
-    source_form: FileFormat | None = None,
-    text_column: str | None = None,
-    keep: Sequence[str] = (),
-    header: bool = True,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    columns: Columns = DEFAULT_COLUMNS,
+    layout: Layout = DEFAULT_LAYOUT,
     part: Part | None = None,
 ) -> int:
-    """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
-    other arguments and the errors.
+    """Write the sentence vector of every row; see `predict_file` for the other arguments and the
+    errors.
 
     Args:
+        encoder: makes the vectors, as `Model.vectors_by` returns it; by default as the model says.
         out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
             when they are whole; otherwise JSON Lines with `vector`.
         dtype: type of the numbers; for int8 see the top of this file.
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
-    _check_output(out, dtype, keep)
-    encoder = model.vectors_by(pooling, normalize, size, prompt_name)
+    _check_output(out, dtype, columns.keep)
+    encoder = encoder or model.vectors_by()
     task = Table(Number())
-    columns = Columns(text_column, None, tuple(keep), header, encoding, delimiter)
-    files = files_of_sources(sources, out, task, encoding)
+    files = files_of_sources(sources, out, task)
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
 
     def read(stretches: Stretches | None) -> Iterator[Row[str]]:
-        return work.read(open_all(model, task, files, source_form, columns, stretches))
+        return work.read(open_all(model, task, files, columns, layout, stretches))
 
     try:
         if part is None:
             return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
-        rows = PartRows.plan(files, source_form, generate_chunk_sizes(), read)
-        settings = {"dtype": dtype, "source_form": source_form, **columns._asdict()}
-        settings |= work.choices
+        rows = PartRows.plan(files, layout.form, generate_chunk_sizes(), read)
+        settings = {"dtype": dtype, **describe_reading(columns, layout), **work.choices}
         return write_part(
             out,
             part,

@@ -16,13 +16,13 @@ from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.remote.names import path_of, shorten
+from litebert.text.records import FileFormat, Layout
 
 if TYPE_CHECKING:
+    from litebert.answer.inputs import Columns
     from litebert.parts import Part
 
 log = logging.getLogger("litebert")
-
-InputFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx", "text", "conll"]
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Reading:
     """Read column names from the first line of CSV and TSV; else columns are numbers from 0."""
     delimiter: str | None = None
     """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
-    input_format: InputFormat | None = None
+    input_format: FileFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
     """Encoding of the input."""
@@ -71,10 +71,15 @@ class Reading:
         folder = shorten(join(find_parts(self.out), part.name))
         console.ending(f"{count} to {folder}", ("merge", self.out))
 
+    def name_columns(self, pair: str | None = None) -> Columns:
+        from litebert.answer.inputs import Columns
+
+        names = (name.strip() for name in (self.keep or "").split(","))
+        return Columns(self.text_column, pair, tuple(filter(None, names)))
+
     @property
-    def kept_columns(self) -> list[str]:
-        """The columns of the input that the output repeats."""
-        return [name.strip() for name in (self.keep or "").split(",") if name.strip()]
+    def layout(self) -> Layout:
+        return Layout(self.input_format, self.header, self.encoding, self.delimiter)
 
 
 @dataclass
@@ -106,7 +111,7 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    form, part = _choose_format(arguments), arguments.parse_part()
+    form, part, layout = _choose_format(arguments), arguments.parse_part(), arguments.layout
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -119,13 +124,8 @@ def predict(words: list[str]) -> int:
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
         form=form,
-        source_form=arguments.input_format,
-        text_column=arguments.text_column,
-        pair_column=arguments.pair_column,
-        keep=arguments.kept_columns,
-        header=arguments.header,
-        encoding=arguments.encoding,
-        delimiter=arguments.delimiter,
+        columns=arguments.name_columns(arguments.pair_column),
+        layout=layout,
         explain=arguments.explain,
         part=part,
     )
@@ -199,7 +199,7 @@ def embed(words: list[str]) -> int:
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import format_count
 
-    output, part = Path(arguments.out), arguments.parse_part()
+    output, part, layout = Path(arguments.out), arguments.parse_part(), arguments.layout
     # A device or a pipe takes JSON Lines, so its suffix is not checked.
     is_file = arguments.out != "-" and not is_written_into(output)
     if is_file and output.suffix.lower() not in SUFFIXES:
@@ -212,17 +212,12 @@ def embed(words: list[str]) -> int:
         model,
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
-        pooling=arguments.pooling,
-        normalize=arguments.normalize,
-        size=arguments.vector_size,
-        prompt_name=arguments.prompt_name,
+        encoder=model.vectors_by(
+            arguments.pooling, arguments.normalize, arguments.vector_size, arguments.prompt_name
+        ),
         dtype=arguments.dtype,
-        source_form=arguments.input_format,
-        text_column=arguments.text_column,
-        keep=arguments.kept_columns,
-        header=arguments.header,
-        encoding=arguments.encoding,
-        delimiter=arguments.delimiter,
+        columns=arguments.name_columns(),
+        layout=layout,
         part=part,
     )
     if part is not None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -17,6 +17,7 @@ from litebert.commands.console import ModelPath
 from litebert.commands.options import ShortForms
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.task import TaskOptions
+from litebert.text.records import TableFormat
 
 A = TypeVar("A")
 """The arguments of a verb, a frozen dataclass."""
@@ -41,7 +42,7 @@ class LabeledFiles:
     training."""
     delimiter: str | None = None
     """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet", "xlsx"] | None = None
+    input_format: TableFormat | None = None
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
@@ -189,19 +190,16 @@ def read_unlabeled(
     if not paths:
         return None
     from litebert.answer.inputs import Columns, expand, open_input, read_rows
+    from litebert.tasks.splits import take_layout
     from litebert.text.records import Notes
 
     task = task.for_unlabeled()
-    columns = Columns(
-        options.get("text_column"),
-        options.get("pair_column") if task.pair else None,
-        header=options.get("header", True),
-        encoding=options.get("encoding", "utf-8"),
-        delimiter=options.get("delimiter"),
-    )
+    pair_column = options.get("pair_column") if task.pair else None
+    columns = Columns(options.get("text_column"), pair_column)
+    layout = replace(take_layout(dict(options)), form=None)  # each file tells its own
     files = expand(paths, task)
     inputs = [
-        open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
+        open_input(path, f"the task {task.name}", task, task.settings(), columns, layout)
         for path in files
     ]
     return [row.example for row in read_rows(inputs, task.files, Notes())]
