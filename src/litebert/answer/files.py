@@ -207,9 +207,8 @@ def _log_notes(predictor: Predictor, notes: Notes) -> None:
         log.info(note)
     if isinstance(predictor.runtime, EarlyExit):
         log.info(
-            f"texts used {predictor.runtime.share:.0%} of the layers; --exit-confidence off "
-            "gives the "
-            "answers of all layers"
+            f"texts used {predictor.runtime.share:.0%} of the layers; --exit-confidence off gives "
+            "the answers of all layers"
         )
 
 

@@ -336,8 +336,7 @@ def _column(name: str, values: list[Any], kind: Any) -> Any:
         column = pa.array(values, type=kind)
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
-            f"the column '{name}' holds values of several types "
-            f"({str(error).splitlines()[0]}), and a "
-            "Parquet file has one; give --out a .jsonl file"
+            f"the column '{name}' holds values of several types ({str(error).splitlines()[0]}), "
+            "and a Parquet file has one; give --out a .jsonl file"
         ) from None
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
