@@ -21,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.answer import predicting
 from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.engines.runtime import Capabilities, Runtime
@@ -34,6 +33,7 @@ from litebert.demo import unpack
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Row
 from litebert.model.cpu import loader, packed
+from toys.answers import made, texts
 from toys.refusals import refused
 
 LINES = texts(9, most=9)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Engine, Runtime
 from litebert.base.errors import NonFiniteError
 from litebert.base.registry import ENGINES
@@ -21,6 +20,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.interop import LoadedModel
+from toys.answers import made, texts
 from toys.refusals import names, refused
 from toys.tasks import Table
 

@@ -21,7 +21,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import litebert
-from commands.test_answers import made
 from litebert.answer import predicting, vectors
 from litebert.answer.files import predict_file
 from litebert.answer.inputs import Columns
@@ -30,6 +29,7 @@ from litebert.answer.vector_files import embed_file
 from litebert.base.errors import ConfigError, DataError, LitebertError
 from litebert.parts import MARKER, Part, find_parts
 from litebert.parts.windows import FILE
+from toys.answers import made
 from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]

@@ -26,27 +26,14 @@ from litebert.answer.predicting import FIRST
 from litebert.answer.static import export_static, load_static
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.conversion import convert
-from litebert.config import EncoderConfig
 from litebert.demo import unpack
 from litebert.finetuning.run import finetune
-from litebert.model.task_model import TaskModel
 from litebert.text.records import Layout
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.finetuning import config, recipe_file, write_table
-from toys.folders import save_litebert
 from toys.refusals import names, refused
 from toys.tasks import Table
-
-SHAPE: dict[str, Any] = {
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "layers": 2,
-    "heads": 2,
-    "intermediate_size": 32,
-    "max_positions": 64,
-    "sharing": "all",
-    "always_project": True,
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,40 +44,6 @@ def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
     )
     finetune(recipe_file(folder), table, folder / "run", config(epochs=3), tokenizer=tiny_tokenizer)
     return folder / "run" / "model"
-
-
-def made(
-    folder: Path,
-    tokenizer: Path,
-    kind: str,
-    classes: int,
-    labels: tuple[str, ...] = (),
-    task: Any = None,
-) -> Path:
-    """A model folder with random weights of some size."""
-    words = Tokenizer.load(tokenizer)
-    pooler = kind in ("sequence", "choice")
-    model = TaskModel(
-        EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), pooler, classes
-    )
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
-    save_litebert(
-        model, words, folder, labels=labels, task={"kind": kind, "length": 64, **(task or {})}
-    )
-    return folder
-
-
-def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
-    """Texts of at most `most` words."""
-    rng = np.random.default_rng(seed)
-    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    return [
-        " ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1)))
-        for _ in range(count)
-    ]
 
 
 @pytest.mark.thorough
@@ -335,9 +288,7 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
 ) -> None:
     task = {"problem": "classes"}
     models = {
-        pair: load(
-            made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **extra})
-        )
+        pair: load(made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, **task, **extra))
         for pair, extra in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
     }
     source = tmp_path / "in.csv"

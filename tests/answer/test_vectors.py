@@ -25,7 +25,6 @@ from safetensors.torch import load_file, save_file
 
 import litebert
 from answer.test_engines import BYTES
-from answer.test_predict import made
 from litebert.answer import vectors as module
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.vector_files import embed_file
@@ -39,6 +38,7 @@ from litebert.interop.sentence_modules import _bfloat16, read_dense
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.families import build_peer
 from toys.folders import load_module, save_litebert
 from toys.points import randomize, shape

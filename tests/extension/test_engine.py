@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Capabilities, Runtime, Walk
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.registry import ENGINES
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.refusals import refused
 
 

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import litebert
-from answer.test_predict import made
 from litebert.finetuning.rows import PaddedRows
 from litebert.serve import steps as stepping
 from litebert.serve.batching import costs_of
@@ -28,6 +27,7 @@ from litebert.serve.steps import LongTexts, Steps, Turns
 from litebert.serve.wire import Group
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
+from toys.answers import made
 from toys.refusals import names
 from toys.serving import Service, serving
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.base.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
 from litebert.serve.worker import warm
 from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.answers import made, texts
 from toys.folders import save_litebert
 from toys.points import randomize, shape
 from toys.refusals import refused

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from answer.test_predict import made
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 

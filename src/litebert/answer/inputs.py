@@ -94,7 +94,6 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
 
 
 def _list_folder(folder: Path, task: Task[Any]) -> list[Path]:
-    """List the files of a folder, and of the folders in it, that can be read."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
     suffixes = {*IN_FOLDERS, task.suffix}
     readable = [path for path in files if find_suffix(path) in suffixes]
@@ -138,7 +137,13 @@ def open_input(
     _refuse_piped(form, path)
     # Nothing is read yet where neither the format nor a column depends on the content.
     needs_head = form is None or columns.keep == (ALL,) or bool(training_columns)
-    head, content = _read_head(path) if needs_head else (b"", None)
+    head, content = b"", None
+    if needs_head:
+        blocks = read_blocks(path, Meter())
+        first = next(blocks, b"")
+        head = first[:HEAD]
+        if path == STANDARD_INPUT or not is_file(path):  # which can be read only once
+            content = itertools.chain([first], blocks)
     head_text = head.decode(layout.encoding, "replace").lstrip("\ufeff")
     wanted = {
         name
@@ -192,11 +197,8 @@ def _choose_columns(
     task: Task[Any],
     model: str,
 ) -> tuple[str, str | None]:
-    """Choose the columns of the text and of the second text, if the task takes pairs.
-
-    Args:
-        names: the columns of the file.
-        training_columns: the columns of the training table, by `text` and `pair`.
+    """Choose the columns of the text and of the second text, if the task takes pairs; `names` are
+    those of the file.
     """
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
@@ -212,19 +214,6 @@ def _choose_columns(
     return first, second
 
 
-def _read_head(path: str) -> tuple[bytes, Iterable[bytes] | None]:
-    """Read the beginning of a file.
-
-    Returns:
-        The first bytes, and all bytes of an input that can be read only once.
-    """
-    if path != STANDARD_INPUT and is_file(path):
-        return next(read_blocks(path, Meter()), b"")[:HEAD], None
-    data = read_blocks(path, Meter())
-    first = next(data, b"")
-    return first[:HEAD], itertools.chain([first], data)
-
-
 def _refuse_piped(form: FileFormat | None, path: str) -> None:
     titles: dict[FileFormat | None, str] = {"parquet": "Parquet", "xlsx": "a workbook"}
     if path == STANDARD_INPUT and form in titles:
@@ -235,9 +224,6 @@ def _refuse_piped(form: FileFormat | None, path: str) -> None:
 
 
 def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
-    """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
-    `article`.
-    """
     # A task with official files overrides `stream_official`. A class makes its bound methods anew
     # each time, so their functions are compared.
     stream = task.files.stream_official.__func__  # type: ignore[attr-defined]
@@ -274,11 +260,8 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
 
 
 def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
-    """Tell the format by the beginning of a file: JSONL, words in columns, TSV, CSV, or plain text.
-
-    Args:
-        wanted: names of columns; a first line that has one is a header.
-        whole: whether `text` is all of the file; else its last line is not looked at.
+    """Tell the format by the beginning of a file, where a line with one of the `wanted` columns is
+    a header. The last line is not looked at unless `text` is the whole file.
     """
     lines = text.split("\n")[: None if whole else -1] or [text]
     rows = [line.removesuffix("\r") for line in lines[:200] if line.strip()]

@@ -91,7 +91,15 @@ def embed_file(
         dtype: type of the numbers; for int8 see the top of this file.
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
-    _check_output(out, dtype, columns.keep)
+    is_path = isinstance(out, (str, Path))
+    if is_path and Path(str(out)).suffix.lower() == ".npy" and columns.keep:
+        raise ConfigError(
+            f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
+        )
+    if dtype == "int8" and (not is_path or is_written_into(Path(str(out)))):
+        raise ConfigError(
+            "the scale of int8 stands in a file next to the output; give --out a file"
+        )
     encoder = encoder or model.vectors_by()
     task = Table(Number())
     files = files_of_sources(sources, out, task)
@@ -104,7 +112,13 @@ def embed_file(
         if part is None:
             return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
         rows = PartRows.plan(files, layout.form, generate_chunk_sizes(), read)
-        settings = {"dtype": dtype, **describe_reading(columns, layout), **work.choices}
+        settings = {"dtype": dtype, **describe_reading(columns, layout)}
+        settings |= {
+            "pooling": encoder.settings.pooling,
+            "normalized": encoder.settings.normalized,
+            "width": encoder.width,
+            **({"prompt": encoder.prompt} if encoder.prompt else {}),
+        }
         return write_part(
             out,
             part,
@@ -128,26 +142,13 @@ class _Encoding:
     task: Table
     coverage: Coverage
 
-    @property
-    def choices(self) -> dict[str, Any]:
-        """The choices that decide the vectors."""
-        settings = self.encoder.settings
-        return {
-            "pooling": settings.pooling,
-            "normalized": settings.normalized,
-            "width": self.encoder.width,
-            **({"prompt": self.encoder.prompt} if self.encoder.prompt else {}),
-        }
-
     def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:
-        """Yield each text with the cells that stand before its vector."""
         for row in read_rows(inputs, self.task.files, Notes()):
             file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
             cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
             yield Row(row.example.text, {**file, **cells})
 
     def encode(self, rows: Iterator[Row[str]], turns: Turns = EVERY) -> Iterator[Block]:
-        """Yield the vectors of each chunk of rows with their cells."""
         is_ahead = all(is_file(file) for file in self.files)
         chunks = self.encoder.encode_rows(rows, ahead=is_ahead, coverage=self.coverage, turns=turns)
         return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
@@ -165,18 +166,6 @@ def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
     _write_vectors(out, blocks(), marker["width"], marker["dtype"])
 
 
-def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -> None:
-    """Refuse an output that cannot hold the cells to keep, or the scale of int8."""
-    if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy" and keep:
-        raise ConfigError(
-            f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
-        )
-    if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
-        raise ConfigError(
-            "the scale of int8 stands in a file next to the output; give --out a file"
-        )
-
-
 def _write_vectors(
     out: str | Path | TextIO,
     blocks: Iterator[Block],
@@ -184,11 +173,7 @@ def _write_vectors(
     dtype: DType,
     label: str | None = None,
 ) -> int:
-    """Write vectors in the format of the output's suffix, and return how many there were.
-
-    Args:
-        label: names the output in the log; by default `out`.
-    """
+    """Write vectors in the format of the suffix; `label` names the output in the log."""
     if isinstance(out, (str, Path)) and is_url(out):
         with open_output_file(out) as path:
             return _write_vectors(path, blocks, width, dtype, shorten(out))
@@ -212,7 +197,6 @@ def _write_vectors(
 
 
 def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
-    """Write a line for each vector, with the cells that are kept."""
     for vectors, cells in blocks:
         for row, vector in zip(cells, vectors.tolist(), strict=True):
             file.write(json_text({**row, "vector": vector}, indent=None))
@@ -221,7 +205,6 @@ def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
 
 
 def scale_file(out: str | Path) -> Path:
-    """Return the file of the scale of vectors in 8 bits."""
     return Path(out).with_suffix(".scale.npy")
 
 

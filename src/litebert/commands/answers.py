@@ -58,7 +58,6 @@ class Reading:
     """Answer one of N parts on this machine, such as 1/4; litebert merge makes the file of all."""
 
     def parse_part(self) -> Part | None:
-        """The part, if the work is divided."""
         from litebert.parts import Part
 
         return None if self.part is None else Part.parse(self.part)

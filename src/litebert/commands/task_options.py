@@ -65,14 +65,8 @@ class LabeledFiles:
 def parse_with_task(
     cls: type[A], words: Sequence[str], verb: str, default: str | None = None
 ) -> tuple[A, TaskOptions, list[str]]:
-    """Read the options of a verb and of its task.
-
-    Args:
-        default: the task where the words name none.
-
-    Returns:
-        The arguments of the verb; the options of the task; and the other words, which are fields of
-        the recipe.
+    """Return the arguments of a verb; the options of its task, which is `default` where the words
+    name none; and the other words, which are fields of the recipe.
     """
     task_name, options = _find_task(cls, words, default)
     ordered = console.first(words, cls, options, FinetuneConfig)
@@ -80,7 +74,14 @@ def parse_with_task(
     arguments, rest = console.parse_known(arguments_class, ordered, verb)
     rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
     if task_name:
-        _refuse_other_options(task_name, rest)
+        from litebert.tasks.registry import list_takers, require_option
+
+        recipe = {field.name for field in fields(FinetuneConfig)}
+        for word in rest:
+            name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+            option = name.removeprefix("no_")
+            if word.startswith("--") and not {name, option} & recipe and list_takers(option):
+                require_option(task_name, option)
     return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
 
 
@@ -107,7 +108,13 @@ def _find_task(
 ) -> tuple[str, type[TaskOptions]]:
     from litebert.tasks.registry import find_task
 
-    value = _find_task_name(words) or default
+    value = default
+    for place, word in enumerate(words):
+        flag, equals, task = word.partition("=")
+        task = task if equals else "".join(words[place + 1 : place + 2])
+        if flag == "--task" and (equals or task):
+            value = task or default
+            break
     if value is None:
         return "", TaskOptions
     name, task_class = find_task(value)
@@ -122,26 +129,6 @@ def _find_task(
             "that name; rename the field",
         )
     return name, options
-
-
-def _find_task_name(words: Sequence[str]) -> str | None:
-    for place, word in enumerate(words):
-        following = words[place + 1] if place + 1 < len(words) else ""
-        option, equals, value = word.partition("=")
-        if option == "--task" and (equals or following):
-            return value if equals else following
-    return None
-
-
-def _refuse_other_options(task: str, words: Sequence[str]) -> None:
-    from litebert.tasks.registry import list_takers, require_option
-
-    recipe = {field.name for field in fields(FinetuneConfig)}
-    for word in words:
-        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        option = name.removeprefix("no_")
-        if word.startswith("--") and not {name, option} & recipe and list_takers(option):
-            require_option(task, option)
 
 
 def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, Any]:
@@ -174,18 +161,14 @@ def list_option_words(options: TaskOptions) -> list[str]:
 
 
 def join_source(paths: tuple[str, ...]) -> Any:
-    """Give a task its files in its own form: one path alone, several, or None."""
     return paths[0] if len(paths) == 1 else paths or None
 
 
 def read_unlabeled(
     task: Any, paths: tuple[str, ...], options: Mapping[str, Any]
 ) -> list[Any] | None:
-    """Read the files of --unlabeled, whose columns are named as in the training files; None
-    without a file.
-
-    Args:
-        options: the options of the task, as `open_task` takes them.
+    """Read the files of --unlabeled, whose columns are named as in the training files; `options`
+    are those of `open_task`. None without a file.
     """
     if not paths:
         return None
