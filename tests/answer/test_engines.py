@@ -68,7 +68,7 @@ def needs(engine: str) -> None:
 
 def model_folder(folder: Path, tokenizer: Path, name: str) -> Path:
     classes, labels, task, _ = ASKED[name]
-    return made(folder, tokenizer, task["kind"], classes, labels, task)
+    return made(folder, tokenizer, task["kind"], classes, labels, **task)
 
 
 def same(

@@ -50,9 +50,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def classifier(folder: Path, tokenizer: Path) -> Path:
-    return made(
-        folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"}
-    )
+    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes")
 
 
 @pytest.mark.parametrize("kind", ASKED)

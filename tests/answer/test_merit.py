@@ -131,7 +131,7 @@ def score_constant(
 ) -> tuple[int, str, str]:
     """`litebert evaluate` of a model all of whose logits have a value."""
     kind, classes, labels, task, file, content = ASKED[name]
-    model = made(folder / "model", tokenizer, kind, classes, labels, task)
+    model = made(folder / "model", tokenizer, kind, classes, labels, **task)
     (folder / file).write_text(content)
 
     engine: Engine = ENGINES["exact"]

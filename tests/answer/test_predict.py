@@ -338,7 +338,7 @@ def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: 
         "sequence",
         3,
         ("red", "green", "blue"),
-        {"problem": "classes"},
+        problem="classes",
     )
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
@@ -355,9 +355,7 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
     from transformers import pipeline
 
     labels = ("red", "green", "blue")
-    our_folder = made(
-        tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"}
-    )
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, problem="labels")
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
     )
@@ -377,7 +375,7 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
 def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import pipeline
 
-    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), problem="number")
     peer: Any = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"))
     inputs = texts(12)
     answers = load(our_folder).predict(inputs)
@@ -388,7 +386,7 @@ def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) 
 
 
 def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), {"problem": "number"})
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), problem="number")
     with refused(ModelError, folder, 2):
         load(folder).predict(["ba"])
 
@@ -401,7 +399,7 @@ def test_a_long_text_is_cut_where_we_cut_it(
     from transformers import pipeline
 
     labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
-    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, **about)
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
     )
@@ -421,7 +419,10 @@ def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_p
         "span",
         2,
         (),
-        {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128},
+        task="squad",
+        version=2,
+        threshold=1.5,
+        stride=128,
     )
     version, threshold = convert(our_folder, tmp_path / "hf", to="hf").notes
     names(version, "version", 2)

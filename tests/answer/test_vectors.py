@@ -526,7 +526,9 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         "sequence",
         2,
         ("a", "b"),
-        {"task": "table", "problem": "classes", "columns": COLUMNS},
+        task="table",
+        problem="classes",
+        columns=COLUMNS,
     )
     rounded, exact = (
         litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact")

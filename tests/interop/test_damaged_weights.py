@@ -72,7 +72,8 @@ def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         "sequence",
         2,
         ("no", "yes"),
-        {"task": "table", "problem": "classes"},
+        task="table",
+        problem="classes",
     )
     save_litebert(tiny(), small_tokenizer(), place / "pretrained")
     save_hf(tiny(), small_tokenizer(), place / "foreign")

@@ -30,7 +30,7 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         "sequence",
         3,
         ("red", "green", "blue"),
-        {"problem": "classes"},
+        problem="classes",
     )
     tokenizer = Tokenizer.load(tiny_tokenizer)
     encoder = EncoderConfig(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from litebert.base.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.base.registry import TASKS
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
@@ -117,23 +117,30 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("task", "files"),
     [
-        ("train.csv", "dev.csv", "test.csv"),
-        ("a-Train-v2.csv", "a_valid.1.csv", "a.test.en.csv"),
-        ("wnut17train.csv", "eng.testa.csv", "eng.testb.csv"),
-        ("training.csv", "devel.csv", "testset.csv"),
-        ("traindata.csv", "validation.csv", "testing-0.csv"),
+        ("table", ("train.csv", "dev.csv", "test.csv")),
+        ("table", ("a-Train-v2.csv", "a_valid.1.csv", "a.test.en.csv")),
+        ("table", ("training.csv", "devel.csv", "testset.csv")),
+        ("table", ("traindata.csv", "validation.csv", "testing-0.csv")),
+        ("choices", ("my-train.jsonl", "my-valid.jsonl", "my-test.jsonl")),
+        ("tagging", ("wnut17train.conll", "eng.testa", "eng.testb")),
     ],
 )
-def test_the_words_of_a_name_tell_its_split(files: tuple[str, ...], tmp_path: Path) -> None:
-    """`device.csv` holds dev, `trains.csv` train and `latest.csv` test, but not as words."""
-    for name in (*files, "device.csv", "trains.csv", "latest.csv", "contest.csv"):
-        (tmp_path / name).write_text("text,label\nx,a\ny,b\n", encoding="utf-8")
-    found = open_task("table", tmp_path).file_names
-    assert found == {
-        split: [name] for split, name in zip(("train", "dev", "test"), files, strict=True)
-    }
+def test_the_words_of_a_name_tell_its_split(
+    task: str, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    """`device` holds dev, `trains` train and `latest` test, but not as words."""
+    content = "a O\n\nb B-x\n" if task == "tagging" else "text,label\nx,a\ny,b\n"
+    suffix = Path(files[0]).suffix
+    for name in (*files, *(f"{word}{suffix}" for word in ("device", "trains", "latest", "README"))):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    found = open_task(task, tmp_path).file_names
+    assert [found[split] for split in ("train", "dev", "test")] == [[name] for name in files]
+    other = tmp_path / f"other-dev{suffix}"
+    other.write_text(content, encoding="utf-8")
+    with refused(DataError, other.name, files[1]):
+        open_task(task, tmp_path)
 
 
 def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:

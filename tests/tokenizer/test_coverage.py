@@ -57,7 +57,8 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pa
         "sequence",
         2,
         ("no", "yes"),
-        {"task": "table", "problem": "classes"},
+        task="table",
+        problem="classes",
     )
     tokenizer = Tokenizer.load(tiny_tokenizer)
     save_litebert(

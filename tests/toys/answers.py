@@ -39,6 +39,7 @@ def made(
     kind: str,
     classes: int,
     labels: tuple[str, ...] = (),
+    /,
     **task: Any,
 ) -> Path:
     """A model folder with random weights of some size; `task` goes into its task.json."""

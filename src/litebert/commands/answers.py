@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -102,6 +102,15 @@ class PredictArguments(Reading):
     the engine torch."""
 
 
+_FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+}
+"""Formats by the suffix of --out."""
+
+
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --out G"""
     arguments = console.parse(PredictArguments, words, "predict")
@@ -110,7 +119,18 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    form, part, layout = _choose_format(arguments), arguments.parse_part(), arguments.layout
+    output, suffix = Path(arguments.out), path_of(arguments.out).suffix.lower()
+    if suffix in (".tsv", ".parquet", ".npy"):
+        raise ConfigError(
+            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
+        )
+    implied = _FORMS.get(suffix)
+    if implied is not None and arguments.format not in (None, implied):
+        raise ConfigError(
+            f"--format {arguments.format} contradicts the suffix of --out "
+            f"{shorten(arguments.out)}; leave one out"
+        )
+    part, layout = arguments.parse_part(), arguments.layout
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -122,7 +142,7 @@ def predict(words: list[str]) -> int:
         model,
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
-        form=form,
+        form=arguments.format or implied or "csv",
         columns=arguments.name_columns(arguments.pair_column),
         layout=layout,
         explain=arguments.explain,
@@ -137,32 +157,6 @@ def predict(words: list[str]) -> int:
         else f"{format_count(count, 'answer')} to {shorten(arguments.out)}"
     )
     return 0
-
-
-_FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-}
-"""Formats by the suffix of --out."""
-
-
-def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
-    """Choose the format of the predictions."""
-    output = Path(arguments.out)
-    suffix = path_of(arguments.out).suffix.lower()
-    if suffix in (".tsv", ".parquet", ".npy"):
-        raise ConfigError(
-            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
-        )
-    implied = _FORMS.get(suffix)
-    if implied is not None and arguments.format not in (None, implied):
-        raise ConfigError(
-            f"--format {arguments.format} contradicts the suffix of --out "
-            f"{shorten(arguments.out)}; leave one out"
-        )
-    return arguments.format or implied or "csv"
 
 
 @dataclass
@@ -258,14 +252,19 @@ def fill_mask(words: list[str]) -> int:
     arguments = console.parse(FillMaskArguments, words, "fill-mask")
     from litebert.answer.model import load
     from litebert.base import progress
+    from litebert.text.lines import STANDARD_INPUT
+    from litebert.text.records import Notes, read_lines
     from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_filler.tokenizer)
     matches, count = [], 0
-    with progress.track(
-        arguments.texts or _read_input_lines(), "filling", len(arguments.texts) or None, "texts"
-    ) as texts:
+    given: Iterable[str] = arguments.texts
+    if not given:
+        if sys.stdin is not None and sys.stdin.isatty():
+            log.info("reading texts from standard input, one on each line")
+        given = (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())
+    with progress.track(given, "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:
             masks = model.fill_mask(text, arguments.top, arguments.targets or None)
             count += 1
@@ -291,13 +290,3 @@ def fill_mask(words: list[str]) -> int:
         console.print_json(matches)
     coverage.warn()
     return 0
-
-
-def _read_input_lines() -> Iterator[str]:
-    """Read the lines of standard input that are not blank."""
-    from litebert.text.lines import STANDARD_INPUT
-    from litebert.text.records import Notes, read_lines
-
-    if sys.stdin is not None and sys.stdin.isatty():
-        log.info("reading texts from standard input, one on each line")
-    return (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())

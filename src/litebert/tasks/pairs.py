@@ -485,7 +485,6 @@ class StsbVectors(Pairs):
 
 
 def _tell_supervision(pair: Any, label: Any) -> Supervision:
-    """Tell how texts are learned from the columns that are not None."""
     if pair is None:
         return "texts"
     return "positives" if label is None else "scores"

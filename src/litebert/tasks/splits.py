@@ -101,11 +101,18 @@ class SplitFiles(TaskFiles[E]):
         """Find the files of each split, None if it has none."""
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
-        self._paths = {
-            split: self._expand(source, task.name)
-            for split, source in files.items()
-            if source is not None
-        }
+        self._paths: dict[str, tuple[Path, ...]] = {}
+        for split, source in files.items():
+            if source is None:
+                continue
+            sources = [source] if isinstance(source, (str, Path)) else source
+            refuse_duplicates(sources)
+            for name in sources:
+                require_local(name, any_bytes=True)
+            found = list_files(sources, lambda folder: self.list_folder(folder, task.name))
+            if not found:
+                raise DataError(f"{task.name} has no file to read; name one")
+            self._paths[split] = tuple(map(Path, found))
         # True if the dev split is a share of the training files.
         self._holds_out = "train" in self._paths and "dev" not in self._paths
         self._heldout, self._seed, self._layout = heldout, seed, layout
@@ -184,17 +191,6 @@ class SplitFiles(TaskFiles[E]):
         return files
 
     @classmethod
-    def _expand(cls, source: Source, task: str) -> tuple[Path, ...]:
-        sources = [source] if isinstance(source, (str, Path)) else source
-        refuse_duplicates(sources)
-        for name in sources:
-            require_local(name, any_bytes=True)
-        files = list_files(sources, lambda folder: cls.list_folder(folder, task))
-        if not files:
-            raise DataError(f"{task} has no file to read; name one")
-        return tuple(map(Path, files))
-
-    @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
         files = list_visible(folder)
         if cls.suffixes:
@@ -230,7 +226,6 @@ class SplitFiles(TaskFiles[E]):
     def _read_accepted(
         self, path: Path, columns: Sequence[str], notes: Notes, optional: Sequence[str] = ()
     ) -> Iterator[Record]:
-        """Read the cells of each row of a file, without the rows that are marked as rejected."""
         mark = self._find_mark()
         wanted = [*optional, *mark]
         for row in read_records(path, columns, notes, optional=wanted, layout=self._layout):
@@ -264,10 +259,7 @@ class SplitFiles(TaskFiles[E]):
         notes: Notes,
         classes: Sequence[Any] | None = None,
     ) -> list[E]:
-        """Select the examples of a split, if a share of the training file is held out for dev.
-
-        `group` returns the group of the example at an index; the rest is as in `select_split`.
-        """
+        """Select as `select_split`, if a share is held out; `group` is that of an index."""
         if not self._holds_out or split == "test":
             return examples
         return select_split(
