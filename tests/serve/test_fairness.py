@@ -256,9 +256,9 @@ def json_of(row: Any) -> Any:
     ("kind", "classes", "labels", "task", "inputs"),
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "classes"}, LINES),
-        ("tokens", 3, ("O", "B-X", "I-X"), None, [LINES[0] * 60]),
-        ("span", 2, (), None, [[LINES[0], " ".join(LINES * 9)]]),
-        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES * 5]]),
+        ("tokens", 3, ("O", "B-X", "I-X"), {}, [LINES[0] * 60]),
+        ("span", 2, (), {}, [[LINES[0], " ".join(LINES * 9)]]),
+        ("choice", 1, (), {}, [[LINES[0], LINES[1], LINES * 5]]),
     ],
 )
 def test_answers_in_steps_are_the_same(

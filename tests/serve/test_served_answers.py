@@ -80,9 +80,9 @@ def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) ->
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "labels"}, LINES),
         ("sequence", 1, (), {"problem": "number"}, LINES),
-        ("tokens", 3, ("O", "B-X", "I-X"), None, [*LINES, LINES[0].split(), ""]),
-        ("span", 2, (), None, [[LINES[0], text] for text in LINES]),
-        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES[2:5]]]),
+        ("tokens", 3, ("O", "B-X", "I-X"), {}, [*LINES, LINES[0].split(), ""]),
+        ("span", 2, (), {}, [[LINES[0], text] for text in LINES]),
+        ("choice", 1, (), {}, [[LINES[0], LINES[1], LINES[2:5]]]),
     ],
 )
 def test_every_kind_of_head_answers_as_predict(
