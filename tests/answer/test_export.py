@@ -20,7 +20,6 @@ import onnx
 import pytest
 
 import litebert
-from answer.test_predict import made, texts
 from answer.test_pretrained import folder_of
 from litebert.answer.engines.onnx_runtime import OnnxRuntime
 from litebert.base.errors import ConfigError, MissingExtraError, ModelError
@@ -29,6 +28,7 @@ from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME
 from litebert.interop.records import read_tokenizer
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.points import randomize
@@ -50,9 +50,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def classifier(folder: Path, tokenizer: Path) -> Path:
-    return made(
-        folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"}
-    )
+    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes")
 
 
 @pytest.mark.parametrize("kind", ASKED)

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,48 +26,13 @@ from litebert.answer.model import Model, load
 from litebert.base.errors import DataError
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import SHAPE, grow, made
 from toys.folders import save_litebert
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
-SHAPE: dict[str, Any] = {
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "layers": 2,
-    "heads": 2,
-    "intermediate_size": 32,
-    "max_positions": 64,
-    "sharing": "all",
-    "always_project": True,
-}
 TEXTS = ["bado toto", "kumi, mimi lala", 'so "la" ti', "fa"]
-
-
-def made(
-    folder: Path,
-    tokenizer: Path,
-    kind: str,
-    classes: int,
-    labels: tuple[str, ...] = (),
-    **task: Any,
-) -> Path:
-    """A fine-tuned model with random weights of some size."""
-    words, reads_cls = Tokenizer.load(tokenizer), kind in ("sequence", "choice")
-    model = TaskModel(
-        EncoderConfig(vocab_size=words.vocab_size, pooler=reads_cls, **SHAPE), reads_cls, classes
-    )
-    _grow(model)
-    save_litebert(model, words, folder, labels=labels, task={"kind": kind, "length": 64, **task})
-    return folder
-
-
-def _grow(model: torch.nn.Module) -> None:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
 
 
 def table_model(folder: Path, tokenizer: Path, columns: dict[str, str | None]) -> Path:
@@ -91,7 +56,7 @@ def pretrained_folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFac
         name="tiny", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",)
     )
     model = Pretrainer(config)
-    _grow(model)
+    grow(model)
     folder = tmp_path_factory.mktemp("made") / "pretrained"
     save_litebert(model, words, folder)
     return folder
@@ -201,6 +166,22 @@ def test_a_table_without_a_header(
         (str(i), prediction) for i, prediction in enumerate(expected_predictions)
     ]
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_the_format_may_be_parquet(
+    verb: str, classifier: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"said": TEXTS}), table)
+    expected = run(verb, classifier, "--input", table)[1]
+    plain = table.rename(tmp_path / "rows")
+    assert run(verb, classifier, "--input", plain, "--input-format", "parquet")[:2] == (0, expected)
+    for options in ((), ("--input-format", "parquet")):
+        give_standard_input(monkeypatch, plain.read_bytes())
+        status, _, err = run(verb, classifier, *options)
+        assert status == 2
+        names(err.splitlines()[-1], "Parquet", "--input")
 
 
 def test_pairs_come_from_the_columns_of_training(

@@ -236,7 +236,7 @@ def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) ->
         raise DataError(f"{name} is neither CSV nor JSON Lines; {remedy}")
     shares = [f"p_{label}" for label in task.output.labels] if form == "csv" else []
     names = ("prediction", "probabilities", "no_answer_odds", *shares)
-    rows = list(read_records(path, names[:1], Notes(), optional=names[1:], form=form))
+    rows = list(read_records(path, names[:1], Notes(), optional=names[1:]))
     if len(rows) != len(examples):
         raise DataError(
             f"{name} has {format_count(len(rows), 'answer')}, and --data has "

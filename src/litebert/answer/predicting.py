@@ -96,14 +96,12 @@ class Predictor:
     def answer_rows(
         self, rows: Iterable[Row[Any]], *, ahead: bool = False, notes: Notes | None = None
     ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
-        """Yield each row with the record of its answer, in order.
-
-        The rows before a malformed one are answered.
+        """Yield each row with the record of its answer, in order, also those before a malformed
+        one.
 
         Args:
-            ahead: read and tokenize the next rows while these are computed, in a thread. For
-                sources that never wait for somebody, as files are.
-            notes: collects the notes of the task, such as texts that were cut.
+            ahead: read and tokenize the next rows in a thread meanwhile. For sources that never
+                wait for somebody, as files are.
         """
         windows = self.answer_windows(rows, ahead=ahead, notes=notes)
         return (answered for window in windows for answered in window)
@@ -116,11 +114,8 @@ class Predictor:
         notes: Notes | None = None,
         turns: Turns = EVERY,
     ) -> Iterator[Iterator[tuple[Row[Any], dict[str, Any]]]]:
-        """Yield the windows of rows that are computed together, as `answer_rows` does.
-
-        Args:
-            turns: the windows to answer. `rows` begin with its first window, and the rows of the
-                others are only read.
+        """Yield the windows of rows that are computed together, as `answer_rows` does. `rows` begin
+        with the first window of `turns`; the rows of windows between are only read.
         """
         windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:

@@ -25,15 +25,23 @@ from litebert.finetuning.values import Answer, Item, ModelExample
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
     HeldoutOptions,
-    Layout,
     Source,
     SplitFiles,
     SplitOptions,
-    TableFormat,
     format_files,
     join_groups,
+    take_layout,
 )
-from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
+from litebert.text.records import (
+    DEFAULT_LAYOUT,
+    Layout,
+    Notes,
+    RowSource,
+    TableFormat,
+    format_value,
+    read_records,
+    require_text,
+)
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -118,7 +126,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         task_class: type[Task[Choice]] | None = None,
         **options: Any,
     ) -> ChoiceFiles:
-        layout = Layout.take(options)
+        layout = take_layout(options)
         given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
@@ -268,10 +276,9 @@ class ChoiceTask(Task[Choice]):
 
 
 def _read_choices(
-    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout | None = None
+    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout = DEFAULT_LAYOUT
 ) -> Iterator[Row[Choice]]:
-    wanted, layout = ("context", "choices"), layout or Layout()
-    rows = read_records(source, wanted, notes, optional=optional, **layout._asdict())
+    rows = read_records(source, ("context", "choices"), notes, optional=optional, layout=layout)
     for line, cells, extras in rows:
         location = f"{source}:{line}"
         context, choices, question, *label_and_name = cells

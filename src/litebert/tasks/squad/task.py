@@ -27,7 +27,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.finetuning.values import Item, ModelExample
 from litebert.tasks.predictions import list_texts
-from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
+from litebert.tasks.splits import Source, SplitFiles, SplitOptions, format_files, take_layout
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
@@ -115,7 +115,7 @@ class SquadFiles(SplitFiles[Question]):
                 marks whether questions can be answered.
             options: as `SquadOptions` has them.
         """
-        layout, heldout = Layout.take(options), options.pop("heldout", 0.1)
+        layout, heldout = take_layout(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
         sources = {"train": train, "dev": dev, "test": test}
