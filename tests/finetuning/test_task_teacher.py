@@ -127,6 +127,33 @@ def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_p
     assert likely == pytest.approx([answer["probabilities"]["yes"] for answer in answers], abs=2e-3)
 
 
+def test_answers_are_kept_for_texts_as_the_teacher_reads_them(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Texts of a changed file that are the same up to the student's length are answered anew."""
+
+    def answer(out: Path, tail: str) -> torch.Tensor:
+        lines = [f"{sign} de lu mi no ke {tail},{sign}" for sign in ("no", "yes") * 12]
+        (tmp_path / "train.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        finetune(
+            recipe_file(tmp_path),
+            Table(tmp_path / "train.csv", place / "dev.csv"),
+            out,
+            replace(quick(), length=8),
+            tokenizer=tiny_tokenizer,
+            teacher=place / "teacher",
+        )
+        return read_tensors(out / KEPT)["logits"]
+
+    first = answer(tmp_path / "run", "na na na")
+    for path in (tmp_path / "run").iterdir():  # as of a run that was killed before it began
+        if path.name != KEPT:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    second = answer(tmp_path / "run", "bafi gi tu")
+    assert torch.equal(second, answer(tmp_path / "other", "bafi gi tu"))
+    assert not torch.equal(second, first)
+
+
 def test_all_weight_on_the_teacher_needs_no_true_label(
     place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:

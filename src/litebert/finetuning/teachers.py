@@ -509,8 +509,10 @@ def compute_teacher_logits(
     """
     digest = hashlib.sha256(b"".join(member.key for member in teachers.members))
     for part in parts:
-        for row in (row for item in part.items for row in item.rows):
-            digest.update(row.ids.tobytes() + b"|")
+        for item in part.items:  # a teacher may read further than the student's rows go
+            digest.update(repr(part.examples[item.example]).encode("utf-8", "backslashreplace"))
+            for row in item.rows:
+                digest.update(row.ids.tobytes() + b"|")
     key, file = digest.hexdigest(), folder / KEPT
     if key in teachers.computed:
         if _read_answers(file, key) is None:
