@@ -19,7 +19,7 @@ Shapes: B pairs, R texts, S tokens, H hidden size, D numbers of a teacher's vect
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -251,6 +251,9 @@ class Similarity(Output):
     def record(self, answer: Any) -> dict[str, Any]:
         """Return the cosine, which has no probabilities."""
         return {"prediction": answer.value}
+
+    def read_record(self, record: Mapping[str, Any]) -> Compared:
+        return Compared(float(record["prediction"]), None)
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if all texts have nearly one vector: the mean of unit vectors is as long as

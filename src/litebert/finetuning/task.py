@@ -245,6 +245,10 @@ class Task(ABC, Generic[E]):
         """Return the record that `predict` writes of an answer, in the form of its benchmark."""
         return self.output.record(answer)
 
+    def read_record(self, example: E, record: Mapping[str, Any]) -> Any:
+        """Make an answer of what `predict` wrote of it, the reverse of `record`."""
+        return self.output.read_record(record)
+
     def by_class(
         self, examples: Sequence[E], answers: Sequence[Any]
     ) -> dict[str, dict[str, float]]:

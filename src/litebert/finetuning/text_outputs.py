@@ -178,6 +178,9 @@ class SeveralLabels(OneClass):
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
         return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
 
+    def read_value(self, value: Any) -> Any:
+        return tuple(value.split(self.separator) if value and isinstance(value, str) else value)
+
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)
 
@@ -334,6 +337,10 @@ class OneChoice(Output):
             Answer(int(row_logits.argmax()), softmax(row_logits.astype(np.float64)))
             for row_logits in logits
         ]
+
+    def read_value(self, value: Any) -> Any:
+        """Return the place of the choice, or its letter as the task writes it."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 class Relevance(Number):

@@ -54,6 +54,9 @@ class Tags(Output):
             Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
         ]
 
+    def read_value(self, value: Any) -> Any:
+        return tuple(value.split(self.separator) if value and isinstance(value, str) else value)
+
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if every token that has a tag gets the same one."""
         truth = np.concatenate(targets)
