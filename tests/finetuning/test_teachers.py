@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 import litebert
-from litebert.finetuning import start
+from litebert.finetuning import trainable
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.outputs import softmax
@@ -220,7 +220,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
         return batches(items, *more, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "TaskBatches", watch)
+        patch.setattr(trainable, "TaskBatches", watch)
         assert run(*words)[0] == 130
     assert all(item.teacher_logits is not None for item in read[0])
     unlabeled = [item for item in read[0] if item.target is None]

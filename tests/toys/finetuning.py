@@ -77,7 +77,7 @@ def finetune_seeds(
     """`litebert.finetuning.run.finetune_seeds` with fields of the config as keywords, and a
     function that is called after every step of the run.
     """
-    from litebert.finetuning import run
+    from litebert.finetuning import run, trainable
     from litebert.train.loop import Loop
 
     fields = {
@@ -85,7 +85,7 @@ def finetune_seeds(
     }
     config = replace(config, **fields) if fields else config
     data = data if unlabeled is None else data.with_unlabeled(unlabeled)
-    with patch.object(run, "Loop", partial(Loop, on_step=on_step)):
+    with patch.object(trainable, "Loop", partial(Loop, on_step=on_step)):
         return run.finetune_seeds(model, data, out, config, **options)
 
 

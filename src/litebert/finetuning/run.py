@@ -41,7 +41,6 @@ from litebert.base.storage import write_json, write_whole
 from litebert.config import FinetuneConfig
 from litebert.finetuning.baselines import RunBaseline, advise, read_scores
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
-from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.finetuning.reliability import (
     MISLABELED,
@@ -73,25 +72,23 @@ from litebert.finetuning.task import EXAMPLES, Task, TaskFiles
 from litebert.finetuning.teachers import (
     FOLDER,
     KEPT,
-    compute_teacher_logits,
     list_sources,
     open_teachers,
     start_table,
 )
-from litebert.finetuning.trainable import TrainableTaskModel
-from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
+from litebert.finetuning.trainable import TrainableTaskModel, attach_answers, make_loop
+from litebert.finetuning.values import EncodedPart, Item, Logits
 from litebert.interop.files import read_weights, write_tensors
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train import checkpoint, metrics
 from litebert.train import device as devices
-from litebert.train.loop import Loop, Outcome
+from litebert.train.loop import Outcome
 from litebert.train.memory import explain_out_of_memory, fit_micro_batch, require_memory
-from litebert.train.parallel import load_state, parallelize
+from litebert.train.parallel import load_state
 from litebert.train.ranks import join_group
 from litebert.train.run_folder import ASIDE, RunFolder
-from litebert.train.schedule import Plan
 from litebert.train.teacher import match_layers
 from litebert.train.trackers import TRACKED, require_trackers
 
@@ -160,13 +157,9 @@ def finetune(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    return finetune_seeds(
-        *(model, data, out, config),
-        tokenizer=tokenizer,
-        teacher=teacher,
-        overwrite=overwrite,
-        device=device,
-    )[0]
+    options: dict[str, Any] = {"tokenizer": tokenizer, "teacher": teacher}
+    options |= {"overwrite": overwrite, "device": device}
+    return finetune_seeds(model, data, out, config, **options)[0]
 
 
 def finetune_seeds(
@@ -194,9 +187,8 @@ def finetune_seeds(
     # How many seeds there are does not depend on the model, which gives the default.
     asked = config(FinetuneConfig()) if callable(config) else config or FinetuneConfig()
     seeds = asked.seeds
-    paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
     with join_group() as ranks:
-        folders = [replace(run_folder(path), ranks=ranks) for path in paths]
+        folders = [replace(folder, ranks=ranks) for folder in list_folders(out, seeds)]
         ranks.decide(lambda: _check_folders(out, folders, (model, *sources), overwrite))
         require_trackers(asked.tracker)
         if asked.mislabeled:
@@ -275,7 +267,8 @@ def finetune_seeds(
         )
         # Before hours of short runs and training, which a person may spare if the baseline will do.
         if (baseline := setup.baseline) is not None:
-            ranks.decide(lambda: baseline.announce(() if overwrite else paths))
+            kept = () if overwrite else [folder.path for folder in folders]
+            ranks.decide(lambda: baseline.announce(kept))
         setup = choose_start(setup, folders, device, overwrite)
         remarks += [*notes, *setup.chosen]
         _warn_of_few_steps(setup)
@@ -302,9 +295,12 @@ def finetune_seeds(
         return runs
 
 
-def run_folder(out: str | Path) -> RunFolder:
-    """Return the folder of a fine-tuning run."""
-    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
+def list_folders(out: Path, seeds: int) -> list[RunFolder]:
+    """List the folders of the runs of so many seeds."""
+    paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
+    return [
+        RunFolder(path, IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS) for path in paths
+    ]
 
 
 def _check_folders(
@@ -495,71 +491,27 @@ def _train_seed(
     if (baseline := setup.baseline) is not None and not is_scored:
         ranks.decide(lambda: baseline.keep(path))
 
-    # Batches, with the answers of the teachers to their rows.
-    positions = model.encoder.config.max_positions
-    if (teachers := setup.teachers) is not None:
-        parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
-        answers = ranks.decide(
-            lambda: compute_teacher_logits(
-                *(teachers, setup.student, parts, setup.dev[0], path, str(machine.device))
-            )
-        )
-        items = [
-            replace(item, teacher_logits=row_logits)
-            for item, row_logits in zip(items, answers, strict=True)
-        ]
-        if (shape := setup.computing_teacher) is not None:
-            positions = min(positions, shape.max_positions)
+    if setup.teachers is not None:
+        items = attach_answers(setup, items, path, machine, ranks)
         is_new = ranks.decide(lambda: checkpoint.find_newest(path / "checkpoints") is None)
         if is_new and learns_map(output) and setup.start.state is None:
             start_table(model, items)
-    batches = TaskBatches(
-        items,
-        output,
-        setup.start.tokenizer.pad_id,
-        setup.batch,
-        setup.steps,
-        config.train.seed,
-        positions=positions,
-        deletion=config.deletion,
-    )
 
     # Training: the loop continues from the newest checkpoint, and keeps the best weights.
-    settings = config.train
     if is_restarted:
-        rates = settings.optimizer
+        rates = config.train.optimizer
         rate, muon_rate = rates.peak / 3, rates.muon_learning_rate / 3
         rates = replace(rates, learning_rate=rate, muon_learning_rate=muon_rate)
-        settings = replace(settings, optimizer=rates)
+        setup = replace(setup, config=replace(config, train=replace(config.train, optimizer=rates)))
         # Logged here and not where the run is set aside, so that a command that was killed in
         # between reports it too.
         log.warning(
             f"the model gave one and the same answer for all examples of {setup.dev[0].name}; "
             f"this run restarts with a learning rate of {rate:.1e} (the first try is in {ASIDE}/)"
         )
-    trainable = TrainableTaskModel(
-        model,
-        output,
-        batches,
-        setup,
-        machine,
-        path / "best.safetensors",
-        network=parallelize(model, ranks),
-        ranks=ranks,
-    )
-    loop: Loop[TaskBatch] = Loop(
-        trainable=trainable,
-        config=settings,
-        plan=Plan((setup.steps,)),
-        batch_sequences=setup.batch,
-        device=machine,
-        folder=path,
-        trackers=config.tracker,
-        ranks=ranks,
-        remarks=remarks,
-        scores_start=bool(setup.fitted),
-    )
-    with explain_out_of_memory(machine, settings.at_once or setup.batch, settings.recompute):
+    trainable, loop = make_loop(setup, model, output, items, path, machine, ranks, remarks)
+    at_once = config.train.at_once or setup.batch
+    with explain_out_of_memory(machine, at_once, config.train.recompute):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(path, setup.steps, outcome, {})

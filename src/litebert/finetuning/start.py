@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from litebert.base import progress
 from litebert.base.errors import NonFiniteError
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.batches import TaskBatches, collate, collate_weights
+from litebert.finetuning.batches import collate, collate_weights
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import group_by_length, number_groups, pad_rows
@@ -50,16 +50,12 @@ from litebert.finetuning.scoring import (
     score_parts,
 )
 from litebert.finetuning.setup import Setup, set_rate
-from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.text_outputs import Number, SeveralLabels
-from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.finetuning.trainable import attach_answers, make_loop
 from litebert.finetuning.values import Item
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
-from litebert.train.loop import Loop
-from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
-from litebert.train.schedule import Plan
 
 log = logging.getLogger("litebert")
 
@@ -569,16 +565,7 @@ class _Trials:
         """The training rows of a task, divided by its seed, with the answers of its teachers."""
         items, count = list(setup.train.items), len(setup.train.items)
         if _learns_answers(setup):
-            items = setup.rows
-            assert setup.teachers is not None
-            parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
-            logits = compute_teacher_logits(
-                *(setup.teachers, setup.student, parts, setup.dev[0], folder, str(machine.device))
-            )
-            items = [
-                replace(item, teacher_logits=row_logits)
-                for item, row_logits in zip(items, logits, strict=True)
-            ]
+            items = attach_answers(setup, setup.rows, folder, machine)
         learned, held = split_held_out(items[:count], setup.config.train.seed)
         return cls(learned, held, items[count:], folder / "probe", machine)
 
@@ -612,36 +599,13 @@ class _Trials:
         self, setup: Setup, rate: float, steps: int, bar: progress.Task
     ) -> NDArray[np.float64]:
         """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
-        alone = _plan_short_run(setup, rate)
-        config = alone.config
-        task, start, ranks = setup.task, setup.start, Ranks()
+        alone = _plan_short_run(setup, rate, steps)
         output, items = setup.fit_targets([*self.learned, *self.held_out])
         items, held = items[: len(self.learned)], items[len(self.learned) :]
-        model = build_task_model(start, task, config, setup.fitted).to(self.machine.device)
-        positions, pad = model.encoder.config.max_positions, start.tokenizer.pad_id
-        batches = TaskBatches(
-            [*items, *self.unlabeled],
-            output,
-            pad,
-            setup.batch,
-            steps,
-            config.train.seed,
-            positions=positions,
-            deletion=config.deletion,
-        )
-        trainable = TrainableTaskModel(
-            model, output, batches, alone, self.machine, self.folder, network=model, ranks=ranks
-        )
-        loop = Loop(
-            trainable=trainable,
-            config=config.train,
-            plan=Plan((steps,)),
-            batch_sequences=setup.batch,
-            device=self.machine,
-            folder=self.folder,
-            ranks=ranks,
-        )
-        model.train()
+        model = build_task_model(setup.start, setup.task, alone.config, setup.fitted)
+        model = model.to(self.machine.device).train()
+        items += self.unlabeled
+        trainable, loop = make_loop(alone, model, output, items, self.folder, self.machine)
         try:
             while loop.step < steps:
                 loop.train_step()
@@ -650,9 +614,10 @@ class _Trials:
             bar.advance(steps - loop.step)
             return np.full(1, np.inf)
         model.eval()
-        parts = []
+        parts, positions = [], model.encoder.config.max_positions
         for part in _split_by_length(held):
-            batch = collate(part, output, pad, positions).to(self.machine.device)
+            batch = collate(part, output, setup.start.tokenizer.pad_id, positions)
+            batch = batch.to(self.machine.device)
             with torch.no_grad(), self.machine.autocast_context():
                 losses = trainable.compute_losses(batch, trainable.layers)
             weights = trainable.get_weights()
@@ -666,10 +631,8 @@ def _learns_answers(setup: Setup) -> bool:
     return setup.teachers is not None and not setup.teachers.vector_width
 
 
-def _plan_short_run(setup: Setup, rate: float) -> Setup:
-    """Return the setup with a config that suits a short run at a rate. Its teachers show answers at
-    most, and no layers.
-    """
+def _plan_short_run(setup: Setup, rate: float, steps: int) -> Setup:
+    """Plan a short run at a rate. Its teachers show answers at most, and no layers."""
     config = set_rate(setup.config, rate)
     train = config.train
     if train.micro_batch == "auto":  # how much fits is measured when the run starts
@@ -678,7 +641,7 @@ def _plan_short_run(setup: Setup, rate: float) -> Setup:
         share = train.schedule.warmup / setup.steps
         train = replace(train, schedule=replace(train.schedule, warmup=share))
     distill = replace(config.distill, states=0.0, relations=0.0)
-    config = replace(config, train=train, distill=distill)
+    config = replace(config, train=train, distill=distill, steps=steps)
     teachers = setup.teachers if _learns_answers(setup) else None
     return replace(setup, config=config, teachers=teachers, unlabeled=None)
 

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -90,8 +90,7 @@ class BaselineTeacher:
     examples: Sequence[Any] = ()
     """The examples of the training part."""
 
-    source = BASELINE
-    width = 0
+    source, width = BASELINE, 0
 
     @cached_property
     def fingerprint(self) -> str:
@@ -107,6 +106,12 @@ class BaselineTeacher:
     def key(self) -> bytes:
         return self.fingerprint.encode()
 
+    def record(self) -> dict[str, Any]:
+        return {PATH: BASELINE, FINGERPRINT: self.fingerprint}
+
+    def with_examples(self, examples: Sequence[Any]) -> BaselineTeacher:
+        return replace(self, examples=examples)
+
     def answer(
         self, student: Student, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
@@ -118,14 +123,29 @@ class BaselineTeacher:
         ]
 
 
+M = TypeVar("M", bound="ModelTeacher")
+
+
 @dataclass(frozen=True)
-class TaskTeacher:
-    """A fine-tuned model that answers the same task."""
+class ModelTeacher:
+    """A teacher in a model folder."""
 
     source: str
     loaded: LoadedModel
     fingerprint: str
     tokenizer: Tokenizer
+
+    def record(self) -> dict[str, Any]:
+        return build_record(self.source, self.fingerprint)
+
+    def with_examples(self: M, examples: Sequence[Any]) -> M:
+        return self
+
+
+@dataclass(frozen=True)
+class TaskTeacher(ModelTeacher):
+    """A fine-tuned model that answers the same task."""
+
     output: Output
     """The teacher's output, with the teacher's order of labels."""
     order: tuple[int, ...]
@@ -202,15 +222,11 @@ class TaskTeacher:
 
 
 @dataclass(frozen=True)
-class VectorTeacher:
+class VectorTeacher(ModelTeacher):
     """A model that gives sentence vectors: the student learns the vectors of texts, through a map
     to the teacher's width.
     """
 
-    source: str
-    loaded: LoadedModel
-    fingerprint: str
-    tokenizer: Tokenizer
     settings: VectorSettings
 
     @property
@@ -388,11 +404,7 @@ class TaskTeachers:
 
     def with_examples(self, examples: Sequence[Any]) -> TaskTeachers:
         """Return the teachers, of whom a baseline knows the examples that it learns from."""
-        members = tuple(
-            replace(member, examples=examples) if isinstance(member, BaselineTeacher) else member
-            for member in self.members
-        )
-        return replace(self, members=members)
+        return replace(self, members=tuple(m.with_examples(examples) for m in self.members))
 
     def require_network(self) -> TaskTeacher:
         """Return the only teacher, whose layers can be compared."""
@@ -419,16 +431,83 @@ class TaskTeachers:
 
     def build_record(self) -> dict[str, Any]:
         """Build the fields of finetune.json that name the teachers; of several they hold lists."""
-        records = [
-            {PATH: BASELINE, FINGERPRINT: member.fingerprint}
-            if isinstance(member, BaselineTeacher)
-            else build_record(member.source, member.fingerprint)
-            for member in self.members
-        ]
+        records = [member.record() for member in self.members]
         if len(records) == 1:
             return records[0]
         names = dict.fromkeys(name for record in records for name in record)
         return {name: [record.get(name) for record in records] for name in names}
+
+    def answer(
+        self,
+        student: Student,
+        parts: Sequence[EncodedPart],
+        dev: EncodedPart,
+        folder: Path,
+        device: str,
+    ) -> Logits:
+        """Return the logits for the rows of the parts, one after the other, from the folder of the
+        run, or computed and written into it.
+
+        Args:
+            dev: the part whose scores are logged.
+        """
+        digest = hashlib.sha256(b"".join(member.key for member in self.members))
+        for part in parts:
+            for item in part.items:  # a teacher may read further than the student's rows go
+                digest.update(repr(part.examples[item.example]).encode("utf-8", "backslashreplace"))
+                for row in item.rows:
+                    digest.update(row.ids.tobytes() + b"|")
+        key, file = digest.hexdigest(), folder / KEPT
+        saved = _read_answers(file, key)
+        if key not in self.computed:
+            if saved is None:
+                answers = self._ask(student, parts, dev, folder, device)
+                kept = np.float32 if isinstance(student.task.output, Number) else np.float16
+                self.computed[key] = [
+                    # Numbers far from zero, which only float64 tells apart, stay as they are.
+                    row_logits if row_logits.dtype == np.float64 else row_logits.astype(kept)
+                    for part_logits in answers
+                    for row_logits in part_logits
+                ]
+            else:
+                self.computed[key] = saved
+        if saved is None:
+            _write_answers(file, key, self.computed[key])
+            shutil.rmtree(folder / FOLDER, ignore_errors=True)  # all vectors are in one file now
+        return self.computed[key]
+
+    def _ask(
+        self,
+        student: Student,
+        parts: Sequence[EncodedPart],
+        dev: EncodedPart,
+        folder: Path,
+        device: str,
+    ) -> list[Logits]:
+        task = student.task
+        metric = name_metric(task)
+
+        def log_score(name: str, logits: Logits) -> None:
+            score = score_parts(task, (dev,), {dev.name: logits})[metric]
+            log.info(f"{name} scores {metric} {score:.4g} on {dev.name}")
+
+        by_member = []
+        for member in self.members:
+            counts_texts = isinstance(member, VectorTeacher)  # and shows how many it has embedded
+            with nullcontext() if counts_texts else progress.task("asking the teacher"):
+                by_member.append(member.answer(student, (*parts, dev), device, folder))
+            log_score(f"the teacher {member.source}", by_member[-1][-1])
+        if len(by_member) == 1:
+            return by_member[0][:-1]
+        means: list[Logits] = []
+        for part in zip(*by_member, strict=True):
+            rows = list(zip(*part, strict=True))
+            # In float64 where a teacher gives numbers far from zero.
+            kinds = [np.result_type(np.float32, *row) for row in rows]
+            averages = [average_answers(task.output, row) for row in rows]
+            means.append([mean.astype(kind) for mean, kind in zip(averages, kinds, strict=True)])
+        log_score(f"the mean of {len(by_member)} teachers", means[-1])
+        return means[:-1]
 
 
 def list_sources(teacher: str | Path | Sequence[str | Path] | None) -> tuple[str | Path, ...]:
@@ -465,12 +544,10 @@ def open_teachers(
             members.append(BaselineTeacher(task))
         else:
             members.append(open_teacher(source, task, words, length))
-    identities = [
-        None if isinstance(member, BaselineTeacher) else member.fingerprint for member in members
-    ]
-    for place, identity in enumerate(identities):
+    fingerprints = [member.fingerprint for member in members]
+    for place, fingerprint in enumerate(fingerprints):
         require(
-            identity not in identities[:place],
+            fingerprint not in fingerprints[:place],
             f"--teacher names {sources[place]} twice, or two folders of the same weights; name "
             "each teacher once",
         )
@@ -491,80 +568,6 @@ def average_answers(
         likely, unlikely = -np.logaddexp(0, -values), -np.logaddexp(0, values)
         return average_log(likely) - average_log(unlikely)
     return average_log(log_softmax(values))
-
-
-def compute_teacher_logits(
-    teachers: TaskTeachers,
-    student: Student,
-    parts: Sequence[EncodedPart],
-    dev: EncodedPart,
-    folder: Path,
-    device: str,
-) -> Logits:
-    """Return the teachers' logits for the rows of the parts, one after the other, from the folder
-    of the run, or computed and written into it.
-
-    Args:
-        dev: the part whose scores are logged.
-    """
-    digest = hashlib.sha256(b"".join(member.key for member in teachers.members))
-    for part in parts:
-        for item in part.items:  # a teacher may read further than the student's rows go
-            digest.update(repr(part.examples[item.example]).encode("utf-8", "backslashreplace"))
-            for row in item.rows:
-                digest.update(row.ids.tobytes() + b"|")
-    key, file = digest.hexdigest(), folder / KEPT
-    if key in teachers.computed:
-        if _read_answers(file, key) is None:
-            _write_answers(file, key, teachers.computed[key])
-    elif (saved := _read_answers(file, key)) is not None:
-        teachers.computed[key] = saved
-    else:
-        answers = _ask(teachers, student, parts, dev, folder, device)
-        kept = np.float32 if isinstance(student.task.output, Number) else np.float16
-        teachers.computed[key] = [
-            # Numbers far from zero, which only float64 tells apart, stay as they are.
-            row_logits if row_logits.dtype == np.float64 else row_logits.astype(kept)
-            for part_logits in answers
-            for row_logits in part_logits
-        ]
-        _write_answers(file, key, teachers.computed[key])
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)  # all vectors are in one file now
-    return teachers.computed[key]
-
-
-def _ask(
-    teachers: TaskTeachers,
-    student: Student,
-    parts: Sequence[EncodedPart],
-    dev: EncodedPart,
-    folder: Path,
-    device: str,
-) -> list[Logits]:
-    task = student.task
-    metric = name_metric(task)
-
-    def log_score(name: str, logits: Logits) -> None:
-        score = score_parts(task, (dev,), {dev.name: logits})[metric]
-        log.info(f"{name} scores {metric} {score:.4g} on {dev.name}")
-
-    by_member = []
-    for member in teachers.members:
-        counts_texts = isinstance(member, VectorTeacher)  # and shows how many it has embedded
-        with nullcontext() if counts_texts else progress.task("asking the teacher"):
-            by_member.append(member.answer(student, (*parts, dev), device, folder))
-        log_score(f"the teacher {member.source}", by_member[-1][-1])
-    if len(by_member) == 1:
-        return by_member[0][:-1]
-    means: list[Logits] = []
-    for part in zip(*by_member, strict=True):
-        rows = list(zip(*part, strict=True))
-        # In float64 where a teacher gives numbers far from zero.
-        kinds = [np.result_type(np.float32, *row) for row in rows]
-        averages = [average_answers(task.output, row) for row in rows]
-        means.append([mean.astype(kind) for mean, kind in zip(averages, kinds, strict=True)])
-    log_score(f"the mean of {len(by_member)} teachers", means[-1])
-    return means[:-1]
 
 
 def _write_answers(file: Path, key: str, answers: Logits) -> None:
