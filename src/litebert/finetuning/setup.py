@@ -334,7 +334,23 @@ def settle_for_output(
     """
     deletes = False
     if isinstance(output, Similarity):
-        _require_sizes(output, encoder.hidden_size)
+        width = encoder.hidden_size
+        for size in output.sizes:
+            if not 1 <= size < width:
+                raise ConfigError(
+                    f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
+                    f"sizes from 1 to {width - 1}"
+                )
+        if output.sizes and output.taught:
+            raise ConfigError(
+                "matryoshka orders the numbers of a vector, and a student takes over the order of "
+                "its teacher; leave out --matryoshka or --teacher"
+            )
+        if output.sizes and output.whiten:
+            raise ConfigError(
+                "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
+                "--whiten or --matryoshka"
+            )
         batch = config.train.batch
         if batch and parse_amount(batch, "train.batch", ("sequences",)).value < 2:
             raise ConfigError(
@@ -368,25 +384,6 @@ def settle_for_output(
     if config.early_exits:
         require_exits(output, encoder.layers)
     return config
-
-
-def _require_sizes(output: Similarity, width: int) -> None:
-    for size in output.sizes:
-        if not 1 <= size < width:
-            raise ConfigError(
-                f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
-                f"sizes from 1 to {width - 1}"
-            )
-    if output.sizes and output.taught:
-        raise ConfigError(
-            "matryoshka orders the numbers of a vector, and a student takes over the order of "
-            "its teacher; leave out --matryoshka or --teacher"
-        )
-    if output.sizes and output.whiten:
-        raise ConfigError(
-            "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
-            "--whiten or --matryoshka"
-        )
 
 
 def require_weights(output: Output, config: FinetuneConfig) -> None:
