@@ -162,8 +162,47 @@ def score_predictor(
         if isinstance(predictor.runtime, EarlyExit):
             share = sum(layers) / (len(layers) * predictor.runtime.layers)
         answers = task.answers(examples, items, logits)
-    rows = _Rows(examples, [item.target for item in items], answers, columns)
-    return _score_rows(task, rows, label, share, mistakes)
+    count, covered, confusion = len(examples), None, None
+    targets = [item.target for item in items]
+    if getattr(task.output, "threshold", 0) or any(answer.value is None for answer in answers):
+        places = [place for place, answer in enumerate(answers) if answer.value is not None]
+        if not places:
+            raise DataError(
+                f"no answer to {label} reaches the threshold of --min-precision, so there is "
+                "nothing to score; give a lower precision"
+            )
+        covered = len(places) / count
+        examples, targets, answers = (
+            [values[place] for place in places] for values in (examples, targets, answers)
+        )
+        columns = {name: [cells[place] for place in places] for name, cells in columns.items()}
+    if task.output.exclusive:
+        confusion = count_confusions(task.output.labels, targets, answers)
+    slices: dict[str, dict[str, dict[str, float]]] = {name: {} for name in columns}
+    for name, cells in columns.items():
+        counts = Counter(cells)
+        if len(counts) > MOST_SLICES:
+            raise ConfigError(
+                f"the column '{name}' has {len(counts):,} values, and slices have at most "
+                f"{MOST_SLICES}; name a column with fewer"
+            )
+        for value, rows in counts.most_common():
+            places = [place for place, cell in enumerate(cells) if cell == value]
+            slices[name][value] = {"count": rows}
+            with suppress(DataError):  # no row of it has a label
+                slices[name][value] |= task.score(
+                    [examples[place] for place in places], [answers[place] for place in places]
+                )
+    return Scored(
+        examples=count,
+        scores=task.score(examples, answers),
+        classes=task.by_class(examples, answers),
+        share=share,
+        coverage=covered,
+        confusion=confusion,
+        mistakes=find_mistakes(task, examples, targets, answers, mistakes) if mistakes else [],
+        slices=slices,
+    )
 
 
 def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
@@ -200,92 +239,3 @@ def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) ->
                 f"{remedy}"
             ) from None
     return answers
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Examples with what is scored of them."""
-
-    examples: list[Any]
-    targets: list[Any]
-    answers: list[Any]
-    columns: dict[str, list[str]]
-    """The cells of each column that makes slices."""
-
-    def select(self, places: Sequence[int]) -> _Rows:
-        """Return the rows at some places."""
-        examples, targets, answers = (
-            [values[place] for place in places]
-            for values in (self.examples, self.targets, self.answers)
-        )
-        cells = {name: [column[i] for i in places] for name, column in self.columns.items()}
-        return _Rows(examples, targets, answers, cells)
-
-
-def _score_rows(
-    task: Task[Any], rows: _Rows, label: str, share: float | None, mistakes: int
-) -> Scored:
-    """Score the rows that are answered.
-
-    Args:
-        label: the files in messages.
-        share, mistakes: as in `Scored` and `score_file`.
-    """
-    count, answered, confusion = len(rows.examples), None, None
-    has_gaps = any(answer.value is None for answer in rows.answers)
-    if getattr(task.output, "threshold", 0) or has_gaps:
-        places = [place for place, answer in enumerate(rows.answers) if answer.value is not None]
-        if not places:
-            raise DataError(
-                f"no answer to {label} reaches the threshold of --min-precision, so there is "
-                "nothing to score; give a lower precision"
-            )
-        rows = rows.select(places)
-        answered = len(rows.answers) / count
-    examples, answers = rows.examples, rows.answers
-    if task.output.exclusive:
-        labeled = rows.select([i for i, target in enumerate(rows.targets) if target is not None])
-        confusion = count_confusions(task.output.labels, labeled.targets, labeled.answers)
-    return Scored(
-        count,
-        task.score(examples, answers),
-        task.by_class(examples, answers),
-        share,
-        answered,
-        confusion,
-        find_mistakes(task, examples, rows.targets, answers, mistakes) if mistakes else [],
-        {
-            name: score_slices(task, examples, answers, name, cells)
-            for name, cells in rows.columns.items()
-        },
-    )
-
-
-def score_slices(
-    task: Task[Any],
-    examples: Sequence[Any],
-    answers: Sequence[Any],
-    column: str,
-    cells: Sequence[str],
-) -> dict[str, dict[str, float]]:
-    """Compute the scores of the rows with each value of a column, and their `count`, the commonest
-    value first. A slice without a label has no scores.
-
-    Args:
-        cells: the value of each example.
-    """
-    counts = Counter(cells)
-    if len(counts) > MOST_SLICES:
-        raise ConfigError(
-            f"the column '{column}' has {len(counts):,} values, and slices have at most "
-            f"{MOST_SLICES}; name a column with fewer"
-        )
-    slices: dict[str, dict[str, float]] = {}
-    for value, count in counts.most_common():
-        places = [place for place, cell in enumerate(cells) if cell == value]
-        slices[value] = {"count": count}
-        with suppress(DataError):  # no row of it has a label
-            slices[value] |= task.score(
-                [examples[place] for place in places], [answers[place] for place in places]
-            )
-    return slices
