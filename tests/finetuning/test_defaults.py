@@ -19,11 +19,11 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.baselines.models import split_folds
 from litebert.finetuning.rows import number_groups
 from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
-from litebert.finetuning.values import Item, TaskBatch
+from litebert.finetuning.values import Item
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
-from litebert.train.loop import Loop
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -44,10 +44,6 @@ def run(
 def read_record(out: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads((out / "finetune.json").read_text())
     return record
-
-
-class _Stop(Exception):
-    pass
 
 
 @pytest.mark.thorough
@@ -189,12 +185,8 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
     settings = config(epochs=14, choose=("length", "batch", "rate"))
     run(table, tmp_path / "whole", tiny_tokenizer, settings)
 
-    def stop(loop: Loop[TaskBatch]) -> None:
-        if loop.step == instant:
-            raise _Stop
-
-    with pytest.raises(_Stop):
-        run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    with pytest.raises(Killed):
+        run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=kill_at(instant))
     log_messages.clear()
     run(table, tmp_path / "cut", tiny_tokenizer, settings)
     assert not [line for line in log_messages if "held-out training rows" in line], (

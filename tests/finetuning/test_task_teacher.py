@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.pretraining import leave_at
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
 
@@ -188,11 +187,7 @@ def test_unlabeled_texts_are_learned_and_a_kill_changes_nothing(
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     assert whole.steps == 7  # 100 rows in batches of 16
 
-    def leave(loop: Loop[TaskBatch]) -> None:
-        if loop.step == 4:
-            signal.raise_signal(signal.SIGTERM)
-
-    broken = teach(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options)
+    broken = teach(place, tmp_path / "broken", tiny_tokenizer, on_step=leave_at(4), **options)
     assert not broken.outcome.finished
     again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert again.outcome.finished
@@ -356,12 +351,8 @@ def test_layers_are_learned_beside_the_answers(
     )
     assert student.state_dict().keys() == teacher.state_dict().keys()  # without the map
 
-    def leave(loop: Loop[TaskBatch]) -> None:
-        if loop.step == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     assert not teach(
-        place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options
+        place, tmp_path / "broken", tiny_tokenizer, on_step=leave_at(4), **options
     ).outcome.finished
     again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")

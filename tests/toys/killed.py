@@ -1,11 +1,27 @@
-"""Paths that a process leaves unfinished because it was killed."""
+"""Runs that are killed at a step, and paths that a process leaves unfinished."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from litebert.base.storage import write_whole
+
+
+class Killed(BaseException):
+    """Stands for the instant a run is killed."""
+
+
+def kill_at(step: int) -> Callable[[Any], None]:
+    """For `on_step`: the run is killed after the step."""
+
+    def kill(loop: Any) -> None:
+        if loop.step == step:
+            raise Killed
+
+    return kill
 
 
 def leave_unfinished(path: Path, is_reaped: bool = True) -> Path:
