@@ -82,7 +82,9 @@ class FinetuneArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineArguments(FinetuneArguments):
+class BaselineRequest(FinetuneArguments):
+    """What --baseline-only reads."""
+
     out: Path = Path()
 
 
@@ -179,7 +181,7 @@ def _score_baseline(words: list[str]) -> int:
         words = [words[behind], *words[:behind], *words[behind + 1 :]]
     elif words[0].startswith("-"):
         words = ["baseline", *words]
-    arguments, options, rest = _parse_finetune(words, BaselineArguments)
+    arguments, options, rest = _parse_finetune(words, BaselineRequest)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
@@ -244,7 +246,6 @@ def _parse_finetune(
 def _show_finetuned(
     arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
 ) -> None:
-    """Print the scores of all seeds beside those of the baseline."""
     from litebert.analysis.run_report import make_exit_tables
     from litebert.finetuning.scoring import name_metric
     from litebert.finetuning.seeds import describe_noise, summarize
@@ -284,9 +285,7 @@ def _show_finetuned(
 def _with_baseline(
     columns: tuple[str, ...], scores: Mapping[str, tuple[float, ...]], baseline: Mapping[str, float]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns and the rows of a table of scores, with a last column for the baseline where
-    there is one.
-    """
+    """Add a last column for the baseline, where there is one."""
     rows = [(name, *(f"{value:.4g}" for value in values)) for name, values in scores.items()]
     if not baseline:
         return columns, rows
@@ -328,7 +327,6 @@ class ExportArguments(LabeledFiles):
 
 
 def _export_static(arguments: ExportArguments) -> int:
-    """Write a static model, and return the exit status."""
     options = {
         "--head": arguments.head,
         "--int8": arguments.int8,

@@ -91,7 +91,7 @@ def count_confusions(
 def list_confusions(
     labels: Sequence[str], matrix: Sequence[Sequence[int]], most: int
 ) -> list[tuple[str, str, int]]:
-    """List the commonest confusions: the label, the answer, and how many rows."""
+    """List the label, the answer and the rows of the commonest confusions."""
     pairs = [
         (labels[right], labels[predicted], count)
         for right, row in enumerate(matrix)
@@ -206,7 +206,6 @@ def write_reliability(
 
 
 def forget_texts(folder: Path) -> None:
-    """Drop the texts of mistakes from the reliability.json of a finished run, if it has one."""
     file = folder / RELIABILITY
     if not file.is_file():
         return
@@ -235,7 +234,6 @@ class Suspect:
 
 
 def require_mislabeled(task: Task[Any]) -> None:
-    """Refuse a task without a baseline of classes or labels."""
     if not isinstance(make_baseline(task.output), LinearClasses):
         raise ConfigError(
             "mislabeled ranks rows by classes or labels of whole texts, and this task answers with "

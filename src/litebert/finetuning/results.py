@@ -103,7 +103,6 @@ class Finetuned:
 
     @property
     def dev_rows(self) -> int:
-        """Rows of the first development part; 0 where the run does not say."""
         return int(read_json(self.folder / "finetune.json", RunError).get("dev_rows", 0))
 
     @property

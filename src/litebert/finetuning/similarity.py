@@ -59,7 +59,6 @@ itself.
 
 
 def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
-    """Sort the sizes that vectors may be cut to."""
     if matryoshka is None:
         return ()
     is_list = isinstance(matryoshka, (list, tuple))
@@ -241,7 +240,6 @@ class Similarity(Output):
         )
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """Return a `Compared` for each pair."""
         pairs = [
             scale_to_unit(row_logits if self.map is None else self.map.of(row_logits))
             for row_logits in logits
@@ -249,7 +247,6 @@ class Similarity(Output):
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
 
     def record(self, answer: Any) -> dict[str, Any]:
-        """Return the cosine, which has no probabilities."""
         return {"prediction": answer.value}
 
     def read_record(self, record: Mapping[str, Any]) -> Compared:
@@ -265,7 +262,7 @@ class Similarity(Output):
 
 
 def learns_map(output: Output) -> bool:
-    """Return whether a map to the width of a teacher's vectors is learned beside the network."""
+    """A map to the width of a teacher's vectors is learned beside the network."""
     return isinstance(output, Similarity) and output.taught
 
 

@@ -100,11 +100,8 @@ _ORDER = 51  # what the key of the held-out rows is for
 
 
 def choose_start(setup: Setup, folders: Sequence[RunFolder], device: str, overwrite: bool) -> Setup:
-    """Complete the setup with a fitted head and a rate, where the config asks for them. They are
-    those of a run in one of the folders, or are computed now.
-
-    Args:
-        overwrite: whether those runs are about to be deleted.
+    """Complete the setup with a fitted head and a rate, where the config asks for them: those of a
+    run in one of the folders, or computed now.
     """
     config, first = setup.config, folders[0]
     decide = first.ranks.decide
@@ -194,7 +191,6 @@ class FittedHead:
         return self.loss < self.prior or self.few
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the weights by their names in the head."""
         return {
             "classifier.weight": torch.from_numpy(self.weight.copy()),
             "classifier.bias": torch.from_numpy(self.bias.copy()),
@@ -289,9 +285,7 @@ def _compute_held_loss(
 def _fit_folded(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], strength: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Fit a linear map on standardized states; return its weights and biases for states as they
-    are.
-    """
+    """Fit a linear map on standardized states, with weights and biases for states as they are."""
     mean, std = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
     std[std < 1e-6] = 1.0  # a state that never changes tells nothing
     weight, bias = fit_linear(output, (states - mean) / std, targets, strength)
@@ -319,7 +313,6 @@ def fit_linear(
         return ridge.coef_[None], np.array([ridge.intercept_])
 
     def fit_logistic(classes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return one row each for more than two classes."""
         with warnings.catch_warnings():
             # The best of what was tried is judged on other rows.
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -353,10 +346,7 @@ def fit_linear(
 
 
 def _choose_rate(setup: Setup, learned: Setup, folder: Path, machine: devices.Device) -> Setup:
-    """Choose the rate by short runs on `learned`, or keep that of the preset.
-
-    `learned` is the same setup, whose fitted head has not seen the held-out rows.
-    """
+    """Choose the rate by short runs on `learned`, whose head has not seen the held-out rows."""
     config, optimizer = setup.config, setup.config.train.optimizer
     two = bool("head" in setup.tries and learned.fitted)
     setup = replace(setup, tries=frozenset())
@@ -383,7 +373,6 @@ def _choose_rate(setup: Setup, learned: Setup, folder: Path, machine: devices.De
 
 
 def list_rates(rates: Sequence[float], steps: int) -> list[float]:
-    """List the rates that are tried for a run of some steps."""
     return [rate for rate in rates if steps < LONG_RUN or rate <= LARGEST_OF_LONG]
 
 
@@ -412,7 +401,6 @@ def choose_rate(
 
 
 def compute_standard_error(differences: NDArray[np.float64]) -> float:
-    """Compute the standard error of the mean of differences; none of a single one."""
     return (
         float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
     )
@@ -454,7 +442,6 @@ class Probe:
         )
 
     def describe_losses(self) -> str:
-        """Return every rate with its loss."""
         return ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
 
 
@@ -472,7 +459,6 @@ class TwoStartProbe:
 
     @property
     def rate(self) -> float:
-        """The rate of the start that is taken."""
         return self.fitted.rate if self.takes_fitted else self.drawn.rate
 
     def __str__(self) -> str:
@@ -562,7 +548,6 @@ class _Trials:
 
     @classmethod
     def of(cls, setup: Setup, folder: Path, machine: devices.Device) -> _Trials:
-        """The training rows of a task, divided by its seed, with the answers of its teachers."""
         items, count = list(setup.train.items), len(setup.train.items)
         if _learns_answers(setup):
             items = attach_answers(setup, setup.rows, folder, machine)
@@ -627,7 +612,7 @@ class _Trials:
 
 
 def _learns_answers(setup: Setup) -> bool:
-    """Return whether the task is learned from the answers of teachers, not from vectors."""
+    """Vectors are not among them."""
     return setup.teachers is not None and not setup.teachers.vector_width
 
 
@@ -657,9 +642,7 @@ def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
 def _compute_prior_losses(
     setup: Setup, learned: Sequence[Item], held: Sequence[Item]
 ) -> NDArray[np.float64] | None:
-    """Compute the mean loss of each part if every row is answered alike, by the shares of the
-    learned targets, (P,).
-    """
+    """Compute the mean loss of each part, (P,), if the shares of the targets answer every row."""
     if not setup.task.output.linear:
         return None
     output, items = setup.fit_targets([*learned, *held])

@@ -282,7 +282,6 @@ class Task(ABC, Generic[E]):
         return labeled, their_answers
 
     def file_name(self, split: str) -> str:
-        """Name the predictions file of a split."""
         return split + self.suffix
 
     @abstractmethod
@@ -323,20 +322,17 @@ class TaskFiles(ABC, Generic[E]):
         )
 
     def with_teacher(self) -> TaskFiles[E]:
-        """Return the files of the task as it is learned from a teacher."""
         files = copy(self)
         files.task = self.task.with_teacher()
         return files
 
     def with_unlabeled(self, examples: Sequence[E] | None) -> TaskFiles[E]:
-        """Return the files with further examples for a teacher to answer."""
         files = copy(self)
         files.unlabeled = examples
         return files
 
     @property
     def file_names(self) -> dict[str, list[str]]:
-        """The names of the files of each part, where they are known."""
         return {}
 
     @abstractmethod
@@ -396,7 +392,6 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
 
 
 def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:
-    """Write them into the folder of a model; without examples, no file."""
     listed = [{**example.inputs, "label": example.label} for example in examples]
     if listed:
         write_json(folder / EXAMPLES, {"examples": listed})

@@ -155,13 +155,12 @@ class TaskTeacher(ModelTeacher):
 
     @property
     def key(self) -> bytes:
-        """The facts that its answers to a row depend on."""
         return self.fingerprint.encode() + repr(self.order).encode()
 
     def answer(
         self, student: Student, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
-        """Compute the logits of the items of each part, in the task's order of labels."""
+        """Answer with logits in the task's order of labels."""
         exported = find_exported_graph(self.loaded.path) is not None  # which answers on the CPU
         runtime = ENGINES["onnx" if exported else "torch"](
             self.loaded, "cpu" if exported else device
@@ -198,11 +197,9 @@ class TaskTeacher(ModelTeacher):
 
     @cached_property
     def layers(self) -> Teacher:
-        """Its encoder, whose states and relations are learned."""
         return Teacher(self.loaded.model.encoder, None, self.fingerprint)
 
     def require_layers(self, words: Tokenizer, length: int) -> None:
-        """See to it that its layers can be compared with those of a student."""
         fix = "set distill.states and distill.relations to 0"
         if find_exported_graph(self.loaded.path) is not None:
             raise ModelError(
@@ -243,7 +240,6 @@ class VectorTeacher(ModelTeacher):
 
     @property
     def key(self) -> bytes:
-        """The facts that its vector of a text depends on."""
         facts = self.settings._replace(map=None), self.length
         return self.fingerprint.encode() + repr(facts).encode()
 
@@ -403,11 +399,10 @@ class TaskTeachers:
     """Their answers so far, by the key of the cache; seeds share them."""
 
     def with_examples(self, examples: Sequence[Any]) -> TaskTeachers:
-        """Return the teachers, of whom a baseline knows the examples that it learns from."""
+        """Return the teachers with the examples that a baseline learns from."""
         return replace(self, members=tuple(m.with_examples(examples) for m in self.members))
 
     def require_network(self) -> TaskTeacher:
-        """Return the only teacher, whose layers can be compared."""
         fix = "name one fine-tuned model, or set distill.states and distill.relations to 0"
         require(
             len(self.members) == 1,
@@ -426,7 +421,6 @@ class TaskTeachers:
 
     @property
     def vector_width(self) -> int:
-        """The numbers of a vector of a teacher of sentence vectors; 0 of other teachers."""
         return max(member.width for member in self.members)
 
     def build_record(self) -> dict[str, Any]:
@@ -511,7 +505,6 @@ class TaskTeachers:
 
 
 def list_sources(teacher: str | Path | Sequence[str | Path] | None) -> tuple[str | Path, ...]:
-    """List the teachers that a caller names: none, one, or several."""
     if teacher is None or isinstance(teacher, (str, Path)):
         return () if teacher is None else (teacher,)
     return tuple(teacher)
@@ -600,10 +593,6 @@ def _read_answers(file: Path, key: str) -> Logits | None:
 
 
 def start_table(model: TaskModel, items: Sequence[Item]) -> None:
-    """Start the token table of an untrained student from the teacher's vectors of the rows of
-    items. Tokens that no row has keep their random rows, and so do the dimensions beyond those of
-    the teacher.
-    """
     started = time.monotonic()
     pairs = [
         (row.ids, vector)

@@ -127,9 +127,7 @@ class TrainableTaskModel:
         return losses | self._compute_lessons(batch, states)
 
     def _compute_lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
-        """Compute how far the layers are from the teacher's, at every real token; the pairs of
-        layers count alike.
-        """
+        """Compute how far the layers are from the teacher's at every real token."""
         teacher, distill = self.setup.compared_teacher, self.setup.config.distill
         encoder = self.module.encoder
         if teacher is None or not self._compared:
@@ -185,7 +183,6 @@ class TrainableTaskModel:
         return self._compute_logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
-        """Compute the logits of items that belong to no part."""
         return self._compute_logits(items, "reading training texts")
 
     def _compute_logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:

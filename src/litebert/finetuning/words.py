@@ -122,7 +122,6 @@ def explain_by_occlusion(
 
 
 def weigh_words(example: Any, spans: Sequence[Span], weights: Sequence[float]) -> list[WordWeight]:
-    """Join words to their weights."""
     return [
         WordWeight(
             span.field,
@@ -145,6 +144,6 @@ def _leave_out(example: Any, span: Span) -> Any:
 
 
 def format_weights(words: Sequence[WordWeight], most: int = 5) -> str:
-    """Name the words of the largest weights, as a cell of a table: `bad +3.10, not -1.20`."""
+    """Name the words of the largest weights: `bad +3.10, not -1.20`."""
     largest = sorted(words, key=lambda word: -abs(word.weight))[:most]
     return ", ".join(f"{word.word} {word.weight:+.2f}" for word in largest)
