@@ -370,9 +370,8 @@ def test_it_is_computed_once_whatever_interrupts(
     assert not (tmp_path / "cut" / "baseline.json").exists()
     with pytest.raises(Killed):
         run(table, tmp_path / "cut", tiny_tokenizer, on_step=kill_at(2))
-    monkeypatch.setattr(
-        models.LinearClasses, "_learn", kill
-    )  # from here on nothing is fitted again
+    # From here on nothing is fitted again.
+    monkeypatch.setattr(models.LinearClasses, "_learn", kill)
     run(table, tmp_path / "cut", tiny_tokenizer)
     for name in ("baseline.json", "scores.json", "model/README.md", "metrics.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (

@@ -270,10 +270,8 @@ def write_results(
     beside = None if baseline is None else baseline.scores.get(metric)
     standing = describe_standing(scores[metric], beside, sizes[first.name][0], full)
     identity, dev = run.read_identities()[-1], [part.name for part in setup.dev]
-    card = make_finetuned_card(
-        *(task.output.head, identity, sizes, scores, dev, is_restarted, fields.get(FIELD)),
-        standing,
-    )
+    head, measured = task.output.head, fields.get(FIELD)
+    card = make_finetuned_card(head, identity, sizes, scores, dev, is_restarted, measured, standing)
 
     def write_beside(partial: Path) -> None:
         tuned.write_beside(partial)
@@ -294,9 +292,7 @@ def write_results(
     if calibration is not None:
         # In a group of processes, only the main one is here, and logits are computed by all.
         explains = explain if trainable.ranks.size == 1 else None
-        write_reliability(
-            *(folder, task, first, answers[0], calibration, precision, config, explains)
-        )
+        write_reliability(folder, task, first, answers[0], calibration, precision, config, explains)
     write_json(folder / "scores.json", fields)
 
 

@@ -448,9 +448,8 @@ def _train_seed(
         folder.clear()
     # For a new run only: one that is in the folder already keeps its fitted head, or has none.
     if ranks.main and not folder.identity_file.exists():
-        (path / FITTED).unlink(
-            missing_ok=True
-        )  # of a run that was killed before it had an identity
+        # Of a run that was killed before it had an identity.
+        (path / FITTED).unlink(missing_ok=True)
         if setup.fitted:
             with write_whole(path / FITTED) as aside:
                 write_tensors(aside, setup.fitted)

@@ -318,9 +318,8 @@ def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
     centered = exact - mean
     variances, directions = np.linalg.eigh(centered.T @ centered / len(exact))
     variances = np.maximum(variances, 0)
-    floor = max(
-        0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
-    )  # the second where all are nearly alike
+    # The second where all are nearly alike.
+    floor = max(0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30)
     # Turned back, so that it does not depend on the signs and the order of the directions.
     weight = directions / np.sqrt(variances + floor) @ directions.T
     return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))

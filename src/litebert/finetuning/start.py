@@ -465,10 +465,9 @@ class TwoStartProbe:
         return (
             f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'random'} "
             f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
-            f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, "
-            f"random {self.drawn.rate:.0e} {self.drawn_loss:.3g}); "
-            f"after {self.fitted.steps} steps: fitted {self.fitted.describe_losses()}; "
-            f"random {self.drawn.describe_losses()}"
+            f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, random "
+            f"{self.drawn.rate:.0e} {self.drawn_loss:.3g}); after {self.fitted.steps} steps: "
+            f"fitted {self.fitted.describe_losses()}; random {self.drawn.describe_losses()}"
         )
 
 

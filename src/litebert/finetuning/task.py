@@ -376,9 +376,8 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
     """
     shown = (task.show_example(example) for example in part.examples)
     short = [example for example in shown if example is not None and example.is_readable]
-    short.sort(
-        key=lambda example: abs(example.characters - _PREFERRED)
-    )  # stable, so the same run keeps the same ones
+    # Stable, so the same run keeps the same ones.
+    short.sort(key=lambda example: abs(example.characters - _PREFERRED))
     by_label: dict[str | None, list[ModelExample]] = {}
     for example in short:
         by_label.setdefault(example.label, []).append(example)

@@ -118,10 +118,8 @@ def _join_features(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> 
 
     if len(rows[0]) == 1:
         return hstack([words, characters], format="csr", dtype=np.float32)
-    parts = [
-        words[: len(rows)],
-        words[len(rows) :],
-    ]  # which words, of either side: entailment has a direction
+    # Which words, of either side: entailment has a direction.
+    parts = [words[: len(rows)], words[len(rows) :]]
     cosines = []
     for both in (words, characters):
         first, second = both[: len(rows)], both[len(rows) :]
