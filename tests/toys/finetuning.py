@@ -94,6 +94,16 @@ def finetune(*words: Any, **options: Any) -> Finetuned:
     return finetune_seeds(*words, **options)[0]
 
 
+RESULTS = ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", "scores.json")
+"""Files that a finished run leaves."""
+
+
+def same_files(first: Path, second: Path, *names: str) -> None:
+    """The files of two runs are equal to the byte: `RESULTS`, and others."""
+    for name in (*RESULTS, *names):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
 def write_table(
     path: Path, rows: int, seed: int = 0, labels: tuple[str, ...] = ("no", "yes")
 ) -> Path:
