@@ -24,7 +24,7 @@ from results import write as write_results
 
 from litebert import load, replace, train_tokenizer
 from litebert.answer.engines.exits import Exit
-from litebert.answer.evaluation import score_file
+from litebert.answer.evaluation import evaluate
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Row
 from litebert.interop.onnx.session import count_threads
@@ -107,7 +107,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     medians = {threshold: statistics.median(times[1:]) for threshold, times in seconds.items()}
     rows: dict[str, dict[str, float]] = {}
     for threshold, model in models.items():
-        scored = score_file(model, arguments.data)
+        scored = evaluate(model, data=arguments.data)
         name = threshold if isinstance(threshold, str) else f"{threshold:.6g}"
         share, speed = (
             1.0 if scored.share is None else scored.share,

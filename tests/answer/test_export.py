@@ -124,9 +124,7 @@ def test_8_bits_are_measured_on_labeled_files(
 
 
 def score(folder: Path, table: Path, engine: str = "torch") -> float:
-    from litebert.answer.evaluation import score_file
-
-    return score_file(litebert.load(folder, engine=engine), str(table)).scores["accuracy"]
+    return litebert.evaluate(litebert.load(folder, engine=engine), data=table).scores["accuracy"]
 
 
 def test_8_bits_that_cost_too_much_are_not_written(

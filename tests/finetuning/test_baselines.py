@@ -33,7 +33,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe as load_recipe
 from litebert.tasks.tagging.scores import score_entities
 from litebert.tokenizer import Tokenizer
-from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, same_files, write_table
 from toys.folders import save_hf
 from toys.killed import Killed, kill, kill_at
 from toys.refusals import names, refused
@@ -367,14 +367,12 @@ def test_it_is_computed_once_whatever_interrupts(
     assert not (tmp_path / "cut" / "baseline.json").exists()
     with pytest.raises(Killed):
         run(table, tmp_path / "cut", tiny_tokenizer, on_step=kill_at(2))
-    monkeypatch.setattr(
-        models.LinearClasses, "_learn", kill
-    )  # from here on nothing is fitted again
+    # From here on nothing is fitted again.
+    monkeypatch.setattr(models.LinearClasses, "_learn", kill)
     run(table, tmp_path / "cut", tiny_tokenizer)
-    for name in ("baseline.json", "scores.json", "model/README.md", "metrics.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(
+        tmp_path / "cut", tmp_path / "whole", "baseline.json", "model/README.md", "metrics.jsonl"
+    )
     again = run(table, tmp_path / "whole", tiny_tokenizer)
     assert again.baseline == whole.baseline
 

@@ -22,7 +22,14 @@ from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held
 from litebert.finetuning.values import Item
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
-from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.finetuning import (
+    config,
+    finetune,
+    finetune_seeds,
+    recipe_file,
+    same_files,
+    write_table,
+)
 from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table
@@ -166,15 +173,7 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
     assert [line] == record["chosen"]
     names(line, f"{rate:.0e}")
     run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
-    for name in (
-        "best.safetensors",
-        "model/model.safetensors",
-        "predictions/dev.csv",
-        "scores.json",
-    ):
-        assert (tmp_path / "chosen" / name).read_bytes() == (
-            tmp_path / "given" / name
-        ).read_bytes(), name
+    same_files(tmp_path / "chosen", tmp_path / "given")
 
 
 @pytest.mark.thorough
@@ -192,16 +191,7 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
     assert not [line for line in log_messages if "held-out training rows" in line], (
         "nothing is tried again"
     )
-    for name in (
-        "finetune.json",
-        "metrics.jsonl",
-        "best.safetensors",
-        "model/model.safetensors",
-        "scores.json",
-    ):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(tmp_path / "cut", tmp_path / "whole", "metrics.jsonl", "finetune.json")
 
 
 @pytest.mark.thorough

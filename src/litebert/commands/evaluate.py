@@ -97,21 +97,29 @@ def evaluate(words: list[str]) -> int:
     if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
         paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.max_pairs)
     if arguments.shards is not None or arguments.data or paradigms is None:
+        model: Any = arguments.model
+        options = arguments.reading_options()
+        if arguments.data:
+            model = load(
+                arguments.model,
+                engine=arguments.engine,
+                dtype=arguments.dtype,
+                exit_confidence=arguments.exit_confidence,
+                min_precision=arguments.min_precision,
+                device=arguments.device,
+            )
+        for option in ("sequences", "length"):
+            if (value := getattr(arguments, option)) is not None:
+                options[option] = value
         scored = run(
-            arguments.model,
+            model,
             shards=_read_set(arguments.shards),
             data=arguments.data or None,
             predictions=arguments.predictions,
-            sequences=2048 if arguments.sequences is None else arguments.sequences,
-            length=arguments.length or None,
-            engine=arguments.engine,
-            dtype=arguments.dtype,
-            exit_confidence=arguments.exit_confidence,
-            min_precision=arguments.min_precision,
             mistakes=arguments.mistakes,
             slice_columns=arguments.slice_columns,
             device=arguments.device,
-            **arguments.reading_options(),
+            **options,
         )
         measured_on = {"data": list(arguments.data)} if arguments.data else {}
         shards = {} if arguments.shards is None else {"shards": str(arguments.shards)}

@@ -29,7 +29,6 @@ EVALUATION_TOKENS = 8192
 
 
 def name_metric(task: Task[Any]) -> str:
-    """Name the score that chooses the weights, as `score_parts` does."""
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
 
@@ -79,7 +78,6 @@ def are_finite(logits: Logits) -> bool:
 
 
 def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
-    """Return True if everything in a part is answered alike, where the right answers differ."""
     labeled = [i for i, item in enumerate(part.items) if item.target is not None]
     return bool(labeled) and output.one_answer(
         [part.items[i].target for i in labeled], [logits[i] for i in labeled]

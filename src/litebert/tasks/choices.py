@@ -239,6 +239,11 @@ class ChoiceTask(Task[Choice]):
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
         return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
+    def read_record(self, example: Choice, record: Mapping[str, Any]) -> Answer:
+        answer: Answer = super().read_record(example, record)
+        written = [self._format_choice(place) for place in range(len(answer.probabilities))]
+        return answer._replace(value=written.index(answer.value))
+
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """Return `accuracy` over all examples and over each group. A tie with another choice is
         wrong.

@@ -369,6 +369,10 @@ class Squad(Task[Question]):
             "no_answer_odds": answer.odds,
         }
 
+    def read_record(self, example: Question, record: Mapping[str, Any]) -> Answer:
+        odds = float(record["no_answer_odds"])
+        return Answer(str(record["prediction"] or ""), odds, (0.0, 0.0), ())
+
     def choose_texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
         """Return the text of each answer; in version 2 it is empty for odds above the threshold."""
         return [

@@ -338,6 +338,12 @@ class TaggingTask(Task[Sentence]):
                 record["entities"].append({**entity, "probability": probability})
         return record
 
+    def read_record(self, example: Sentence, record: Mapping[str, Any]) -> Answer:
+        answer: Answer = super().read_record(example, record)
+        if len(answer.value) != len(example.words):
+            raise ValueError
+        return answer
+
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1` over
         words.
