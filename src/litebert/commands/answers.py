@@ -50,8 +50,8 @@ class Reading:
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """compiled, for CPUs; torch, for GPUs and parts of your own; or onnx. By default the one that
-    suits the machine and the model."""
+    """compiled, for CPUs; torch, for GPUs and parts of your own; or onnx. By default chosen by
+    machine and model."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
     """Type of the matrix products: float32 by default; bfloat16 and int8 are faster. litebert
     doctor --engines MODEL measures all."""
