@@ -3,7 +3,7 @@ pass for several.
 
 Every function here has both ways. PyTorch's is the reference; it runs on every device and in every
 dtype, is what exports and `torch.compile` see, and works without a compiler. The compiled way
-(kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a matrix
+(training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a matrix
 multiplication joins the pass that follows it, and its gradient the one that comes before it on the
 way back. Both agree to rounding (tests/model/test_operations.py).
 
