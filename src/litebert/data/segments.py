@@ -499,7 +499,7 @@ def _grow_passages(
     """
 
     def find_end(starts: Numbers) -> Numbers:
-        """Return the last end of a sentence that fits, or a cut that leaves less than half empty."""
+        """Return the last end of a sentence that fits, or a cut where that fills less than half."""
         ends = text.find_last_end(starts + targets)
         return np.where(
             2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size)
