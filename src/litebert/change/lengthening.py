@@ -34,7 +34,7 @@ def lengthen(
     global_every: int | None = None,
     global_tokens: int | None = None,
 ) -> LoadedModel:
-    """The model with more positions, or with windows and global tokens; None keeps what there is."""
+    """A model with more positions, or with windows and global tokens; None keeps what is there."""
     was = loaded.config.encoder
     positions = was.max_positions if positions is None else positions
     if positions < was.max_positions:

@@ -124,8 +124,7 @@ class DistillInputs:
     """True if the teacher answers the task already, as the baseline does."""
     has_table: bool
     """True if the student's token table can start from the teacher's: an exported graph has none,
-    and a tokenizer of whole words cannot spell the student's tokens.
-    """
+    and a tokenizer of whole words cannot spell the student's tokens."""
     vocab_size: int
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
     teacher: str = ""

@@ -241,7 +241,7 @@ def _read(path: Path) -> list[RawTensor]:
 
 
 def _read_safetensors(path: Path) -> list[RawTensor]:
-    """The tensors of a file, which stay in it until they are used; a digest of others is refused."""
+    """The tensors of a file, which stay in it until they are used; another digest is refused."""
     with safe_open(path, "np") as file:  # checks every place in the header
         metadata = dict(file.metadata() or {})
     data = np.asarray(np.memmap(path, np.uint8, "c"))
