@@ -74,7 +74,7 @@ class Fetching:
     error: type[LitebertError]
 
     def run(self) -> Path:
-        """Fetch what the cache lacks, if there is a connection, and return the folder in the cache."""
+        """Fetch what the cache lacks, if there is a connection, and return its folder."""
         with silence():
             from huggingface_hub import HfApi, constants  # late: their import takes time
 

@@ -148,9 +148,8 @@ class StoreTarget:
             return None
 
     def _take_name(self) -> None:
-        """Take over the name that a killed process of this machine left (the folder here is locked
-        while one works), and warn of another machine that began to write here.
-        """
+        """Take over the name that a killed process of this machine left, for the folder here is
+        locked while one works. Warn of another machine that began to write here."""
         host, began = self._read_writer() or ("", "")
         if host == socket.gethostname():
             self._began = began
