@@ -91,7 +91,7 @@ class Notes(Counter[str]):
         self._totals.clear()
 
     def notes(self) -> list[str]:
-        """Return the sentences, each with its count, in parentheses if `COUNT` does not place it."""
+        """Return the sentences, each with its count, in parentheses unless `COUNT` places it."""
         return [
             sentence.replace(COUNT, f"{count:,}").replace(TOTAL, f"{self._totals[sentence]:,}")
             if COUNT in sentence
