@@ -99,9 +99,7 @@ class Loop(Generic[B]):
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """`TrainConfig.depth_schedule`."""
     time_budget: tuple[float, float] | None = None
-    """Seconds of training at which the steps since the last extension begin and should end, or
-    None.
-    """
+    """Seconds of training at which the steps since the last extension begin and end, or None."""
     correct: Callable[[schedule.Plan], None] | None = None
     """Records a plan that keeps `time_budget`, before a step is taken by it."""
     ahead: int = 1

@@ -49,9 +49,7 @@ class MetricsLog:
     def __init__(
         self, folder: str | Path, resume: int | None = None, trackers: Sequence[str] = ()
     ) -> None:
-        """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume`; `trackers` get
-        all.
-        """
+        """Open `folder/metrics.jsonl`, empty or with the rows up to step `resume`."""
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
         self._file, rows, written = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
