@@ -62,27 +62,16 @@ def predict_file(
     explain: Method | None = None,
     part: Part | None = None,
 ) -> int:
-    """Answer every row of files, or of standard input (`-`), in order.
+    """Answer every row of files, or of standard input (`-`), in order, and return how many.
 
     The columns depend on the task. Classes and numbers of texts: the text, and the pair for pairs.
     Tagging: the text, or CoNLL columns. Questions: question and context. Multiple choice: context,
     question and choices (JSONL). Models of the last two tasks also read the official files of SQuAD
     and RACE, whose ids stand in the answers.
 
-    Args:
-        sources: a file, a folder or a pattern, or several; of several files, each answer names its
-            file in `file`.
-        out: a path or an open file. It keeps what is answered before a malformed row or an
-            interruption.
-        columns: the text and the pair, in CSV and TSV also by number from 0; where None, those of
-            the training table, else `text`. The answers carry `keep` along; ("all",) is all.
-        layout: how the files are written; the suffix tells their format by default, or else the
-            content.
-        explain: adds `words`, how much each speaks for the answer, by this method.
-        part: answers only this part, into a folder beside `out`, for `merge`.
-
-    Returns:
-        The number of answers.
+    `out` keeps what is answered before a malformed row or an interruption. Of several files, each
+    answer names its file in `file`. `columns` are by default those of the training table, and
+    `explain` adds `words` by this method. A `part` goes into a folder beside `out`, for `merge`.
     """
     predictor = model.predictor
     task, separator = predictor.task, predictor.task.output.separator
@@ -241,8 +230,8 @@ def open_all(
     layout: Layout,
     stretches: Stretches | None = None,
 ) -> Iterator[InputFile]:
-    """Open files one after the other, or those of which stretches are read. Where all columns are
-    kept, they are those of the first file.
+    """Open files one after the other, or those whose stretches are read; all columns that are kept
+    are those of the first file.
     """
     first_columns: tuple[str, ...] | None = None if columns.keep == (ALL,) else ()
     is_alone = len(files) == 1
@@ -283,9 +272,7 @@ class Written:
 
 @contextmanager
 def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
-    """Log how much the file keeps when the block ends early. The block counts its records in the
-    value that it gets.
-    """
+    """Log how much the file keeps when the block, which counts its records, ends early."""
     written = Written()
     try:
         yield written
@@ -300,9 +287,7 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
 
 @contextmanager
 def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
-    """Open a file that gets its name when it is whole, or when writing ends early with a part of
-    it.
-    """
+    """Open a file that gets its name when it is whole, or when writing ends early."""
     if not isinstance(out, (str, Path)):
         yield out
         return

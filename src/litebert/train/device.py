@@ -84,9 +84,7 @@ def require_bfloat16(device: Device, engine: str, instead: str) -> None:
 
 
 def seed_step(seed: int, step: int, row: int = 0) -> None:
-    """Seed torch by (seed, step, first row of the micro-batch) alone. So a resumed run needs no
-    state, and any process may compute a micro-batch.
-    """
+    """Seed torch by (seed, step, first row) alone: a resumed run needs no state."""
     key = f"{seed}:{step}" if row == 0 else f"{seed}:{step}:{row}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

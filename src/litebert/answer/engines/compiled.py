@@ -121,12 +121,7 @@ class CompiledWalk:
 
 
 def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Weights]:
-    """The encoder of a model, and its other weights. All that answers with it shares them.
-
-    Raises:
-        ConfigError: the encoder, or the type of its products, is not known here.
-        ModelError: the weights are not those of its config.
-    """
+    """The encoder of a model, which all that answers with it shares, and its other weights."""
     config = loaded.config.encoder
     if refusal := find_refusal(config, dtype):
         raise ConfigError(f"{refusal}; give --engine torch, or another --dtype")
@@ -190,11 +185,7 @@ def _check_others(loaded: LoadedModel, weights: Weights) -> None:
 def list_steps(
     network: Network, record: Mapping[str, Any], weights: Weights
 ) -> tuple[Reads, list[Step]]:
-    """What the head of a fine-tuned model reads, and its steps.
-
-    Args:
-        record: its task.json, as `LoadedModel.task_record` gives it; a backbone has no steps.
-    """
+    """What the head of a fine-tuned model (`record` is task.json) reads, and its steps."""
     kind = record.get("kind", "backbone")
     outputs = outputs_of(kind)
     reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
@@ -215,12 +206,8 @@ def list_steps(
 def list_mask_steps(
     config: EncoderConfig, name: str, weights: Weights, word: Floats, projection: Floats | None
 ) -> list[Step]:
-    """The steps of a head for masked tokens.
-
-    Args:
-        name: the names of its weights begin with it.
-        word: the table of words (V, E), and the map E -> H of the embeddings, which heads
-            without tables of their own read.
+    """The steps of the head for masked tokens whose weights begin with `name`, over the table of
+    words (V, E) and the map E -> H of the embeddings, if heads have none of their own.
     """
     steps = [_dense(name, weights, config.activation)]
     if config.untied:
