@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from litebert.base import machine
+from litebert.base.errors import naming_extras
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
@@ -86,7 +87,8 @@ machine.heed_processor_limit()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'litebert' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
+    with naming_extras():
+        value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
     return value
 
 
