@@ -82,9 +82,7 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
 def _list_files(folder: Path) -> list[Path]:
     """List the files of a model, without those that another file of the tokenizer repeats."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    if "tokenizer/spiece.model" in names:
-        names.discard("tokenizer/tokenizer.json")
-    elif "tokenizer/tokenizer.json" in names:
+    if "tokenizer/tokenizer.json" in names:
         names.discard("tokenizer/vocab.txt")
     return [folder / name for name in sorted(names)]
 
