@@ -72,7 +72,14 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
                 if not folders[name].exists():
                     contents = {file: packed.read(entry) for file, entry in entries.items()}
                     _write_model(folders[name], contents)
-    except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, SafetensorError) as error:
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        SafetensorError,
+    ) as error:
         raise ModelError(
             f"the models cannot be unpacked from {archive} to {out} ({error}); install litebert "
             "again, or name another folder with --out"

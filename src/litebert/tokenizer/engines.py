@@ -492,9 +492,7 @@ class PortableUnigram(TokenizersEngine):
         try:
             return digest_unigram(self._proto)
         except (IndexError, ValueError):
-            raise DataError(
-                f"the *.model beside {self._name} is damaged; copy it again"
-            ) from None
+            raise DataError(f"the *.model beside {self._name} is damaged; copy it again") from None
 
     def make_files(self) -> dict[str, bytes]:
         return {"spiece.model": self._proto}
