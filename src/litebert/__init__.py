@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from litebert.studies.run import study as study
     from litebert.tasks.registry import open_task as open_task
     from litebert.tokenizer import Tokenizer as Tokenizer
-    from litebert.tokenizer import train_tokenizer as train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer as train_tokenizer
     from litebert.train.pretrain import pretrain as pretrain
 
 _HOME = {
@@ -76,7 +76,7 @@ _HOME = {
     "study": "studies.run",
     "merge": "answer.merging",
     "open_task": "tasks.registry",
-    "train_tokenizer": "tokenizer",
+    "train_tokenizer": "tokenizer.training",
 }
 __all__ = sorted(_HOME)
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
 from litebert.data.batches import Batch
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train import metrics, schedule
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
