@@ -229,8 +229,10 @@ def test_it_answers_without_torch_and_without_a_compiler(wheel: Path, tmp_path: 
         output(scripts / "litebert", "embed", models["vectors"], *texts, tmp_path / "v.npy")
         command = [str(scripts / "python"), "-m", "litebert"]
         named = [f"{name}={folder}" for name, folder in models.items()]
-        with serving(tmp_path, *named, command=command, PYTHONPATH="") as service:
-            client = service.client()
+        with (
+            serving(tmp_path, *named, command=command, PYTHONPATH="") as service,
+            service.client() as client,
+        ):
             assert "<title>" in client.get("/").text
             served = client.post("/predict", json={"inputs": ["a dull story"]}).json()
     assert checks["libraries"]["torch"] is None
