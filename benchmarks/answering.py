@@ -18,8 +18,8 @@ users do: the tokenizer of `transformers`, sorted by length, 32 at a time, padde
 Their graph is what `torch.onnx.export` makes of the network of `transformers`; int8 is
 `quantize_dynamic` of that.
 
-Where the processor multiplies bfloat16 or bytes natively, the engines of litebert that do so take
-part, and beside those in bfloat16 `transformers` under autocast and OpenVINO with this hint.
+Where the processor multiplies bfloat16 or bytes natively, litebert takes part with these types too,
+and where bfloat16, `transformers` under autocast and OpenVINO with this hint.
 
 Prints rows per second (medians of rounds in which all take turns) and the ratio to the best peer of
 the same precision, the 50th and 99th percentile of the time that one text takes, and the largest
@@ -57,6 +57,7 @@ from results import write as write_results
 
 import litebert
 from litebert.base.errors import ConfigError
+from litebert.kernels.network import Dtype, list_dtypes
 from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
@@ -64,15 +65,6 @@ from litebert.train import device as devices
 
 Answers = Callable[[Sequence[str]], NDArray[np.float64]]
 BATCH = 32
-ENGINES = (
-    "torch",
-    "exact",
-    "onnx",
-    "openvino",
-    "torch-bfloat16",
-    "openvino-bfloat16",
-    "torch-int8",
-)
 ROWS = {"minilm": 872, "albert": 200, "modernbert": 8}
 BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
 """Marks in the names of systems that are not in float32."""
@@ -280,15 +272,17 @@ def all_systems(
 def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Callable[[], Answers]]:
     """What makes each system, by its name."""
 
-    def engine(name: str, place: Path) -> Callable[[], Answers]:
-        return lambda: answer_with_model(litebert.load(place, engine=name, device="cpu"))
+    def ours(place: Path, engine: str, dtype: Dtype | None = None) -> Callable[[], Answers]:
+        return lambda: answer_with_model(
+            litebert.load(place, engine=engine, dtype=dtype, device="cpu", threads=threads)
+        )
 
     def peer(attention: str, autocast: torch.dtype | None = None) -> Callable[[], Answers]:
         return lambda: answer_with_peer(folder, network(folder, attention, autocast))
 
     def small() -> Answers:
         litebert.export(folder, folder / "exported", int8=True)
-        return answer_with_model(litebert.load(folder / "exported"))
+        return ours(folder / "exported", "onnx")()
 
     def exported() -> Path:
         graph = folder / "export.onnx"
@@ -300,12 +294,15 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
         quantize(exported(), folder / "int8.onnx")
         return answer_with_peer(folder, runtime(folder / "int8.onnx", threads))
 
-    systems = {f"litebert {name}": engine(name, folder) for name in ENGINES}
-    if run is not None and (run / "exits.json").exists():
-        for name in ("torch", "torch-bfloat16", "torch-int8"):
-            systems[f"litebert {name}, {EXITS}"] = engine(name, run)
+    systems = {}
+    for dtype in list_dtypes():
+        name = "litebert compiled" if dtype == "float32" else f"litebert compiled {dtype}"
+        systems[name] = ours(folder, "compiled", dtype)
+        if run is not None and (run / "exits.json").exists():
+            systems[f"{name}, {EXITS}"] = ours(run, "compiled", dtype)
     systems |= {
-        "litebert int8": small,
+        "litebert onnx": ours(folder, "onnx"),
+        "litebert onnx int8": small,
         "transformers eager": peer("eager"),
         "transformers sdpa": peer("sdpa"),
         "ONNX Runtime": lambda: answer_with_peer(folder, runtime(exported(), threads)),

@@ -1,7 +1,7 @@
 """Answering with early exits beside all layers: the speed from texts to answers, and the score, for
 each threshold.
 
-    python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine torch-int8] [--json FILE]
+    python benchmarks/exits.py [RUN DATA] [--rounds 5] [--dtype int8] [--json FILE]
 
 RUN was made by `litebert finetune --early-exits`; DATA is a labeled file of its task. Without
 them, a small network learns for a minute first, and its scores mean nothing. Thresholds take turns
@@ -20,15 +20,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from results import write as write_results
 
 from litebert import load, replace, train_tokenizer
 from litebert.answer.engines.exits import Exit
-from litebert.answer.evaluation import score_file
-from litebert.base.registry import ENGINES
+from litebert.answer.evaluation import evaluate
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Row
+from litebert.interop.onnx.session import count_threads
+from litebert.kernels.network import DTYPES
 from litebert.recipes.finetuning import finetune_preset
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import TableFiles
@@ -47,11 +47,7 @@ def main() -> int:
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--engine",
-        choices=[name for name, engine in ENGINES.items() if engine.capabilities.early_exit],
-        default="torch",
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     arguments = parser.parse_args()
@@ -86,7 +82,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         *(point["threshold"] for point in record["curve"][1::3]),
     ]
     models = {
-        threshold: load(arguments.run, engine=arguments.engine, exit_confidence=threshold)
+        threshold: load(arguments.run, dtype=arguments.dtype, exit_confidence=threshold)
         for threshold in thresholds
     }
     task = models["off"].predictor.task
@@ -100,8 +96,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             seconds[threshold].append(clock() - start)
     machine = devices.choose("float32", "cpu").describe()
     print(
-        f"{len(examples):,} texts, {arguments.clock} time, engine {arguments.engine}, "
-        f"{torch.get_num_threads()} threads; {machine}"
+        f"{len(examples):,} texts, {arguments.clock} time, {models['off'].engine} "
+        f"{arguments.dtype}, {count_threads()} threads; {machine}"
     )
     print(
         f"patience {record['patience']}, calibrated threshold {record['threshold']:.6g}, "
@@ -111,7 +107,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     medians = {threshold: statistics.median(times[1:]) for threshold, times in seconds.items()}
     rows: dict[str, dict[str, float]] = {}
     for threshold, model in models.items():
-        scored = score_file(model, arguments.data)
+        scored = evaluate(model, data=arguments.data)
         name = threshold if isinstance(threshold, str) else f"{threshold:.6g}"
         share, speed = (
             1.0 if scored.share is None else scored.share,
@@ -126,7 +122,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         }
         print(f"| {name} | {share:.3f} | {rate:,.0f} | {speed:.2f} | {score:.4f} |")
     return {
-        "engine": arguments.engine,
+        "engine": models["off"].engine,
+        "dtype": arguments.dtype,
         "clock": arguments.clock,
         "texts": len(examples),
         "exits": rows,

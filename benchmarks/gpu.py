@@ -28,9 +28,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -431,13 +433,9 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
     for count in sorted({0, 1, count_processes(point, machine)}):
         times: list[float] = []
         variant = replace(point, train=replace(point.train, batch_processes=count))
-        pretrain(
-            variant,
-            folder / "data",
-            folder / f"run-{count}",
-            device=device,
-            on_step=stamp(times, machine, steps),
-        )
+        watched = partial(Loop, on_step=stamp(times, machine, steps))
+        with patch("litebert.train.pretrain.Loop", watched):
+            pretrain(variant, folder / "data", folder / f"run-{count}", device=device)
         half = steps // 2  # the first half finds memory and kernels
         seconds = times[-1] - times[half - 1]
         rate = (steps - half) * point.batch_sequences * point.sequences.length / seconds

@@ -22,18 +22,18 @@ from matplotlib import pyplot
 
 DOCS = Path(__file__).parent
 PICTURE = DOCS / "speed.svg"
-MARK = "litebert, torch-int8"
+MARK = "litebert, compiled int8"
 """The row that only the newest table has."""
 COLUMN = "albert-base: rows/s"
 NAMES = {
-    "litebert, torch": "litebert",
+    "litebert, compiled": "litebert",
     "OpenVINO, `torch.onnx.export`": "OpenVINO",
     "ONNX Runtime, `torch.onnx.export`": "ONNX Runtime",
     "`transformers`, sdpa": "transformers",
-    "litebert, torch-bfloat16": "litebert",
+    "litebert, compiled bfloat16": "litebert",
     "OpenVINO, bfloat16": "OpenVINO",
     "`transformers`, sdpa, autocast": "transformers",
-    "litebert, torch-int8": "litebert",
+    "litebert, compiled int8": "litebert",
     "stock int8": "ONNX Runtime",
 }
 """The table's rows that are drawn, top to bottom, and how the picture names them."""

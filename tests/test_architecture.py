@@ -30,7 +30,7 @@ LEVELS = (
     ("remote",),
     ("hub", "parts"),
     ("config",),
-    ("recipes",),
+    ("recipes", "kernels"),
     ("text",),
     ("tokenizer",),
     ("data",),
@@ -69,6 +69,8 @@ LIGHT = (
     "recipes.files",
     "recipes.finetuning",
     "config.cost",
+    "kernels.network",
+    "answer.model",
     "cli",
     "model.positions",
     *(

@@ -93,7 +93,7 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path, task: st
     report = run_benchmark("serving", tmp_path / "serving.json", *words)
     assert set(report["skipped"].values()) == {"no --peers"}
     assert report["tiny"].keys() == {
-        f"litebert, {name}" for name in ("torch", "onnx", "onnx int8", "torch-int8")
+        f"litebert, {name}" for name in ("compiled", "onnx", "onnx int8", "compiled int8")
     }
     for result in report["tiny"].values():
         assert result["rounds"][0]["levels"][0]["requests_per_second"] > 0
@@ -114,7 +114,7 @@ def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) ->
     # It ends with an error where float32 answers differ.
     report = run_benchmark("answering.py", tmp_path / "answering.json", *words)["minilm"]
     assert report["rows"] == 12
-    assert {"litebert torch", "transformers sdpa"} <= report["systems"].keys()
+    assert {"litebert compiled", "transformers sdpa"} <= report["systems"].keys()
     assert all(system["apart"] < 0.2 for system in report["systems"].values())
 
 

@@ -24,10 +24,11 @@ from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import make_batch, measure_matmul_speed
-from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 from litebert.train.schedule import Plan
 from litebert.train.supply import prefetch
-from toys.pretraining import config, result
+from toys.killed import Killed, kill_at
+from toys.pretraining import config, pretrain, result
 
 pytestmark = [
     pytest.mark.cuda,
@@ -127,17 +128,10 @@ def test_who_makes_the_batches_changes_nothing_there_either(
 
 
 def test_a_killed_run_continues_where_it_was(tiny_data: Path, tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(loop: Loop[Batch]) -> None:
-        if loop.step == 7:
-            raise Stop
-
     point = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "5 steps"})
     pretrain(point, tiny_data, tmp_path / "whole", device="cuda")
-    with pytest.raises(Stop):
-        pretrain(point, tiny_data, tmp_path / "killed", device="cuda", on_step=stop)
+    with pytest.raises(Killed):
+        pretrain(point, tiny_data, tmp_path / "killed", device="cuda", on_step=kill_at(7))
     pretrain(point, tiny_data, tmp_path / "killed", device="cuda")
     assert losses_of(tmp_path / "killed") == pytest.approx(losses_of(tmp_path / "whole"), rel=1e-4)
     assert result(tmp_path / "killed").keys() == result(tmp_path / "whole").keys()

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 import litebert
-from commands.test_answers import made
 from litebert.demo import unpack
+from toys.answers import made
 from toys.prepare import content
 from toys.serving import serving
 

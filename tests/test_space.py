@@ -43,6 +43,7 @@ SET_BY_OTHERS = (
     | {"encoder.global_tokens"}  # litebert convert --global-tokens
     | {"encoder.groups"}  # of ALBERT folders with num_hidden_groups
     | {"objective_settings"}  # of extensions
+    | {"tracker", "table.model"}  # of a person
     | {f"table.{name}" for name in TABLE}
     | {f"train.{name}" for name in RUNNING}
     | TUNED

@@ -59,13 +59,12 @@ def systems(
         pythons: interpreters of the peers. A peer runs with the first that has what it needs.
         wait: options of `litebert serve`.
     """
+    compiled, int8 = [*wait, "--engine", "compiled"], ["--dtype", "int8"]
     servers = [
-        litebert_server("torch", "litebert", task, wait),
+        litebert_server("compiled", "litebert", task, compiled),
         litebert_server("onnx", "onnx", task, wait),
         litebert_server("onnx int8", "int8", task, wait, exact=False),
-        litebert_server(
-            "torch-int8", "litebert", task, [*wait, "--engine", "torch-int8"], exact=False
-        ),
+        litebert_server("compiled int8", "litebert", task, [*compiled, *int8], exact=False),
     ]
     skipped = {}
     for peer, needs in _list_peers(task):

@@ -7,7 +7,7 @@
 # The vectors of line 7 are OUT/00007.npy, and OUT may be in a store too. A file is computed whole or
 # not at all, so let each take about an hour. LIST.done/ remembers the lines that are done: a task
 # that was killed goes on with its next line when it is given again.
-# ENGINE=torch-int8 is the fastest.
+# DTYPE=int8 is the fastest.
 #SBATCH --job-name=embed
 #SBATCH --array=1-4
 #SBATCH --cpus-per-task=2
@@ -24,7 +24,7 @@ while IFS= read -r input; do
     number=$((number + 1))
     name=$(printf %05d "$number")
     if (((number - SLURM_ARRAY_TASK_ID) % tasks == 0)) && [ ! -e "$list.done/$name" ]; then
-        litebert embed "$model" --engine "${ENGINE:-torch}" --input "$input" --out "$out/$name.npy" < /dev/null
+        litebert embed "$model" ${DTYPE:+--dtype "$DTYPE"} --input "$input" --out "$out/$name.npy" < /dev/null
         touch "$list.done/$name"
     fi
 done < "$list"

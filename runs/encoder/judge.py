@@ -1,6 +1,6 @@
 """Score vectors on STS-B dev, SQuAD dev (a question finds its paragraph) and SST-2 (1,000 labels).
 
-    python runs/encoder/judge.py MODEL BENCHMARKS [ENGINE]
+    python runs/encoder/judge.py MODEL BENCHMARKS [DTYPE]
 
 MODEL is a litebert folder, or an archive of `litebert.demo.pack` with one model. BENCHMARKS holds
 `glue/STS-B`, `glue/SST-2` and `squad`.
@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,9 +57,8 @@ def main() -> None:
     model, benchmarks = Path(sys.argv[1]), Path(sys.argv[2])
     if model.suffix == ".zip":
         (model,) = unpack(tempfile.mkdtemp(), model).values()
-    encoder = litebert.load(
-        model, engine=sys.argv[3] if len(sys.argv) > 3 else None
-    ).sentence_encoder
+    dtype: Any = sys.argv[3] if len(sys.argv) > 3 else None
+    encoder = litebert.load(model, dtype=dtype).sentence_encoder
 
     def embed(texts: list[str]) -> np.ndarray:
         vectors = np.asarray(encoder.encode(texts), np.float64)

@@ -100,5 +100,4 @@ class Encoder:
 
 
 def _as_units(vectors: Any) -> NDArray[np.float32]:
-    """Scale vectors, an array or a tensor, to unit length."""
     return scale_to_unit(np.asarray(vectors, np.float32))

@@ -26,16 +26,8 @@ from litebert.analysis.charts import (
 )
 
 INTERVALS = Intervals("Loss", ("none", "all & <b>"), (3.1, 3.25), (0.05, 0.0), "nats", level=3.25)
-HEAT = HeatMap(
-    "Alike",
-    ("0", "1"),
-    ("0", "1", "2"),
-    ((1.0, 0.5, 0.0), (0.5, 1.0, 0.25)),
-    "layer",
-    "layer",
-    0.0,
-    1.0,
-)
+CELLS = ((1.0, 0.5, 0.0), (0.5, 1.0, 0.25))
+HEAT = HeatMap("Alike", ("0", "1"), ("0", "1", "2"), CELLS, "layer", "layer", 0.0, 1.0)
 
 
 @pytest.mark.parametrize("figure", [INTERVALS, HEAT])
@@ -67,9 +59,8 @@ def test_a_mean_without_an_interval_is_a_dot() -> None:
 
 def test_a_larger_number_has_more_of_the_color_and_stands_in_its_cell() -> None:
     drawn = draw(HEAT)
-    opacities = [float(opacity) for opacity in re.findall(r"opacity: ([\d.]+)", drawn)][
-        :5
-    ]  # 0 has none
+    found = re.findall(r"opacity: ([\d.]+)", drawn)
+    opacities = [float(opacity) for opacity in found][:5]  # 0 has none
     assert opacities[0] == max(opacities)
     assert opacities[1] == pytest.approx(opacities[0] / 2)
     cells = re.findall(r"fill: var\(--text\)[^>]*>([^<]*)</text>", drawn)
@@ -109,9 +100,8 @@ def test_a_level_is_dashed_and_takes_no_color_of_the_lines() -> None:
         Series("next", (0, 1), (2, 1)),
     )
     assert re.findall(r'<li class="([^"]*)">', html) == ["line-0", "level", "line-1"]
-    assert re.findall(
-        r"stroke-dasharray: [^;]*; stroke-dashoffset: 0; stroke: ([^;\"]*)", html
-    ) == ["var(--level)"]
+    dashed = r"stroke-dasharray: [^;]*; stroke-dashoffset: 0; stroke: ([^;\"]*)"
+    assert re.findall(dashed, html) == ["var(--level)"]
     assert "stroke: var(--line-1)" in html
     assert "var(--line-2)" not in html
 
@@ -185,22 +175,16 @@ def test_the_labels_of_an_axis_share_a_unit() -> None:
 
 def test_an_axis_from_zero_shows_the_size_of_a_change() -> None:
     line = Series("tokens/s", (0, 1), (99.0, 101.5))
-    texts = re.findall(
-        r">([^<>]+)</text>", draw(Chart("t", (line,), "minutes", "tokens/s", from_zero=True))
-    )
+    drawn = draw(Chart("t", (line,), "minutes", "tokens/s", from_zero=True))
+    texts = re.findall(r">([^<>]+)</text>", drawn)
     assert "50" in texts or "40" in texts
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
-        (0.003, "0.003"),
-        (12.5, "12.5"),
-        (3000, "3000"),
-        (21_300, "21.3k"),
-        (1.5e6, "1.5M"),
-        (-2e9, "-2G"),
+        *((0, "0"), (0.003, "0.003"), (12.5, "12.5"), (3000, "3000")),
+        *((21_300, "21.3k"), (1.5e6, "1.5M"), (-2e9, "-2G")),
     ],
 )
 def test_labels(value: float, text: str) -> None:

@@ -24,21 +24,14 @@ def folder(
     seeds = [path] if len(scores) == 1 else [path / f"seed-{i}" for i in range(len(scores))]
     for place, score in zip(seeds, scores, strict=True):
         place.mkdir(parents=True)
-        about = {
-            "format": 1,
-            "task": task,
-            "model": model,
-            "metric": metric,
-            "files": {},
-            "config": {},
-        }
+        about = {"format": 1, "task": task, "model": model, "metric": metric, "files": {}}
         about |= {"model_fingerprint": "m", "data_fingerprint": "d", "dev_fingerprint": data}
+        about["config"] = {}
         (place / "finetune.json").write_text(json.dumps(about))
         (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
     if len(scores) > 1:
-        (path / "seeds.json").write_text(
-            json.dumps({"scores": [{metric: score} for score in scores]})
-        )
+        summary = {"scores": [{metric: score} for score in scores]}
+        (path / "seeds.json").write_text(json.dumps(summary))
     return path
 
 
@@ -71,9 +64,8 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
 
 
 def test_one_seed_has_no_spread(tmp_path: Path) -> None:
-    paths = [
-        folder(tmp_path / name, "rte", name, score) for name, score in (("a", 0.5), ("b", 0.75))
-    ]
+    scores = {"a": 0.5, "b": 0.75}
+    paths = [folder(tmp_path / name, "rte", name, score) for name, score in scores.items()]
     shown = make_task_table(compare_tasks(paths))
     assert shown.rows == (("rte", "accuracy", "50.0", "75.0"),)
     assert shown.note == "Scores times 100."
@@ -119,9 +111,8 @@ def settings(run: Path, files: dict[str, list[str]] | None = None, **config: obj
     """Put a config into every finetune.json of a run."""
     for file in run.rglob("finetune.json"):
         about = json.loads(file.read_text())
-        file.write_text(
-            json.dumps({**about, "config": config, **({"files": files} if files else {})})
-        )
+        about |= {"config": config, "files": files or about["files"]}
+        file.write_text(json.dumps(about))
     return run
 
 
@@ -129,15 +120,11 @@ def test_one_model_with_other_settings(
     tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     paths = [
-        settings(
-            folder(tmp_path / name, "rte", "runs/small", score),
-            epochs=3,
-            train={"seed": seed, "rate": rate},
-        )
-        for name, score, seed, rate in (
-            ("a", 0.5, 0, 1e-3),
-            ("b", 0.6, 0, 5e-4),
-            ("c", 0.7, 1, 5e-4),
+        settings(folder(tmp_path / name, "rte", "runs/small", score), epochs=3, train=train)
+        for name, score, train in (
+            ("a", 0.5, {"seed": 0, "rate": 1e-3}),
+            ("b", 0.6, {"seed": 0, "rate": 5e-4}),
+            ("c", 0.7, {"seed": 1, "rate": 5e-4}),
         )
     ]
     rows = compare_tasks(paths)
@@ -189,12 +176,8 @@ def test_tables_have_the_names_of_their_files(tmp_path: Path) -> None:
             folder(tmp_path / "d", "rte", "m", 0.5, data="4"),
         ]
     )
-    assert [row[0] for row in make_task_table(rows).rows] == [
-        "table: films-dev.csv",
-        "table: goods.csv",
-        "table",
-        "rte",
-    ]
+    names = [row[0] for row in make_task_table(rows).rows]
+    assert names == ["table: films-dev.csv", "table: goods.csv", "table", "rte"]
     assert [row[0] for row in make_task_table(rows[:1]).rows] == ["table"]
     assert make_task_table(rows).columns == ("task", "score", "m")
 

@@ -27,14 +27,11 @@ pytestmark = pytest.mark.thorough
 
 
 NAMES = ("a variant with a long name, E 128", "none", "attention")
+CELLS = ((0.1, 0.3, 0.5, 0.7, 0.9, 1.0),) * 6
+VALUES = [tuple(float((i * 7 + k) % 13) for i in range(20)) for k in range(len(NAMES))]
 LINES = tuple(
-    Series(
-        name,
-        tuple(range(20)),
-        tuple(float((i * 7 + k) % 13) for i in range(20)),
-        errors=(0.5,) * 20,
-    )
-    for k, name in enumerate(NAMES)
+    Series(name, tuple(range(20)), values, errors=(0.5,) * 20)
+    for name, values in zip(NAMES, VALUES, strict=True)
 )
 SECTIONS: list[Section] = [
     Headline(
@@ -53,16 +50,7 @@ SECTIONS: list[Section] = [
     ),
     Chart("Lines", LINES, "step", "nats"),
     Intervals("Means", NAMES, (3.1, 3.2, 3.3), (0.1, 0.0, 0.2), "nats", 3.2),
-    HeatMap(
-        "Alike",
-        tuple("012345"),
-        tuple("012345"),
-        tuple((0.1, 0.3, 0.5, 0.7, 0.9, 1.0) for _ in range(6)),
-        "layer",
-        "layer",
-        0.0,
-        1.0,
-    ),
+    HeatMap("Alike", tuple("012345"), tuple("012345"), CELLS, "layer", "layer", 0.0, 1.0),
     Table("Commands", ("command",), (("litebert pretrain " + "a-very-long-path/" * 12,),)),
 ]
 BEYOND = """() => [...document.querySelectorAll("body *")].filter(
@@ -76,12 +64,8 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Open a page of every kind of section; in the end nothing may have been complained of or
     fetched.
     """
-    write(
-        tmp_path / "page.html",
-        "Everything",
-        "A lead with a-name-without-a-space-that-is-too-long.",
-        SECTIONS,
-    )
+    lead = "A lead with a-name-without-a-space-that-is-too-long."
+    write(tmp_path / "page.html", "Everything", lead, SECTIONS)
     heard, requests = [], []
 
     def open_at(width: int, scheme: str = "light") -> Any:
@@ -121,16 +105,13 @@ def test_one_switch_changes_the_axis_of_all_charts(open_page: Callable[..., Any]
 def test_rows_are_cards_on_a_phone(open_page: Callable[..., Any]) -> None:
     row = "table.cards tbody tr"
     phone, screen = open_page(390), open_page(1280)
-    assert phone.locator(row).first.evaluate("node => getComputedStyle(node).display") == "block"
-    assert phone.locator(f"{row} td").nth(1).evaluate(
-        "node => getComputedStyle(node, '::before').content"
-    ) == ('"column 0"')
-    assert (
-        screen.locator(row).first.evaluate("node => getComputedStyle(node).display") == "table-row"
-    )
-    assert phone.evaluate(
-        "[...document.querySelectorAll('.wide')].every(node => node.scrollWidth <= innerWidth)"
-    )
+    display = "node => getComputedStyle(node).display"
+    assert phone.locator(row).first.evaluate(display) == "block"
+    assert screen.locator(row).first.evaluate(display) == "table-row"
+    before = "node => getComputedStyle(node, '::before').content"
+    assert phone.locator(f"{row} td").nth(1).evaluate(before) == '"column 0"'
+    wide = "[...document.querySelectorAll('.wide')]"
+    assert phone.evaluate(f"{wide}.every(node => node.scrollWidth <= innerWidth)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

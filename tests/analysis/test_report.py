@@ -55,36 +55,22 @@ class Reader(HTMLParser):
             self.texts.setdefault(self.open[-1], []).append(data.strip())
 
 
+def train_row(step: int, **scores: float | None) -> dict[str, Any]:
+    return {"kind": "train", "step": step, **scores}
+
+
+def heldout_row(step: int, **scores: float) -> dict[str, Any]:
+    return {"kind": "heldout", "step": step, **scores}
+
+
 ROWS: list[dict[str, Any]] = [
-    *(
-        {
-            "kind": "train",
-            "step": s,
-            "loss": 9 - s / 100,
-            "mlm_loss": 8 - s / 100,
-            "mlm_accuracy": s / 1000,
-            "sop_accuracy": 0.5,
-            "learning_rate": 1e-3,
-            "layers": 1 + s // 200,
-        }
-        for s in range(10, 401, 10)
-    ),
-    {
-        "kind": "heldout",
-        "step": 200,
-        "mlm_loss": 6.1,
-        "mlm_accuracy": 0.2,
-        "sop_accuracy": 0.55,
-        "sop_majority": 0.51,
-    },
-    {
-        "kind": "heldout",
-        "step": 400,
-        "mlm_loss": 4.321,
-        "mlm_accuracy": 0.4,
-        "sop_accuracy": 0.625,
-        "sop_majority": 0.51,
-    },
+    train_row(step, loss=9 - step / 100, mlm_loss=8 - step / 100, mlm_accuracy=step / 1000)
+    | {"sop_accuracy": 0.5, "learning_rate": 1e-3, "layers": 1 + step // 200}
+    for step in range(10, 401, 10)
+]
+ROWS += [
+    heldout_row(200, mlm_loss=6.1, mlm_accuracy=0.2, sop_accuracy=0.55, sop_majority=0.51),
+    heldout_row(400, mlm_loss=4.321, mlm_accuracy=0.4, sop_accuracy=0.625, sop_majority=0.51),
     {"kind": "event", "step": 200, "message": f"left the plateau {HOSTILE}"},
 ]
 
@@ -98,11 +84,8 @@ def lines(chart: Chart) -> dict[str, Series]:
 
 
 def page() -> str:
-    table = Table(
-        "Scores",
-        ("model", "parameters", "what"),
-        (("one", "1,234,567", "a & b"), ("two", "89", "<b>")),
-    )
+    cells = (("one", "1,234,567", "a & b"), ("two", "89", "<b>"))
+    table = Table("Scores", ("model", "parameters", "what"), cells)
     return render("A run", "What it did.", [table, *run_sections(ROWS, 6.5)])
 
 
@@ -124,14 +107,9 @@ def test_the_page_reaches_for_nothing_outside_itself() -> None:
 
 def test_every_text_is_escaped() -> None:
     series = Series(HOSTILE, (1, 2), (1, 2))
-    text = render(
-        HOSTILE,
-        HOSTILE,
-        [
-            Table(HOSTILE, (HOSTILE,), ((HOSTILE,),), HOSTILE),
-            Chart(HOSTILE, (series, series), HOSTILE, HOSTILE, HOSTILE),
-        ],
-    )
+    table = Table(HOSTILE, (HOSTILE,), ((HOSTILE,),), HOSTILE)
+    chart = Chart(HOSTILE, (series, series), HOSTILE, HOSTILE, HOSTILE)
+    text = render(HOSTILE, HOSTILE, [table, chart])
     read = Reader(text)
     assert "script" not in read.seen
     assert sum(HOSTILE in part for parts in read.texts.values() for part in parts) == 13
@@ -139,11 +117,8 @@ def test_every_text_is_escaped() -> None:
 
 
 def test_columns_of_numbers_are_set_to_the_right() -> None:
-    html = render(
-        "t",
-        "",
-        [Table("t", ("a", "b", "c"), (("one", "1,234", "4.5 MiB"), ("2", "43.1% ± 0.5%", "–")))],
-    )
+    cells = (("one", "1,234", "4.5 MiB"), ("2", "43.1% ± 0.5%", "–"))
+    html = render("t", "", [Table("t", ("a", "b", "c"), cells)])
     assert re.findall(r"<th [^>]*number[^>]*>(.)</th>", html) == ["b", "c"]
     assert len(re.findall(r"<td [^>]*number[^>]*>", html)) == 4
 
@@ -184,17 +159,9 @@ def test_the_curves_of_a_run() -> None:
 
 
 def test_a_curve_ends_with_its_error_and_its_size() -> None:
-    rows = [{"kind": "train", "step": step, "sop_accuracy": 0.5} for step in (10, 20)]
-    rows += [
-        {
-            "kind": "heldout",
-            "step": step,
-            "sop_accuracy": 0.538,
-            "sop_standard_error": 0.0224,
-            "sop_pairs": 496.0,
-        }
-        for step in (10, 20)
-    ]
+    scores = {"sop_accuracy": 0.538, "sop_standard_error": 0.0224, "sop_pairs": 496.0}
+    rows = [train_row(step, sop_accuracy=0.5) for step in (10, 20)]
+    rows += [heldout_row(step, **scores) for step in (10, 20)]
     (chart,) = charts(run_sections(rows)).values()
     assert lines(chart)["training"].errors == ()
     assert lines(chart)["held out"].errors == pytest.approx((2.24, 2.24))
@@ -202,13 +169,10 @@ def test_a_curve_ends_with_its_error_and_its_size() -> None:
 
 
 def test_a_last_window_of_a_few_steps_is_not_drawn() -> None:
-    rows = [{"kind": "train", "step": step, "mlm_loss": 5.0} for step in (10, 20, 30, 31)]
-    assert lines(charts(run_sections(rows))["Loss on masked tokens"])["training"].xs == (10, 20, 30)
-    assert lines(charts(run_sections(rows[:3]))["Loss on masked tokens"])["training"].xs == (
-        10,
-        20,
-        30,
-    )
+    rows = [train_row(step, mlm_loss=5.0) for step in (10, 20, 30, 31)]
+    for some in (rows, rows[:3]):
+        loss = lines(charts(run_sections(some))["Loss on masked tokens"])
+        assert loss["training"].xs == (10, 20, 30)
 
 
 def test_a_report_begins_with_scores_and_curves(tmp_path: Path) -> None:
@@ -216,15 +180,8 @@ def test_a_report_begins_with_scores_and_curves(tmp_path: Path) -> None:
         '{"name": "r", "encoder": {"layers": 2, "hidden_size": 16}}'
     )
     (tmp_path / "run.json").write_text('{"steps": 400, "machine": "a desk"}')
-    scores = {
-        "rtd_accuracy": 0.9,
-        "rtd_base_rate": 0.87,
-        "rtd_auc": 0.75,
-        "rtd_precision": 0.5,
-        "rtd_recall": 0.25,
-        "mlm_standard_error": 0.004,
-        "mlm_predictions": 9801.0,
-    }
+    scores = {"rtd_accuracy": 0.9, "rtd_base_rate": 0.87, "rtd_auc": 0.75, "rtd_precision": 0.5}
+    scores |= {"rtd_recall": 0.25, "mlm_standard_error": 0.004, "mlm_predictions": 9801.0}
     rows = [*ROWS[:-2], {**ROWS[-2], **scores}, ROWS[-1]]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "speed.jsonl").touch()
@@ -248,7 +205,7 @@ def test_a_fine_tuning_report_gives_the_error_of_a_share_of_rows(tmp_path: Path)
     (tmp_path / "predictions").mkdir()
     answers = "prediction,p_good\n" + '"good, ""fine""\n",0.5\n' * 200
     (tmp_path / "predictions" / "dev.csv").write_text(answers)
-    rows = [{"kind": "heldout", "step": 2, "accuracy": 0.75, "macro_f1": 0.71}]
+    rows = [heldout_row(2, accuracy=0.75, macro_f1=0.71)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "speed.jsonl").touch()
     read = Reader(write_run(tmp_path).read_text(encoding="utf-8"))
@@ -265,9 +222,8 @@ def test_a_long_table_stays_a_table_on_a_phone() -> None:
 
 
 def test_long_names_break_at_their_joints_only() -> None:
-    html = render(
-        "t", "", [Table("t", ("a", "b"), (("train.optimizer.learning_rate", "1.5 of/2"),))]
-    )
+    table = Table("t", ("a", "b"), (("train.optimizer.learning_rate", "1.5 of/2"),))
+    html = render("t", "", [table])
     assert "train.<wbr>optimizer.<wbr>learning_<wbr>rate" in html
     assert "1.5 of/<wbr>2" in html
     assert "overflow-wrap: anywhere" not in re.sub(r"(h1|section).*", "", STYLE)
@@ -275,17 +231,11 @@ def test_long_names_break_at_their_joints_only() -> None:
 
 def test_throughput_over_the_time_of_training() -> None:
     rows = [
-        {
-            "step": step,
-            "kind": "speed",
-            "seconds": 60.0 * step,
-            "tokens_per_second": 1000.0 + step,
-            "share_of_peak": 0.25,
-        }
-        for step in (1, 2, 3)
+        {"step": i, "kind": "speed", "seconds": 60.0 * i, "tokens_per_second": 1000.0 + i}
+        | {"share_of_peak": 0.25}
+        for i in (1, 2, 3)
     ]
-    chart = next(section for section in run_sections(rows) if section.title == "Throughput")
-    assert isinstance(chart, Chart)
+    chart = charts(run_sections(rows))["Throughput"]
     assert chart.series[0].points() == [(1, 1001, 0), (2, 1002, 0), (3, 1003, 0)]
     assert "1,002" in chart.note
     assert "25%" in chart.note
@@ -300,30 +250,13 @@ def test_throughput_is_over_a_time_in_a_fitting_unit(seconds: float, unit: str) 
         {"step": step, "kind": "speed", "seconds": seconds * step / 2, "tokens_per_second": 9.0}
         for step in (1, 2)
     ]
-    (chart,) = (
-        section
-        for section in run_sections(rows)
-        if isinstance(section, Chart) and section.title == "Throughput"
-    )
-    assert chart.x_label.startswith(unit)
+    assert charts(run_sections(rows))["Throughput"].x_label.startswith(unit)
 
 
 def test_scores_of_fine_tuning_are_named_and_share_a_scale() -> None:
-    rows = [
-        {
-            "step": step,
-            "kind": "heldout",
-            "exact": 60.0,
-            "total": 11873.0,
-            "HasAns_f1": 70.0,
-            "best_f1": 61.0,
-            "best_f1_thresh": -3.0,
-            "macro_f1": 0.5,
-            "rmse": 250.0,
-        }
-        for step in (1, 2)
-    ]
-    by_title = charts(run_sections(rows))
+    scores = {"exact": 60.0, "total": 11873.0, "HasAns_f1": 70.0, "best_f1": 61.0}
+    scores |= {"best_f1_thresh": -3.0, "macro_f1": 0.5, "rmse": 250.0}
+    by_title = charts(run_sections([heldout_row(step, **scores) for step in (1, 2)]))
     names = [set(lines(chart)) for title, chart in by_title.items() if "development split" in title]
     assert names == [{"exact match", "F1, with an answer", "macro F1"}, {"root mean squared error"}]
 
@@ -342,38 +275,16 @@ def test_every_color_is_defined_light_and_dark() -> None:
 
 
 def test_only_what_a_run_recorded_is_drawn() -> None:
-    rows = [
-        {"kind": "train", "step": s, "mlm_loss": 5.0, "layers": 6, "nsp_accuracy": 0.9}
-        for s in (1, 2)
-    ]
-    assert set(charts(run_sections(rows))) == {
-        "Loss on masked tokens",
-        "Accuracy on the next sentence",
-    }
+    rows = [train_row(step, mlm_loss=5.0, layers=6, nsp_accuracy=0.9) for step in (1, 2)]
+    titles = ["Loss on masked tokens", "Accuracy on the next sentence"]
+    assert set(charts(run_sections(rows))) == {*titles}
 
 
 def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "kind": "train",
-            "step": 1,
-            "rtd_accuracy": 0.8,
-            "rtd_replaced": 0.14,
-            "sbo_accuracy": 0.1,
-        },
-        {
-            "kind": "heldout",
-            "step": 2,
-            "rtd_accuracy": 0.9,
-            "rtd_base_rate": 0.88,
-            "rtd_auc": 0.75,
-            "rtd_precision": 0.5,
-            "rtd_recall": 0.25,
-            "sbo_accuracy": 0.2,
-            "sbo_majority": 0.07,
-        },
-    ]
-    by_title = charts(run_sections(rows))
+    scores = {"rtd_accuracy": 0.9, "rtd_base_rate": 0.88, "rtd_auc": 0.75, "rtd_precision": 0.5}
+    scores |= {"rtd_recall": 0.25, "sbo_accuracy": 0.2, "sbo_majority": 0.07}
+    first = train_row(1, rtd_accuracy=0.8, rtd_replaced=0.14, sbo_accuracy=0.1)
+    by_title = charts(run_sections([first, heldout_row(2, **scores)]))
     accuracy = lines(by_title["Accuracy on replaced tokens"])
     assert [list(accuracy[name].ys) for name in ("training", "held out")] == [[80], [90]]
     assert list(accuracy["always the commoner answer"].ys) == [88, 88]
@@ -392,13 +303,8 @@ def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
 
 
 def test_a_step_written_twice_counts_once_and_missing_numbers_are_gaps() -> None:
-    rows = [
-        {"kind": "train", "step": 2, "mlm_loss": 1.0},
-        {"kind": "train", "step": 1, "mlm_loss": 3.0},
-        {"kind": "train", "step": 2, "mlm_loss": 2.0},
-        {"kind": "train", "step": 3, "mlm_loss": None},
-        {"kind": "train", "step": 4, "mlm_loss": math.nan},
-    ]
+    losses = ((2, 1.0), (1, 3.0), (2, 2.0), (3, None), (4, math.nan))
+    rows = [train_row(step, mlm_loss=loss) for step, loss in losses]
     loss = lines(charts(run_sections(rows))["Loss on masked tokens"])
     assert (loss["training"].xs, loss["training"].ys) == ((1, 2), (3.0, 2.0))
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import litebert
-from commands.test_answers import made
 from litebert import BatchFunction
 from litebert.answer import batch_function
 from litebert.base.errors import ConfigError, DataError
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.refusals import refused
 
 TEXTS = ["bado toto kumi", "mimi", "so ti fa la so ti fa la", "lala bado"]

@@ -20,7 +20,6 @@ import pytest
 from numpy.typing import NDArray
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.answer import predicting
 from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.engines.runtime import Capabilities, Runtime
@@ -33,6 +32,7 @@ from litebert.demo import unpack
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Row
 from litebert.kernels import network
+from toys.answers import made, texts
 from toys.refusals import refused
 
 LINES = texts(9, most=9)
@@ -67,7 +67,7 @@ def needs(engine: str) -> None:
 
 def model_folder(folder: Path, tokenizer: Path, name: str) -> Path:
     classes, labels, task, _ = ASKED[name]
-    return made(folder, tokenizer, task["kind"], classes, labels, task)
+    return made(folder, tokenizer, task["kind"], classes, labels, **task)
 
 
 def same(

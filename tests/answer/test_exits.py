@@ -33,8 +33,8 @@ from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.model.task_model import TaskModel
 from litebert.tasks.texts import Example
-from litebert.train.loop import Loop
-from toys.finetuning import config, finetune, recipe_file, write_table
+from toys.finetuning import config, finetune, recipe_file, same_files, write_table
+from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -321,10 +321,6 @@ def test_another_drop_calibrates_a_finished_run_again(tiny_tokenizer: Path, tmp_
     assert go(0.0)[0] == loose
 
 
-class _Stop(Exception):
-    """Stands for the instant a run is killed."""
-
-
 def test_killed_and_started_again_it_ends_with_the_same_bits(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -340,24 +336,12 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
 
     go("whole")
     for instant in (2, 7):
-
-        def stop(loop: Loop[Any], instant: int = instant) -> None:
-            if loop.step == instant:
-                raise _Stop
-
-        with pytest.raises(_Stop):
-            go("cut", on_step=stop)
+        with pytest.raises(Killed):
+            go("cut", on_step=kill_at(instant))
     go("cut")
-    for name in (
-        "metrics.jsonl",
-        "exits.json",
-        "scores.json",
-        "model/model.safetensors",
-        "model/task.json",
-    ):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(
+        tmp_path / "cut", tmp_path / "whole", "metrics.jsonl", "exits.json", "model/task.json"
+    )
 
 
 # --------------------------------------------------------------------- the rule and its calibration

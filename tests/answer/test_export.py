@@ -20,7 +20,6 @@ import onnx
 import pytest
 
 import litebert
-from answer.test_predict import made, texts
 from answer.test_pretrained import folder_of
 from litebert.answer.engines.onnx_runtime import OnnxRuntime
 from litebert.base.errors import ConfigError, MissingExtraError, ModelError
@@ -29,6 +28,7 @@ from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME
 from litebert.interop.records import read_tokenizer
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.points import randomize
@@ -50,9 +50,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def classifier(folder: Path, tokenizer: Path) -> Path:
-    return made(
-        folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"}
-    )
+    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes")
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -126,9 +124,7 @@ def test_8_bits_are_measured_on_labeled_files(
 
 
 def score(folder: Path, table: Path, engine: str = "torch") -> float:
-    from litebert.answer.evaluation import score_file
-
-    return score_file(litebert.load(folder, engine=engine), str(table)).scores["accuracy"]
+    return litebert.evaluate(litebert.load(folder, engine=engine), data=table).scores["accuracy"]
 
 
 def test_8_bits_that_cost_too_much_are_not_written(

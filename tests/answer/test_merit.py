@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Engine, Runtime
 from litebert.base.errors import NonFiniteError
 from litebert.base.registry import ENGINES
@@ -21,6 +20,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.interop import LoadedModel
+from toys.answers import made, texts
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -131,7 +131,7 @@ def score_constant(
 ) -> tuple[int, str, str]:
     """`litebert evaluate` of a model all of whose logits have a value."""
     kind, classes, labels, task, file, content = ASKED[name]
-    model = made(folder / "model", tokenizer, kind, classes, labels, task)
+    model = made(folder / "model", tokenizer, kind, classes, labels, **task)
     (folder / file).write_text(content)
 
     engine: Engine = ENGINES["torch"]

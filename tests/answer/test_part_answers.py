@@ -21,14 +21,16 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import litebert
-from commands.test_answers import made
 from litebert.answer import predicting, vectors
 from litebert.answer.files import predict_file
+from litebert.answer.inputs import Columns
 from litebert.answer.model import load
 from litebert.answer.vector_files import embed_file
 from litebert.base.errors import ConfigError, DataError, LitebertError
+from litebert.kernels.network import list_dtypes
 from litebert.parts import MARKER, Part, find_parts
 from litebert.parts.windows import FILE
+from toys.answers import made
 from toys.refusals import refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -73,7 +75,8 @@ def shuffle_parts(count: int) -> list[Part]:
     return [Part(number, count) for number in numbers]
 
 
-PLAIN, EXPLAINED = {"keep": ("all",)}, {"keep": ("id",), "explain": "occlusion"}
+PLAIN = {"columns": Columns(keep=("all",))}
+EXPLAINED = {"columns": Columns(keep=("id",)), "explain": "occlusion"}
 
 
 @pytest.mark.parametrize(
@@ -117,14 +120,16 @@ def test_merged_tags_of_several_files(tagger: Path, tmp_path: Path) -> None:
     [
         (".npy", {}),
         (".npy", {"dtype": "int8"}),
-        (".parquet", {"keep": ("id",), "dtype": "int8"}),
-        (".jsonl", {"keep": ("all",), "normalize": True, "size": 5}),
+        (".parquet", {"columns": Columns(keep=("id",)), "dtype": "int8"}),
+        (".jsonl", {"columns": Columns(keep=("all",))}),
     ],
 )
 def test_merged_vectors_are_those_of_one_run(
     classifier: Path, rows: Path, tmp_path: Path, count: int, suffix: str, options: Any
 ) -> None:
     model = load(classifier)
+    if suffix == ".jsonl":
+        options = {**options, "encoder": model.vectors_by(normalized=True, size=5)}
     single, out = tmp_path / f"single{suffix}", tmp_path / f"out{suffix}"
     embed_file(model, rows, single, **options)
     for part in shuffle_parts(count):
@@ -157,7 +162,7 @@ def test_merged_answers_to_parquet_are_those_of_one_run(
     model = load(classifier)
     for suffix in ("csv", "npy", "parquet"):
         write: Any = predict_file if suffix == "csv" else embed_file
-        options: Any = {} if suffix == "npy" else {"keep": ("all",)}
+        options: Any = {} if suffix == "npy" else {"columns": Columns(keep=("all",))}
         single, out = tmp_path / f"single.{suffix}", tmp_path / f"parts.{suffix}"
         write(model, tables, single, **options)
         counts = [write(model, tables, out, part=part, **options) for part in shuffle_parts(count)]
@@ -289,6 +294,9 @@ def test_parts_of_other_work_are_refused(
         predict_file(load(tagger), rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "form='csv'", "'jsonl'"):
         predict_file(load(classifier), rows, out, part=Part(1, 2), form="jsonl")
+    if "int8" in list_dtypes():
+        with refused(ConfigError, folder, "dtype='float32'", "'int8'"):
+            predict_file(load(classifier, dtype="int8"), rows, out, part=Part(1, 2))
     with refused(ConfigError, folder, "predict", "embed"):
         embed_file(load(classifier), rows, out, part=Part(1, 2))
     with refused(DataError, "part 2/2", "missing", "--part 2/2"):

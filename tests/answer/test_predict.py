@@ -20,31 +20,20 @@ import torch
 
 from litebert import BatchFunction, open_task, prepare, train_tokenizer
 from litebert.answer.files import predict_file
+from litebert.answer.inputs import Columns
 from litebert.answer.model import load
 from litebert.answer.predicting import FIRST
 from litebert.answer.static import export_static, load_static
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.conversion import convert
-from litebert.config import EncoderConfig
 from litebert.demo import unpack
 from litebert.finetuning.run import finetune
-from litebert.model.task_model import TaskModel
+from litebert.text.records import Layout
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.finetuning import config, recipe_file, write_table
-from toys.folders import save_litebert
 from toys.refusals import names, refused
 from toys.tasks import Table
-
-SHAPE: dict[str, Any] = {
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "layers": 2,
-    "heads": 2,
-    "intermediate_size": 32,
-    "max_positions": 64,
-    "sharing": "all",
-    "always_project": True,
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,40 +44,6 @@ def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
     )
     finetune(recipe_file(folder), table, folder / "run", config(epochs=3), tokenizer=tiny_tokenizer)
     return folder / "run" / "model"
-
-
-def made(
-    folder: Path,
-    tokenizer: Path,
-    kind: str,
-    classes: int,
-    labels: tuple[str, ...] = (),
-    task: Any = None,
-) -> Path:
-    """A model folder with random weights of some size."""
-    words = Tokenizer.load(tokenizer)
-    pooler = kind in ("sequence", "choice")
-    model = TaskModel(
-        EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), pooler, classes
-    )
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
-    save_litebert(
-        model, words, folder, labels=labels, task={"kind": kind, "length": 64, **(task or {})}
-    )
-    return folder
-
-
-def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
-    """Texts of at most `most` words."""
-    rng = np.random.default_rng(seed)
-    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    return [
-        " ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1)))
-        for _ in range(count)
-    ]
 
 
 @pytest.mark.thorough
@@ -188,7 +143,7 @@ def test_sentences_to_tag_come_as_columns_lists_or_texts(
         predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl")
     assert (
         predict_file(
-            model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll"
+            model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", layout=Layout("conll")
         )
         == 2
     )
@@ -333,9 +288,7 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
 ) -> None:
     task = {"problem": "classes"}
     models = {
-        pair: load(
-            made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **extra})
-        )
+        pair: load(made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, **task, **extra))
         for pair, extra in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
     }
     source = tmp_path / "in.csv"
@@ -347,16 +300,14 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
     with refused(DataError, "input 1", "('ba', 'de')"):
         models[False].predict([("ba", "de")])
     with refused(ConfigError, tmp_path / "False", "--pair-column second"):
-        predict_file(models[False], source, io.StringIO(), form="csv", pair_column="second")
+        predict_file(models[False], source, io.StringIO(), columns=Columns(pair="second"))
     assert len(models[True].predict([("ba", "de")])) == len(models[False].predict(["ba"])) == 1
     assert len(models[None].predict(["ba", ("ba", "de")])) == 2  # a folder that does not say
     for pair, column in ((True, "second"), (False, None), (None, "second"), (None, None)):
-        assert (
-            predict_file(models[pair], source, io.StringIO(), form="csv", pair_column=column) == 1
-        )
+        assert predict_file(models[pair], source, io.StringIO(), columns=Columns(pair=column)) == 1
     tagger = load(made(tmp_path / "tagger", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
     with refused(ConfigError, tmp_path / "tagger", "--pair-column second"):
-        predict_file(tagger, source, io.StringIO(), form="csv", pair_column="second")
+        predict_file(tagger, source, io.StringIO(), columns=Columns(pair="second"))
 
 
 def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:
@@ -387,7 +338,7 @@ def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: 
         "sequence",
         3,
         ("red", "green", "blue"),
-        {"problem": "classes"},
+        problem="classes",
     )
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
@@ -404,9 +355,7 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
     from transformers import pipeline
 
     labels = ("red", "green", "blue")
-    our_folder = made(
-        tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"}
-    )
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, problem="labels")
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
     )
@@ -426,7 +375,7 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
 def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import pipeline
 
-    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), problem="number")
     peer: Any = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"))
     inputs = texts(12)
     answers = load(our_folder).predict(inputs)
@@ -437,7 +386,7 @@ def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) 
 
 
 def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), {"problem": "number"})
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), problem="number")
     with refused(ModelError, folder, 2):
         load(folder).predict(["ba"])
 
@@ -450,7 +399,7 @@ def test_a_long_text_is_cut_where_we_cut_it(
     from transformers import pipeline
 
     labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
-    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, **about)
     peer: Any = pipeline(
         "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
     )
@@ -470,7 +419,10 @@ def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_p
         "span",
         2,
         (),
-        {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128},
+        task="squad",
+        version=2,
+        threshold=1.5,
+        stride=128,
     )
     version, threshold = convert(our_folder, tmp_path / "hf", to="hf").notes
     names(version, "version", 2)
@@ -566,7 +518,7 @@ def test_files_as_people_export_them(
     else:
         source.write_text(content, newline="")
     out = io.StringIO()
-    assert predict_file(load(classifier), source, out, form="csv", keep=("all",)) == 2
+    assert predict_file(load(classifier), source, out, columns=Columns(keep=("all",))) == 2
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
     assert [(row["text"], row["label"]) for row in rows] == [("ba, de", "x"), ("fi", "y")]
 

@@ -25,7 +25,6 @@ from safetensors.torch import load_file, save_file
 
 import litebert
 from answer.test_engines import BYTES
-from answer.test_predict import made
 from litebert.answer import vectors as module
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.vector_files import embed_file
@@ -40,6 +39,7 @@ from litebert.kernels.network import DTYPES, Dtype
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.families import build_peer
 from toys.folders import load_module, save_litebert
 from toys.points import randomize, shape
@@ -218,7 +218,7 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
     for words, places in (
         (("--out", tmp_path / "a.csv"), ("a.npy",)),
         (("--out", tmp_path / "a.npy", "--keep", "id"), ("a.npy", "--keep")),
-        (("--dtype", "int8"), ("int8", "--out")),
+        (("--vector-dtype", "int8"), ("int8", "--out")),
     ):
         status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", *words)
         assert (status, out) == (2, "")
@@ -525,7 +525,9 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         "sequence",
         2,
         ("a", "b"),
-        {"task": "table", "problem": "classes", "columns": COLUMNS},
+        task="table",
+        problem="classes",
+        columns=COLUMNS,
     )
     rounded, exact = (
         litebert.load(model, engine="rounded", dtype=dtype).predict(TEXTS) for dtype in DTYPES[::-2]

@@ -64,25 +64,13 @@ def test_learned_positions_are_repeated(
 
 
 def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: Path) -> None:
-    shape: dict[str, Any] = {
-        "positions": "rotary",
-        "norm": "pre",
-        "hidden_size": 32,
-        "heads": 2,
-        "rotary_base": 500.0,
-    }
-    save_model(tmp_path / "model", **shape)
-    words = typed(
-        "resize {} --out {} --positions 96 --window 8", tmp_path / "model", tmp_path / "long"
-    )
-    assert run(*words)[0] == 0
+    shape: dict[str, Any] = {"hidden_size": 32, "heads": 2, "rotary_base": 500.0}
+    save_model(tmp_path / "model", positions="rotary", norm="pre", **shape)
+    line = "resize {} --out {} --positions 96 --window 8"
+    assert run(*typed(line, tmp_path / "model", tmp_path / "long"))[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
-    assert (new.max_positions, new.window, new.global_every, new.window_rotary_base) == (
-        96,
-        8,
-        3,
-        500.0,
-    )
+    sizes = (new.max_positions, new.window, new.global_every, new.window_rotary_base)
+    assert sizes == (96, 8, 3, 500.0)
     slowest = -14 / 16  # the exponent of the slowest turn; the fastest does not depend on the base
     assert 96 * new.rotary_base**slowest == pytest.approx(24 * 500.0**slowest)
     assert run("resize", tmp_path / "long", "--out", tmp_path / "whole", "--window", 0)[0] == 0
@@ -95,12 +83,8 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     nothing.
     """
     build_peer(family, "mlm").save_pretrained(tmp_path / "hf")
-    words = typed(
-        "resize {} --out {} --positions 512 --window 64 --global-every 0",
-        tmp_path / "hf",
-        tmp_path / "long",
-    )
-    status, _, err = run(*words)
+    line = "resize {} --out {} --positions 512 --window 64 --global-every 0"
+    status, _, err = run(*typed(line, tmp_path / "hf", tmp_path / "long"))
     assert status == 0, err
     old, new = read_folder(tmp_path / "hf").model, read_folder(tmp_path / "long").model
     assert new.encoder.config.window_map() == (True,) * 4
@@ -121,12 +105,8 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
 def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
     build_peer("Bert", "mlm").save_pretrained(tmp_path / "hf")
-    words = typed(
-        "resize {} --out {} --positions 512 --window 64 --global-every 0 --global-tokens 1",
-        tmp_path / "hf",
-        tmp_path / "long",
-    )
-    status, _, err = run(*words)
+    line = "resize {} --out {} --positions 512 --window 64 --global-every 0 --global-tokens 1"
+    status, _, err = run(*typed(line, tmp_path / "hf", tmp_path / "long"))
     assert status == 0, err
     model = read_folder(tmp_path / "long").model
     assert isinstance(model.encoder, Encoder)
@@ -154,47 +134,20 @@ def test_global_attention_is_that_of_longformer() -> None:
     """
     from transformers import LongformerConfig, LongformerModel
 
-    sizes: dict[str, Any] = {
-        "vocab_size": 60,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "type_vocab_size": 1,
-        "pad_token_id": 1,
-    }
+    sizes: dict[str, Any] = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48}
+    theirs: dict[str, Any] = {"num_hidden_layers": 3, "num_attention_heads": 4}
+    theirs |= {"attention_window": 32, "max_position_embeddings": 402, "pad_token_id": 1}
+    theirs |= {"type_vocab_size": 1, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     make_model: Any = LongformerModel
-    wanted = make_model(
-        LongformerConfig(
-            **sizes,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            attention_window=32,
-            max_position_embeddings=402,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    ).eval()
+    wanted = make_model(LongformerConfig(**sizes, **theirs)).eval()
     randomize(wanted)
     for name, tensor in (theirs_state := wanted.state_dict()).items():
         if "_global" in name:
             tensor.copy_(theirs_state[name.replace("_global", "")])
-    encoder = Encoder(
-        EncoderConfig(
-            vocab_size=60,
-            embedding_size=32,
-            hidden_size=32,
-            intermediate_size=48,
-            layers=3,
-            heads=4,
-            sharing="none",
-            max_positions=400,
-            position_offset=2,
-            segment_types=1,
-            activation="gelu",
-            window=32,
-            global_every=0,
-            global_tokens=1,
-        )
-    ).eval()
+    ours: dict[str, Any] = {"embedding_size": 32, "layers": 3, "heads": 4, "sharing": "none"}
+    ours |= {"max_positions": 400, "position_offset": 2, "segment_types": 1, "activation": "gelu"}
+    windows: dict[str, Any] = {"window": 32, "global_every": 0, "global_tokens": 1}
+    encoder = Encoder(EncoderConfig(**sizes, **ours, **windows)).eval()
     encoder.load_state_dict(dict(_from_longformer(theirs_state, 3)))
     for length, real in ((20, 20), (400, 400), (400, 250)):
         ids = torch.randint(5, 60, (2, length), generator=torch.Generator().manual_seed(length))
@@ -257,10 +210,8 @@ def test_a_lengthened_model_trains_at_the_new_length(
 ) -> None:
     model = Pretrainer(config(("mlm",), vocab_size=400))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
-    words = typed(
-        "resize {} --out {} --positions 128 --window 16", tmp_path / "model", tmp_path / "long"
-    )
-    status, _, err = run(*words)
+    line = "resize {} --out {} --positions 128 --window 16"
+    status, _, err = run(*typed(line, tmp_path / "model", tmp_path / "long"))
     assert status == 0, err
     assert "--sequences.length 128" in err
     train = typed(
@@ -286,22 +237,10 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
     assert run("resize", tmp_path / "model", "--out", tmp_path / "long", *sizes)[0] == 0
     context = " ".join(f"ba{i % 7} di gu" for i in range(150)) + " the answer stands here"
     place = context.index("stands")
+    asked: dict[str, Any] = {"question": "where does it stand"}
+    asked |= {"answers": [{"text": "stands", "answer_start": place}]}
     articles = [
-        {
-            "title": f"t{i}",
-            "paragraphs": [
-                {
-                    "context": context,
-                    "qas": [
-                        {
-                            "id": f"q{i}",
-                            "question": "where does it stand",
-                            "answers": [{"text": "stands", "answer_start": place}],
-                        }
-                    ],
-                }
-            ],
-        }
+        {"title": f"t{i}", "paragraphs": [{"context": context, "qas": [{"id": f"q{i}", **asked}]}]}
         for i in range(4)
     ]
     (tmp_path / "train-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles}))
@@ -309,17 +248,9 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
         csv.writer(file).writerows([("text", "label"), *((context, "ab"[i % 2]) for i in range(8))])
     for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
         out = tmp_path / task
-        status, _, err = run(
-            *typed(
-                "finetune {} --task {} --data {} --dev {} --length 4096 --epochs 1 "
-                "--train.batch '4 sequences' --out {}",
-                tmp_path / "long",
-                task,
-                tmp_path / data,
-                tmp_path / data,
-                out,
-            )
-        )
+        rows, quick = tmp_path / data, "--length 4096 --epochs 1 --train.batch '4 sequences'"
+        line = f"finetune {{}} --task {task} --data {{}} --dev {{}} {quick} --out {{}}"
+        status, _, err = run(*typed(line, tmp_path / "long", rows, rows, out))
         assert status == 0, err
         assert json.loads((out / "model" / "task.json").read_text())["length"] == 4096
 

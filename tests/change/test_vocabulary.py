@@ -51,6 +51,12 @@ def tables(model: Any) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if tensor.shape[0] == size}
 
 
+def adapting(place: Path, text: Path, size: int = 8) -> list[str]:
+    """The command that gives place/model so many tokens of a text, as place/new."""
+    line = "adapt {} --source {} --add-tokens {} --out {}"
+    return typed(line, place / "model", text, size, place / "new")
+
+
 POINTS: dict[str, dict[str, Any]] = {
     "albert": {},
     "untied": {"untied": True},
@@ -69,14 +75,7 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     old = train(kind)
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges
-    words = typed(
-        "adapt {} --source {} --add-tokens {} --out {}",
-        tmp_path / "model",
-        text,
-        size,
-        tmp_path / "new",
-    )
-    status, out, err = run(*words, "--json")
+    status, out, err = run(*adapting(tmp_path, text, size), "--json")
     assert status == 0, err
     before, after = read_folder(tmp_path / "model"), read_folder(tmp_path / "new")
     new = after.tokenizer
@@ -125,9 +124,7 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
     status, before, err = run(*compare, "--add-tokens", 8)
     assert status == 0, err
-    words = typed(
-        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
-    )
+    words = adapting(tmp_path, text)
     assert json.loads(run(*words, "--json")[1]) == json.loads(before)
     status, out, _ = run(*compare, "--other-tokenizer", tmp_path / "new")
     assert status == 0
@@ -146,28 +143,12 @@ def test_the_new_model_prepares_text_and_trains_on(
         f'objectives = ["mlm", "sop"]\n{ENCODER}[train]\nbudget = "2 steps"\nbatch = "4 '
         'sequences"\n'
     )
-    shape = {
-        "embedding_size": 8,
-        "hidden_size": 16,
-        "layers": 2,
-        "heads": 2,
-        "intermediate_size": 32,
-        "max_positions": 64,
-    }
-    sizes: dict[str, Any] = shape
+    sizes: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2}
+    sizes |= {"intermediate_size": 32, "max_positions": 64}
     save_litebert(model_of(old, **sizes), old, tmp_path / "model")
-    words = typed(
-        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
-    )
-    assert run(*words)[0] == 0
-    prepared = run(
-        *typed(
-            "prepare {} --tokenizer {} --out {} --processes 1",
-            tiny_corpus,
-            tmp_path / "new",
-            tmp_path / "data",
-        )
-    )
+    assert run(*adapting(tmp_path, text))[0] == 0
+    line = "prepare {} --tokenizer {} --out {} --processes 1"
+    prepared = run(*typed(line, tiny_corpus, tmp_path / "new", tmp_path / "data"))
     assert prepared[0] == 0, prepared[2]
     pretrain = typed(
         "pretrain {} --shards {} --out {} --from", recipe, tmp_path / "data", tmp_path / "run"
@@ -183,31 +164,21 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
     from transformers import AutoModel, AutoTokenizer
 
     old = train("wordpiece")
-    save_litebert(
-        model_of(old, sharing="none", embedding_size=16, objectives=("mlm",)),
-        old,
-        tmp_path / "model",
-    )
-    words = typed(
-        "adapt {} --source {} --add-tokens 8 --out {}", tmp_path / "model", text, tmp_path / "new"
-    )
-    assert run(*words)[0] == 0
+    model = model_of(old, sharing="none", embedding_size=16, objectives=("mlm",))
+    save_litebert(model, old, tmp_path / "model")
+    assert run(*adapting(tmp_path, text))[0] == 0
     assert run("convert", tmp_path / "new", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
-    our_model, peer_tokenizer = (
-        read_folder(tmp_path / "new"),
-        AutoTokenizer.from_pretrained(tmp_path / "hf"),
-    )
+    our_model = read_folder(tmp_path / "new")
+    peer_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert our_model.tokenizer is not None
     ids = peer_tokenizer(DOMAIN.split("\n")[0])["input_ids"]
     assert ids[1:-1] == our_model.tokenizer.encode([DOMAIN.split("\n")[0]])[0]
     assert max(ids) >= old.vocab_size
     with torch.no_grad():
-        states = (
-            AutoModel.from_pretrained(tmp_path / "hf")
-            .eval()(torch.tensor([ids[:20]]))
-            .last_hidden_state
-        )
-        assert (our_model.model.encoder(torch.tensor([ids[:20]])).last - states).abs().max() < 1e-5
+        input_ids = torch.tensor([ids[:20]])
+        peer = AutoModel.from_pretrained(tmp_path / "hf").eval()
+        states = peer(input_ids).last_hidden_state
+        assert (our_model.model.encoder(input_ids).last - states).abs().max() < 1e-5
 
 
 # -------------------------------------------------------------------------------- another tokenizer
@@ -269,17 +240,9 @@ def test_a_fine_tuned_model_keeps_its_classes(
 ) -> None:
     old = train()
     model = TaskModel(model_of(old).config.encoder, reads_cls=True, classes=3)
-    save_litebert(
-        model,
-        old,
-        tmp_path / "model",
-        labels=("a", "b", "c"),
-        task={"task": name, "kind": "sequence", "length": 16},
-    )
-    words = typed(
-        "adapt {} --source {} --add-tokens 4 --out {}", tmp_path / "model", text, tmp_path / "new"
-    )
-    status, out, err = run(*words)
+    about = {"task": name, "kind": "sequence", "length": 16}
+    save_litebert(model, old, tmp_path / "model", labels=("a", "b", "c"), task=about)
+    status, out, err = run(*adapting(tmp_path, text, 4))
     assert status == 0, err
     following = (out + err).partition("next:")[2]
     assert re.findall(r"\blitebert (\w+) ", following) == ["finetune"]
@@ -292,11 +255,8 @@ def test_a_fine_tuned_model_keeps_its_classes(
 
 def test_padding_rows_behind_the_vocabulary_are_not_kept(tmp_path: Path) -> None:
     tokenizer = train("wordpiece", 500)
-    save_hf(
-        tiny(vocab_size=512, objectives=("mlm", "nsp"), sharing="none", embedding_size=8),
-        tokenizer,
-        tmp_path / "hf",
-    )
+    model = tiny(vocab_size=512, objectives=("mlm", "nsp"), sharing="none", embedding_size=8)
+    save_hf(model, tokenizer, tmp_path / "hf")
     loaded = read_folder(tmp_path / "hf")
     assert loaded.config.encoder.vocab_size == 512
     moved = with_tokenizer(loaded, tokenizer)
@@ -317,48 +277,19 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     save_litebert(model_of(old), old, tmp_path / "model")
     save_litebert(tiny(), None, tmp_path / "bare")
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
-    transplant = ("adapt", tmp_path / "model", "--tokenizer")
-    refuses(*transplant, tmp_path / "vocab.txt", *out, places=(tmp_path / "vocab.txt", "[MASK]"))
-    refuses(*transplant, tmp_path / "none", *out, places=(tmp_path / "none",))
-    refuses(
-        *transplant, tmp_path / "model", "--out", tmp_path / "bare", places=(tmp_path / "bare",)
-    )
-    refuses(
-        *transplant,
-        tmp_path / "model",
-        "--out",
-        tmp_path / "model" / "new",
-        places=(tmp_path / "model" / "new",),
-    )
-    refuses(
-        "adapt",
-        tmp_path / "bare",
-        "--tokenizer",
-        tmp_path / "model",
-        *out,
-        places=(tmp_path / "bare",),
-    )
-    extend = ("adapt", tmp_path / "model", *out, "--source")
-    refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
-    inside = tmp_path / "model" / "new"
-    refuses(
-        "adapt",
-        tmp_path / "model",
-        "--source",
-        text,
-        "--out",
-        inside,
-        places=(inside, tmp_path / "model"),
-    )
+    model, bare, none = tmp_path / "model", tmp_path / "bare", tmp_path / "none.txt"
+    inside, words = model / "new", tmp_path / "vocab.txt"
+    transplant = ("adapt", model, "--tokenizer")
+    refuses(*transplant, words, *out, places=(words, "[MASK]"))
+    refuses(*transplant, none, *out, places=(none,))
+    refuses(*transplant, model, "--out", bare, places=(bare,))
+    refuses(*transplant, model, "--out", inside, places=(inside,))
+    refuses("adapt", bare, "--tokenizer", model, *out, places=(bare,))
+    extend = ("adapt", model, *out, "--source")
+    refuses(*extend, none, places=(none,))
+    refuses("adapt", model, "--source", text, "--out", inside, places=(inside, model))
     assert not inside.exists()
-    refuses(*extend, text, "--add-tokens", 0, places=("--add-tokens", 0))
-    refuses(*extend, text, "--sample-mib", 0, places=("--sample-mib", 0))
-    inspect = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model")
-    refuses(
-        *inspect,
-        "--add-tokens",
-        3,
-        "--other-tokenizer",
-        tmp_path / "model",
-        places=("--add-tokens", "--other-tokenizer"),
-    )
+    for option in ("--add-tokens", "--sample-mib"):
+        refuses(*extend, text, option, 0, places=(option, 0))
+    both = ("--add-tokens", 3, "--other-tokenizer", model)
+    refuses("tokenizer", "inspect", text, "--tokenizer", model, *both, places=both[::2])

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,66 +26,26 @@ from litebert.answer.model import Model, load
 from litebert.base.errors import DataError
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import SHAPE, grow, made
 from toys.folders import save_litebert
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
-SHAPE: dict[str, Any] = {
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "layers": 2,
-    "heads": 2,
-    "intermediate_size": 32,
-    "max_positions": 64,
-    "sharing": "all",
-    "always_project": True,
-}
 TEXTS = ["bado toto", "kumi, mimi lala", 'so "la" ti', "fa"]
 
 
-def made(
-    folder: Path,
-    tokenizer: Path,
-    kind: str,
-    classes: int,
-    labels: tuple[str, ...] = (),
-    **task: Any,
-) -> Path:
-    """A fine-tuned model with random weights of some size."""
-    words, reads_cls = Tokenizer.load(tokenizer), kind in ("sequence", "choice")
-    model = TaskModel(
-        EncoderConfig(vocab_size=words.vocab_size, pooler=reads_cls, **SHAPE), reads_cls, classes
-    )
-    _grow(model)
-    save_litebert(model, words, folder, labels=labels, task={"kind": kind, "length": 64, **task})
-    return folder
-
-
-def _grow(model: torch.nn.Module) -> None:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
+def table_model(folder: Path, tokenizer: Path, columns: dict[str, str | None]) -> Path:
+    """A model of two classes, trained on columns of a table."""
+    task = {"task": "table", "problem": "classes", "pair": columns["pair"] is not None}
+    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), **task, columns=columns)
 
 
 @pytest.fixture(scope="module")
 def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """It was trained on the column `said` of a table."""
     folder = tmp_path_factory.mktemp("made") / "classifier"
-    columns = {"text": "said", "pair": None, "label": "kind"}
-    return made(
-        folder,
-        tiny_tokenizer,
-        "sequence",
-        2,
-        ("no", "yes"),
-        task="table",
-        problem="classes",
-        pair=False,
-        columns=columns,
-    )
+    return table_model(folder, tiny_tokenizer, {"text": "said", "pair": None, "label": "kind"})
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +56,7 @@ def pretrained_folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFac
         name="tiny", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",)
     )
     model = Pretrainer(config)
-    _grow(model)
+    grow(model)
     folder = tmp_path_factory.mktemp("made") / "pretrained"
     save_litebert(model, words, folder)
     return folder
@@ -158,15 +118,12 @@ def test_standard_input_is_what_it_holds(
 def test_a_table_without_the_column_is_never_plain_text(
     classifier: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give_standard_input(
-        monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
-    )
+    table = as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
+    give_standard_input(monkeypatch, table)
     status, out, err = run("predict", classifier)
     assert (status, out) == (2, "")
     names(err.splitlines()[-1], "'said'", "review")
-    give_standard_input(
-        monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
-    )
+    give_standard_input(monkeypatch, table)
     assert len(read(run("predict", classifier, "--text-column", "review")[1])) == 2
     give_standard_input(monkeypatch, b'[{"said": "ba"}]')
     assert len(read(run("predict", classifier)[1])) == 1
@@ -211,29 +168,33 @@ def test_a_table_without_a_header(
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
 
 
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_the_format_may_be_parquet(
+    verb: str, classifier: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"said": TEXTS}), table)
+    expected = run(verb, classifier, "--input", table)[1]
+    plain = table.rename(tmp_path / "rows")
+    assert run(verb, classifier, "--input", plain, "--input-format", "parquet")[:2] == (0, expected)
+    for options in ((), ("--input-format", "parquet")):
+        give_standard_input(monkeypatch, plain.read_bytes())
+        status, _, err = run(verb, classifier, *options)
+        assert status == 2
+        names(err.splitlines()[-1], "Parquet", "--input")
+
+
 def test_pairs_come_from_the_columns_of_training(
     tiny_tokenizer: Path, run: Run, tmp_path: Path
 ) -> None:
-    columns = {"text": "one", "pair": "two", "label": "kind"}
-    model = made(
-        tmp_path / "m",
-        tiny_tokenizer,
-        "sequence",
-        2,
-        ("no", "yes"),
-        task="table",
-        problem="classes",
-        pair=True,
-        columns=columns,
-    )
+    columns: dict[str, str | None] = {"text": "one", "pair": "two", "label": "kind"}
+    model = table_model(tmp_path / "m", tiny_tokenizer, columns)
     source = tmp_path / "in.csv"
     source.write_text(as_csv([["two", "one"], *([f"{text} la", text] for text in TEXTS)]))
     status, out, err = run("predict", model, "--input", source)
     assert status == 0, err
-    expected_predictions = load(model).predict([(text, f"{text} la") for text in TEXTS])
-    assert [row["prediction"] for row in read(out)] == [
-        answer["prediction"] for answer in expected_predictions
-    ]
+    answers = load(model).predict([(text, f"{text} la") for text in TEXTS])
+    assert [row["prediction"] for row in read(out)] == [answer["prediction"] for answer in answers]
 
 
 # ---------------------------------------------------------------------------- what is carried along
@@ -244,34 +205,31 @@ def test_columns_are_carried(
 ) -> None:
     source = tmp_path / "in.csv"
     source.write_text(TABLE)
-    out = run("predict", classifier, "--input", source, "--keep", "kind,id")[1]
+    words = ("predict", classifier, "--input", source, "--keep")
+    out = run(*words, "kind,id")[1]
     assert list(read(out)[0]) == ["kind", "id", "prediction", "p_no", "p_yes"]
-    out = run("predict", classifier, "--input", source, "--keep", "all")[1]
+    out = run(*words, "all")[1]
     assert [(row["id"], row["said"], row["prediction"]) for row in read(out)] == [
         (str(7 + i), text, prediction)
         for i, (text, prediction) in enumerate(zip(TEXTS, expected_predictions, strict=True))
     ]
-    status, _, err = run("predict", classifier, "--input", source, "--keep", "ids")
+    status, _, err = run(*words, "ids")
     assert status == 2
     names(err.splitlines()[-1], source, "'ids'")
 
 
 def test_what_json_holds_is_carried_whole(classifier: Path, run: Run, tmp_path: Path) -> None:
-    source, more = (
-        tmp_path / "in.jsonl",
-        {"id": 1, "tags": ["a", {"b": None}], "half": {"x": "\ud800"}},
-    )
-    source.write_text(
-        json.dumps({"said": "ba", **more}) + "\n" + json.dumps({"said": "de", "later": 1}) + "\n"
-    )
-    status, out, err = run(
-        "predict", classifier, "--input", source, "--keep", "all", "--format", "jsonl"
-    )
+    source = tmp_path / "in.jsonl"
+    more = {"id": 1, "tags": ["a", {"b": None}], "half": {"x": "\ud800"}}
+    lines = (json.dumps(row) + "\n" for row in ({"said": "ba", **more}, {"said": "de", "later": 1}))
+    source.write_text("".join(lines))
+    words = ("predict", classifier, "--input", source, "--keep")
+    status, out, err = run(*words, "all", "--format", "jsonl")
     assert status == 0, err
     first, second = (json.loads(line) for line in out.splitlines())
     assert (first["id"], first["tags"], first["said"]) == (1, ["a", {"b": None}], "ba")
     assert (second["id"], second["said"]) == (None, "de")
-    status, out, _ = run("predict", classifier, "--input", source, "--keep", "all")
+    status, out, _ = run(*words, "all")
     assert status == 0
     assert json.loads(read(out)[0]["tags"]) == ["a", {"b": None}]
     (tmp_path / "in.txt").write_text("ba\n")
@@ -279,29 +237,16 @@ def test_what_json_holds_is_carried_whole(classifier: Path, run: Run, tmp_path: 
     assert status == 2
     names(err, tmp_path / "in.txt", "--keep")
     source.write_text('{"said": "ba", "p_no": 1}\n')
-    status, _, err = run("predict", classifier, "--input", source, "--keep", "p_no")
+    status, _, err = run(*words, "p_no")
     assert status == 2
     names(err.splitlines()[-1], source, "'p_no'")
 
 
 # --------------------------------------------------------------------------------------- benchmarks
 
-SQUAD = {
-    "version": "1.1",
-    "data": [
-        {
-            "title": "a",
-            "paragraphs": [
-                {
-                    "context": "bado toto kumi",
-                    "qas": [
-                        {"id": f"q{i}", "question": "kumi mimi", "answers": []} for i in range(3)
-                    ],
-                }
-            ],
-        }
-    ],
-}
+QUESTIONS = [{"id": f"q{i}", "question": "kumi mimi", "answers": []} for i in range(3)]
+PARAGRAPH = {"context": "bado toto kumi", "qas": QUESTIONS}
+SQUAD = {"version": "1.1", "data": [{"title": "a", "paragraphs": [PARAGRAPH]}]}
 PASSAGE = {
     "article": "bado toto",
     "questions": ["kumi _", "ti ?"],
@@ -346,12 +291,8 @@ def test_official_race_files(tiny_tokenizer: Path, run: Run, tmp_path: Path) -> 
         (tmp_path / "test" / "high" / f"{number}.txt").write_text(json.dumps(passage))
     status, out, err = run("predict", model, "--input", tmp_path / "test")
     assert status == 0, err
-    assert [row["id"] for row in read(out)] == [
-        "high1.txt-0",
-        "high1.txt-1",
-        "high2.txt-0",
-        "high2.txt-1",
-    ]
+    wanted = [f"high{passage}.txt-{question}" for passage in (1, 2) for question in (0, 1)]
+    assert [row["id"] for row in read(out)] == wanted
 
 
 # ----------------------------------------------------------------------------- what is done is kept
@@ -414,33 +355,14 @@ def test_a_signal_keeps_the_answers_before_it(
 
 # --------------------------------------------------------------------------------------------- fuzz
 
-PIECES = st.sampled_from(
-    [
-        b"said",
-        b"text",
-        b",",
-        b"\t",
-        b"\n",
-        b"\r\n",
-        b'"',
-        b"{",
-        b"}",
-        b'{"said": "ba"}',
-        b"[",
-        b":",
-        b"O",
-        b"B-X",
-        b" ",
-        b"\0",
-        b"\xff",
-        "\ufeff".encode(),
-        "\u5b57".encode(),
-        b"1",
-        b"PAR1",
-        b'"data"',
-        b'{"said": [[[[',
-    ]
-)
+WORDS = b'said text , " { } {"said":"ba"} [ : O B-X 1 PAR1 "data" {"said":[[[['.split()
+BYTES = (b"\t", b"\n", b"\r\n", b" ", b"\0", b"\xff", "\ufeff".encode(), "\u5b57".encode())
+PIECES = st.sampled_from([*WORDS, *BYTES])
+
+
+@pytest.fixture(scope="module")
+def fuzz_model(classifier: Path) -> Model:
+    return load(classifier)
 
 
 @settings(max_examples=150)
@@ -457,11 +379,6 @@ def test_any_bytes_give_answers_or_one_sentence(fuzz_model: Model, content: byte
         sys.stdin = before
 
 
-@pytest.fixture(scope="module")
-def fuzz_model(classifier: Path) -> Model:
-    return load(classifier)
-
-
 # ----------------------------------------------------------------------------------- fill and embed
 
 
@@ -472,14 +389,12 @@ def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     status, out, err = run("fill-mask", pretrained_folder, "bado [MASK] kumi", "--top", 3)
     assert status == 0, err
     assert out.count("%") == 3
-    (answer,) = json.loads(
-        run("fill-mask", pretrained_folder, "bado [MASK] kumi ___ .", "--json")[1]
-    )
+    plain = ("fill-mask", pretrained_folder, "--json")
+    (answer,) = json.loads(run(*plain, "bado [MASK] kumi ___ .")[1])
     assert [len(mask) for mask in answer["masks"]] == [5, 5]
     give_standard_input(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
-    assert [
-        answer["text"] for answer in json.loads(run("fill-mask", pretrained_folder, "--json")[1])
-    ] == ["bado <mask>", "kumi [MASK]"]
+    answers = json.loads(run(*plain)[1])
+    assert [answer["text"] for answer in answers] == ["bado <mask>", "kumi [MASK]"]
 
 
 def test_mistakes_of_fill(pretrained_folder: Path, classifier: Path, run: Run) -> None:
@@ -498,9 +413,8 @@ def test_embed(pretrained_folder: Path, classifier: Path, run: Run, tmp_path: Pa
     source, out = tmp_path / "in.csv", tmp_path / "out.npy"
     source.write_text(TABLE)
     for model in (pretrained_folder, classifier):
-        status, _, err = run(
-            "embed", model, "--input", source, "--text-column", "said", "--out", out
-        )
+        words = ("embed", model, "--input", source, "--text-column", "said", "--out", out)
+        status, _, err = run(*words)
         assert status == 0, err
         vectors = np.load(out)
         assert vectors.shape == (4, 16)

@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,47 +22,38 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.demo import unpack
 from litebert.interop.files import read_tensors
 from litebert.serve.served import Served
-from toys.finetuning import recipe_file
+from toys.finetuning import read_rows, recipe_file
 from toys.refusals import refused
 from toys.serving import SOURCE, serving
 
 pytestmark = pytest.mark.thorough
 Run = Callable[..., tuple[int, str, str]]
-FIELDS = (
-    ("--epochs", 5),
-    ("--length", 16),
-    ("--train.batch", "16 sequences"),
-    ("--train.precision", "float32"),
-    ("--train.optimizer.learning-rate", 3e-3),
-)
+
+
+def write_csv(path: Path, *header: str, rows: Iterable[Sequence[str]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
 
 
 def write_rare(path: Path, rows: int, seed: int) -> Path:
     """A tenth of the rows is `yes` and has a sign; a quarter of the others has it too."""
-    draw = random.Random(seed)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["text", "label"])
-        for number in range(rows):
-            is_rare = number % 10 == 0
-            sign = "bado" if is_rare or draw.random() < 0.25 else "kumi"
-            filler = draw.choices(["lala", "mimi", "toto", "fafa"], k=3)
-            table.writerow([" ".join([sign, *filler]), "yes" if is_rare else "no"])
-    return path
+    draw, table = random.Random(seed), []
+    for number in range(rows):
+        is_rare = number % 10 == 0
+        sign = "bado" if is_rare or draw.random() < 0.25 else "kumi"
+        filler = draw.choices(["lala", "mimi", "toto", "fafa"], k=3)
+        table.append((" ".join([sign, *filler]), "yes" if is_rare else "no"))
+    return write_csv(path, "text", "label", rows=table)
 
 
 def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[str]:
     """A command that fine-tunes on train.csv and dev.csv of a folder."""
-    options: list[tuple[object, object]] = [
-        ("--task", "table"),
-        ("--data", folder / "train.csv"),
-        ("--dev", folder / "dev.csv"),
-        ("--tokenizer", tokenizer),
-        ("--out", out),
-        *FIELDS,
-    ]
-    words = ["finetune", recipe_file(folder)]
-    return [str(word) for word in (*words, *(part for pair in options for part in pair), *more)]
+    files = ("--task", "table", "--data", folder / "train.csv", "--dev", folder / "dev.csv")
+    places = ("--tokenizer", tokenizer, "--out", out)
+    quick = ("--epochs", 5, "--length", 16, "--train.batch", "16 sequences", "--fp32", "--lr", 3e-3)
+    words = ("finetune", recipe_file(folder), *files, *places, *quick, *more)
+    return [str(word) for word in words]
 
 
 def test_balanced_weights_answer_with_a_rare_class(
@@ -75,39 +66,40 @@ def test_balanced_weights_answer_with_a_rare_class(
         out = tmp_path / name
         words = words_for(tmp_path, tiny_tokenizer, out, "--metric", "macro_f1", *more)
         assert run(*words, "--no-restart", "--no-baseline")[0] == 0
-        _, scores, _ = run("evaluate", str(out), "--data", str(tmp_path / "dev.csv"), "--json")
+        _, scores, _ = run("evaluate", out, "--data", tmp_path / "dev.csv", "--json")
         return json.loads(scores)["classes"]["yes"]["recall"]
 
     assert recall("equal") < 0.5
     assert recall("balanced", "--class-weights", "balanced") >= 0.8
 
 
-def test_weights_are_for_classes(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        (("--target", "number", "--focal-gamma", 2), "and focal_gamma are for classes"),
+        (("--focal-gamma", -1), "focal_gamma is -1"),
+        (("--target", "number", "--mislabeled", 5), "mislabeled ranks rows by classes or labels"),
+    ],
+)
+def test_what_is_for_classes_is_refused_of_numbers(
+    more: tuple[object, ...], fault: str, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
     for name in ("train.csv", "dev.csv"):
         (tmp_path / name).write_text("text,label\nbado,1.5\nkumi,2.5\n", encoding="utf-8")
-    more = ("--target", "number", "--focal-gamma", 2)
     status, out, err = run(*words_for(tmp_path, tiny_tokenizer, tmp_path / "run", *more))
     assert (status, out) == (2, "")
-    assert "class_weights and focal_gamma are for classes" in err
-    assert "leave them out" in err
-    words = words_for(tmp_path, tiny_tokenizer, tmp_path / "run", "--focal-gamma", -1)
-    status, out, err = run(*words)
-    assert (status, out) == (2, "")
-    assert "focal_gamma is -1" in err
+    assert fault in err
 
 
 def write_noisy(path: Path, rows: int, seed: int) -> Path:
     """Half of the texts have a sign of their label, and the others say nothing of it."""
-    draw = random.Random(seed)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["text", "label", "source"])
-        for number in range(rows):
-            label, is_clear = draw.choice(("no", "yes")), number % 2 == 0
-            sign = {"no": "bado", "yes": "kumi"}[label] if is_clear else "rere"
-            words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 3))
-            table.writerow([" ".join([sign, *words]), label, "clear" if is_clear else "vague"])
-    return path
+    draw, table = random.Random(seed), []
+    for number in range(rows):
+        label, is_clear = draw.choice(("no", "yes")), number % 2 == 0
+        sign = {"no": "bado", "yes": "kumi"}[label] if is_clear else "rere"
+        words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 3))
+        table.append((" ".join([sign, *words]), label, "clear" if is_clear else "vague"))
+    return write_csv(path, "text", "label", "source", rows=table)
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +132,9 @@ def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -
     assert saved[name].numpy() * calibration["temperature"] == pytest.approx(
         best[name].numpy(), rel=1e-5
     )
-    with open(noisy / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        written = [float(row["p_yes"]) for row in csv.DictReader(file)]
+    written = [float(row["p_yes"]) for row in read_rows(noisy / "run" / "predictions" / "dev.csv")]
     answers = noisy / "answers.jsonl"
-    words = ("predict", noisy / "run", "--input", noisy / "dev.csv", "--out", answers)
-    assert run(*map(str, words))[0] == 0
+    assert run("predict", noisy / "run", "--input", noisy / "dev.csv", "--out", answers)[0] == 0
     lines = answers.read_text(encoding="utf-8").splitlines()
     predicted = [json.loads(line)["probabilities"]["yes"] for line in lines]
     assert predicted == pytest.approx(written, abs=1e-5)
@@ -157,7 +147,7 @@ def test_few_development_rows_give_no_threshold(
     data, out = write_noisy(tmp_path / "dev.csv", 12, 1), tmp_path / "run"
     assert run(*words_for(tmp_path, tiny_tokenizer, out, "--no-baseline", "--no-restart"))[0] == 0
     words = ("predict", out, "--input", data, "--out", tmp_path / "out.csv")
-    status, _, err = run(*map(str, words), "--min-precision", "0.9")
+    status, _, err = run(*words, "--min-precision", "0.9")
     assert status == 2
     assert "fewer than 20 development rows have answers; give more rows to --dev" in err
 
@@ -165,20 +155,17 @@ def test_few_development_rows_give_no_threshold(
 def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:
     answers, data = noisy / "sure.csv", noisy / "dev.csv"
     words = ["predict", noisy / "run", "--input", data, "--keep", "label,text", "--out", answers]
-    status, _, err = run(*map(str, words), "--min-precision", "0.9")
+    status, _, err = run(*words, "--min-precision", "0.9")
     assert status == 0
     assert "answers below the probability" in err
     assert re.search(r"the others are \d+ answers, .* 95 % interval begins at 0\.[78]", err)
-    with open(answers, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(answers)
     sure = [row for row in rows if row["prediction"]]
     right = sum(row["prediction"] == row["label"] for row in sure) / len(sure)
     assert right >= 0.9
     assert 20 <= len(sure) < 200
     assert f"{200 - len(sure)} of 200 answers stay empty ({1 - len(sure) / 200:.1%})" in err
-    _, out, _ = run(
-        "evaluate", str(noisy / "run"), "--data", str(data), "--min-precision", "0.9", "--json"
-    )
+    _, out, _ = run("evaluate", noisy / "run", "--data", data, "--min-precision", "0.9", "--json")
     scored = json.loads(out)
     assert scored["scores"]["accuracy"] == pytest.approx(right)
     assert scored["coverage"] == pytest.approx(len(sure) / 200)
@@ -191,14 +178,13 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     replies = [json.loads(row.payload)["prediction"] for row in served.predict(texts)]
     assert replies == [row["prediction"] or None for row in rows]
 
-    status, out, err = run(*map(str, words), "--min-precision", "1.5")
+    status, out, err = run(*words, "--min-precision", "1.5")
     assert (status, out) == (2, "")
     assert "min_precision is 1.5" in err
 
 
 def test_a_service_answers_null_where_it_is_unsure(noisy: Path, tmp_path: Path) -> None:
-    with open(noisy / "dev.csv", newline="", encoding="utf-8") as file:
-        texts = [row["text"] for row in csv.DictReader(file)][:40]
+    texts = [row["text"] for row in read_rows(noisy / "dev.csv")][:40]
     expected = load(noisy / "run", min_precision=0.9).predict(texts)
     assert None in [answer["prediction"] for answer in expected]
     words = (f"noisy={noisy / 'run'}", "--min-precision", 0.9)
@@ -230,15 +216,12 @@ def test_a_precision_that_no_served_model_has_is_refused(noisy: Path, tmp_path: 
 
 
 def test_mistakes_are_counted_and_shown(noisy: Path, run: Run) -> None:
-    data = str(noisy / "dev.csv")
-    words = ["evaluate", str(noisy / "run"), "--data", data, "--mistakes", "5"]
+    words = ["evaluate", noisy / "run", "--data", noisy / "dev.csv", "--mistakes", "5"]
     status, out, _ = run(*words, "--slice-columns", "source", "--json")
     assert status == 0
     scored = json.loads(out)
-    with open(data, newline="", encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    with open(noisy / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        answers = list(csv.DictReader(file))
+    table = read_rows(noisy / "dev.csv")
+    answers = read_rows(noisy / "run" / "predictions" / "dev.csv")
     labels = ["no", "yes"]
     pairs = [
         (row["label"], answer["prediction"]) for row, answer in zip(table, answers, strict=True)
@@ -284,24 +267,22 @@ def test_mistakes_are_counted_and_shown(noisy: Path, run: Run) -> None:
 def test_wrong_slices_are_one_sentence(
     noisy: Path, run: Run, words: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    status, out, err = run("evaluate", str(noisy / "run"), "--data", str(noisy / "dev.csv"), *words)
+    status, out, err = run("evaluate", noisy / "run", "--data", noisy / "dev.csv", *words)
     assert (status, out) == (2, "")
     assert all(part in err for part in parts), err
 
 
 def plant_noise(path: Path, rows: int, share: float, seed: int) -> list[int]:
     """Write a table of clear labels of which a share is wrong, and return the wrong lines."""
-    draw = random.Random(seed)
+    draw, table = random.Random(seed), []
     wrong = sorted(draw.sample(range(rows), int(share * rows)))
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["text", "label"])
-        for number in range(rows):
-            right = draw.choice(("no", "yes"))
-            sign = {"no": ("bado", "dedo"), "yes": ("kumi", "lumi")}[right]
-            words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 6))
-            label = {"no": "yes", "yes": "no"}[right] if number in wrong else right
-            table.writerow([" ".join([draw.choice(sign), *words]), label])
+    for number in range(rows):
+        right = draw.choice(("no", "yes"))
+        sign = {"no": ("bado", "dedo"), "yes": ("kumi", "lumi")}[right]
+        words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 6))
+        label = {"no": "yes", "yes": "no"}[right] if number in wrong else right
+        table.append((" ".join([draw.choice(sign), *words]), label))
+    write_csv(path, "text", "label", rows=table)
     return [number + 2 for number in wrong]
 
 
@@ -314,9 +295,9 @@ def test_planted_wrong_labels_come_first(tiny_tokenizer: Path, tmp_path: Path, r
     status, _, err = run(*words)
     assert status == 0, err
     assert "disagrees with" in err
-    with open(tmp_path / "run" / "mislabeled.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    learned = set(wrong) - held_out_lines(tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "mislabeled.csv")
+    held_out = read_rows(tmp_path / "run" / "predictions" / "dev.csv")
+    learned = set(wrong) - {int(row["line"]) for row in held_out}
     top = [int(row["location"]) for row in rows[: len(learned)]]
     assert len(learned) > 10
     assert sum(line in learned for line in top) / len(top) >= 0.9
@@ -330,8 +311,7 @@ def test_planted_wrong_labels_come_first(tiny_tokenizer: Path, tmp_path: Path, r
         words[words.index("--mislabeled") + 1] = str(count)
         status, _, err = run(*words)
         assert status == 0, err
-        with open(tmp_path / "run" / "mislabeled.csv", newline="", encoding="utf-8") as file:
-            assert list(csv.DictReader(file)) == rows[:count]
+        assert read_rows(tmp_path / "run" / "mislabeled.csv") == rows[:count]
     words[words.index("--mislabeled") + 1] = "-1"
     status, out, err = run(*words)
     assert (status, out) == (2, "")
@@ -354,20 +334,3 @@ def test_texts_that_cannot_be_counted_get_a_sentence(
     assert (status, out) == (2, "")
     assert "Traceback" not in err
     assert "give texts with words" in err.splitlines()[-1]
-
-
-def held_out_lines(folder: Path) -> set[int]:
-    """The lines of the rows that a run held out, whose answers it wrote."""
-    with open(folder / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        return {int(row["line"]) for row in csv.DictReader(file)}
-
-
-def test_wrong_labels_are_looked_for_in_classes(
-    tiny_tokenizer: Path, tmp_path: Path, run: Run
-) -> None:
-    for name in ("train.csv", "dev.csv"):
-        (tmp_path / name).write_text("text,label\nbado,1.5\nkumi,2.5\n", encoding="utf-8")
-    more = ("--target", "number", "--mislabeled", 5)
-    status, out, err = run(*words_for(tmp_path, tiny_tokenizer, tmp_path / "run", *more))
-    assert (status, out) == (2, "")
-    assert "mislabeled ranks rows by classes or labels" in err

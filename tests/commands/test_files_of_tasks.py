@@ -15,7 +15,7 @@ import pytest
 
 from litebert.answer.model import load
 from litebert.finetuning.baselines import read_scores
-from toys.finetuning import recipe_file
+from toys.finetuning import read_rows, recipe_file
 from toys.refusals import names
 
 pytestmark = pytest.mark.thorough
@@ -47,25 +47,10 @@ def finetune(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> Callable[..., Ou
     """Fine-tune a small network into `tmp_path`/run."""
 
     def call(*words: object, steps: int = 6) -> Output:
-        return run(
-            "finetune",
-            recipe_file(tmp_path),
-            *words,
-            "--tokenizer",
-            tiny_tokenizer,
-            "--out",
-            tmp_path / "run",
-            "--steps",
-            steps,
-            "--length",
-            32,
-            "--train.batch",
-            "16 sequences",
-            "--train.precision",
-            "float32",
-            "--train.optimizer.learning-rate",
-            3e-3,
-        )
+        files = ("--tokenizer", tiny_tokenizer, "--out", tmp_path / "run")
+        quick = ("--steps", steps, "--length", 32, "--fp32", "--lr", 3e-3)
+        batch = ("--train.batch", "16 sequences")
+        return run("finetune", recipe_file(tmp_path), *words, *files, *quick, *batch)
 
     return call
 
@@ -124,8 +109,7 @@ def test_held_out_rows_of_several_files_name_their_file(
         for seed, name in enumerate("ab")
     ]
     well(finetune("--task", "table", "--data", *files))
-    with open(tmp_path / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(tmp_path / "run" / "predictions" / "dev.csv")
     assert len(rows) == 8
     assert {row["file"] for row in rows} <= set(map(str, files))
     for row in rows:
@@ -142,19 +126,12 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     _, _, err = well(finetune("--task", "table", "--data", tmp_path / "reviews"))
     assert examples(err) == 72
     scores = read_scores(tmp_path / "run" / "scores.json")
-    data = tmp_path / "reviews" / "test"
-    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", data, "--json"))
-    _, exact, _ = well(
-        run("evaluate", tmp_path / "run", "--data", data, "--json", "--engine", "torch")
-    )
-    assert exact == out
-    refuses(
-        run("evaluate", tmp_path / "run", "--data", data, "--engine", "torsch"), "torsch", "torch"
-    )
+    words = ("evaluate", tmp_path / "run", "--data", tmp_path / "reviews" / "test")
+    _, out, _ = well(run(*words, "--json"))
+    assert well(run(*words, "--json", "--engine", "torch"))[1] == out
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
-    refuses(
-        run("evaluate", tmp_path / "run", "--data", data, "--pair-column", "b"), "--pair-column"
-    )
+    refuses(run(*words, "--engine", "torsch"), "torsch", "torch")
+    refuses(run(*words, "--pair-column", "b"), "--pair-column")
 
 
 def test_columns_by_number_without_a_header(
@@ -166,36 +143,18 @@ def test_columns_by_number_without_a_header(
     assert examples(well(finetune(*words, "--data", bare, "--no-header"))[2]) == 54
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
     assert (about["columns"], about["header"]) == ({"text": "2", "pair": None, "label": "0"}, False)
-    _, out, _ = well(
-        run("evaluate", tmp_path / "run", "--data", bare, "--json")
-    )  # as it was learned
-    assert json.loads(out)["examples"] == 60
+    learned = ("evaluate", tmp_path / "run", "--data")
+    assert json.loads(well(run(*learned, bare, "--json"))[1])["examples"] == 60
     refuses(finetune("--task", "table", "--data", bare, "--no-header"), bare, "'label'", 2)
     named = table(tmp_path / "named.csv", rows, "kind", "x", "said")
-    _, out, _ = well(
-        run(
-            "evaluate",
-            tmp_path / "run",
-            "--data",
-            named,
-            "--text-column",
-            "said",
-            "--label-column",
-            "kind",
-        )
-    )
-    assert "accuracy" in out
+    columns = ("--text-column", "said", "--label-column", "kind")
+    assert "accuracy" in well(run(*learned, named, *columns))[1]
     refuses(finetune("--task", "squad", "--data", bare, "--no-header"), "header", "squad", "table")
 
 
 def test_other_encodings_and_suffixes(finetune: Callable[..., Output], tmp_path: Path) -> None:
-    path = table(
-        tmp_path / "data.txt",
-        [("é" + text, label) for text, label in texts(40, 0)],
-        "text",
-        "label",
-        encoding="latin-1",
-    )
+    rows = [("é" + text, label) for text, label in texts(40, 0)]
+    path = table(tmp_path / "data.txt", rows, "text", "label", encoding="latin-1")
     words = ("--task", "table", "--data", path, "--input-format", "csv")
     refuses(finetune(*words), f"{path}:2", "UTF-8")
     refuses(finetune(*words, "--encoding", "latn"), "encoding", "'latn'")
@@ -223,13 +182,12 @@ def test_notes_name_the_part_and_its_file(finetune: Callable[..., Output], tmp_p
 
 def test_labels_of_a_test_file_are_scored(finetune: Callable[..., Output], tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", texts(60, 0), "text", "label")
-    test = table(
-        tmp_path / "test.csv", [(text, "yes") for text, _ in texts(20, 1)], "text", "label"
-    )
+    others = [(text, "yes") for text, _ in texts(20, 1)]
+    test = table(tmp_path / "test.csv", others, "text", "label")
     well(finetune("--task", "table", "--data", train, "--dev", train, "--test", test))
     scores = read_scores(tmp_path / "run" / "scores.json")
-    with open(tmp_path / "run" / "predictions" / "test.csv", newline="", encoding="utf-8") as file:
-        answers = [row["prediction"] for row in csv.DictReader(file)]
+    rows = read_rows(tmp_path / "run" / "predictions" / "test.csv")
+    answers = [row["prediction"] for row in rows]
     assert scores["test_accuracy"] == pytest.approx(answers.count("yes") / 20)
 
 
@@ -271,36 +229,15 @@ def test_answers_in_characters(finetune: Callable[..., Output], tmp_path: Path, 
     train = squad(tmp_path / "train.json", 12, "1.1", answer="東京都")
     _, _, err = well(finetune("--task", "squad", "--data", train))
     assert "--answer-unit characters" in err
-    assert (
-        json.loads((tmp_path / "run" / "model" / "task.json").read_text())["answer_unit"] == "words"
-    )
+    about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
+    assert about["answer_unit"] == "words"
     unit = ("--answer-unit", "characters", "--answer-tokens", 5, "--question-tokens", 9)
     refuses(finetune("--task", "squad", "--data", train, *unit), tmp_path / "run", "answer_unit")
-    well(
-        run(
-            "finetune",
-            recipe_file(tmp_path),
-            "--task",
-            "squad",
-            "--data",
-            train,
-            *unit,
-            "--out",
-            tmp_path / "other",
-            "--tokenizer",
-            tmp_path / "run" / "model" / "tokenizer",
-            "--steps",
-            2,
-            "--length",
-            32,
-        )
-    )
-    about = json.loads((tmp_path / "other" / "model" / "task.json").read_text())
-    assert (about["answer_unit"], about["answer_tokens"], about["question_tokens"]) == (
-        "characters",
-        5,
-        9,
-    )
+    (tmp_path / "run").rename(tmp_path / "words")
+    well(finetune("--task", "squad", "--data", train, *unit))
+    about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
+    settings = [about[name] for name in ("answer_unit", "answer_tokens", "question_tokens")]
+    assert settings == ["characters", 5, 9]
 
 
 # --------------------------------------------------------------------------------- tags and choices
@@ -339,13 +276,10 @@ def test_predict_gives_the_tags_that_the_run_writes(
     train = conll(tmp_path / "train.conll", 30, 0, tags)
     well(finetune("--task", "tagging", "--data", train, "--dev", train, steps=1))
     written = (tmp_path / "run" / "predictions" / "dev.conll").read_text().split("\n\n")
-    expected_tags = [
-        [line.split()[-1] for line in block.splitlines()] for block in written if block.strip()
-    ]
-    words = [[line.split()[0] for line in block.splitlines()] for block in written if block.strip()]
-    assert [
-        answer["prediction"] for answer in load(tmp_path / "run").predict(words)
-    ] == expected_tags
+    cells = [[line.split() for line in block.splitlines()] for block in written if block.strip()]
+    answers = load(tmp_path / "run").predict([[line[0] for line in block] for block in cells])
+    expected = [[line[-1] for line in block] for block in cells]
+    assert [answer["prediction"] for answer in answers] == expected
     _, out, _ = well(run("evaluate", tmp_path / "run", "--data", train))
     assert "PER" in out
 
@@ -369,16 +303,14 @@ def race(folder: Path, passages: int) -> Path:
 def test_race_holds_out_passages_and_answers_in_letters(
     finetune: Callable[..., Output], tmp_path: Path, run: Run
 ) -> None:
-    data = race(tmp_path / "RACE", 10)
+    data, predictions = race(tmp_path / "RACE", 10), tmp_path / "run" / "predictions"
     well(finetune("--task", "race", "--data", data))
-    lines = (tmp_path / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows, test = (
+        [json.loads(line) for line in (predictions / f"{part}.jsonl").read_text().splitlines()]
+        for part in ("dev", "test")
+    )
     assert len(rows) == 2 * 2  # a tenth of the twenty passages, each with its two questions
     assert {row["id"][:-2] for row in rows} == {row["id"][:-2] for row in rows[::2]}
-    test = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "predictions" / "test.jsonl").read_text().splitlines()
-    ]
     inputs = [
         (f"bado {NOISE[i]}", question, list("abcd"))
         for _ in range(2)
@@ -401,57 +333,29 @@ def test_score_says_what_the_run_said(
 ) -> None:
     train = table(tmp_path / "train.csv", texts(60, 0), "said", "kind")
     dev = table(tmp_path / "dev.csv", texts(30, 1), "said", "kind")
-    well(
-        finetune(
-            "--task",
-            "table",
-            "--data",
-            train,
-            "--dev",
-            dev,
-            "--text-column",
-            "said",
-            "--label-column",
-            "kind",
-            steps=20,
-        )
-    )
+    columns = ("--text-column", "said", "--label-column", "kind")
+    well(finetune("--task", "table", "--data", train, "--dev", dev, *columns, steps=20))
     scores = read_scores(tmp_path / "run" / "scores.json")
-    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", dev, "--json"))
-    report = json.loads(out)
+    words = ("evaluate", tmp_path / "run", "--data")
+    report = json.loads(well(run(*words, dev, "--json"))[1])
     assert report["scores"] == scores
     assert {name: row["count"] for name, row in report["classes"].items()} == {
         name: sum(label == name for _, label in texts(30, 1)) for name in SIGNS
     }
-    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", dev))
+    _, out, _ = well(run(*words, dev))
     for word in ("accuracy", "precision", "recall", "no", "yes"):
         assert word in out
-    refuses(
-        run("evaluate", tmp_path / "run", "--data", tmp_path / "gone.csv"), tmp_path / "gone.csv"
-    )
-    refuses(
-        run("evaluate", tmp_path / "run", "--data", dev, "--label-column", "kid"),
-        dev,
-        "'kid'",
-        "'kind'",
-    )
+    refuses(run(*words, tmp_path / "gone.csv"), tmp_path / "gone.csv")
+    refuses(run(*words, dev, "--label-column", "kid"), dev, "'kid'", "'kind'")
     unlabeled = table(tmp_path / "bare.csv", [("bado",)], "said")
-    refuses(run("evaluate", tmp_path / "run", "--data", unlabeled), unlabeled, "'kind'")
+    refuses(run(*words, unlabeled), unlabeled, "'kind'")
 
 
 def test_few_steps_are_remarked_upon(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
     train = table(tmp_path / "train.csv", texts(40, 0), "text", "label")
-    words = (
-        "finetune",
-        recipe_file(tmp_path),
-        "--task",
-        "table",
-        "--data",
-        train,
-        "--tokenizer",
-        tiny_tokenizer,
-    )
-    _, _, err = well(run(*words, "--out", tmp_path / "few", "--length", 32, "--epochs", 1))
+    words = ("--task", "table", "--data", train, "--tokenizer", tiny_tokenizer)
+    few = ("--out", tmp_path / "few", "--length", 32, "--epochs", 1)
+    _, _, err = well(run("finetune", recipe_file(tmp_path), *words, *few))
     (line,) = [line for line in err.splitlines() if "--batch-size" in line]
     names(line, "--epochs", "--lr", 3, 36)
 
@@ -473,28 +377,8 @@ def test_no_row_is_padded_beyond_the_positions(
         .replace("max_positions = 64", 'max_positions = 30\npositions = "learned"')
         .replace("length = 64", "length = 30")
     )
-    train = table(
-        tmp_path / "train.csv",
-        [(" ".join([text] * 9), label) for text, label in texts(40, 0)],
-        "text",
-        "label",
-    )
-    well(
-        run(
-            "finetune",
-            recipe,
-            "--task",
-            "table",
-            "--data",
-            train,
-            "--tokenizer",
-            tiny_tokenizer,
-            "--out",
-            tmp_path / "run",
-            "--length",
-            30,
-            "--steps",
-            2,
-        )
-    )
+    rows = [(" ".join([text] * 9), label) for text, label in texts(40, 0)]
+    train = table(tmp_path / "train.csv", rows, "text", "label")
+    words = ("--task", "table", "--data", train, "--tokenizer", tiny_tokenizer)
+    well(run("finetune", recipe, *words, "--out", tmp_path / "run", "--length", 30, "--steps", 2))
     well(run("predict", tmp_path / "run", "--input", train, "--out", tmp_path / "answers.csv"))

@@ -48,37 +48,23 @@ def _in_parts(*words: str, suffix: str = "") -> list[list[str]]:
     return [*([*words, "--out", out, "--part", f"{part}/2"] for part in (1, 2)), ["merge", out]]
 
 
-ROWS = "{data}/train.csv"
+PREDICT = ("predict", "{clf}", "--input", "{data}/train.csv")
+EMBED = ("embed", "{clf}", "--input", "{data}/train.csv", "--vector-dtype", "int8")
+SEEDS = "seed-*/model/*.safetensors|seed-*/metrics.jsonl"
 WORKS: dict[str, tuple[list[list[str]], str, str]] = {
     "prepare": ([PREPARE], "*.arrow|tokenizer/*", "text.txt"),
     "near-duplicates": ([[*PREPARE, "--near-duplicates", "0.8"]], "*.arrow", "text.txt"),
     "prepare --part": (_in_parts(*PREPARE[:-2]), "*.arrow|tokenizer/*", "text.txt"),
     "finetune": ([FINETUNE], "model/*.safetensors|metrics.jsonl", "train.csv"),
-    "finetune --seeds": (
-        [[*FINETUNE, "--seeds", "2"]],
-        "seed-*/model/*.safetensors|seed-*/metrics.jsonl",
-        "train.csv",
-    ),
+    "finetune --seeds": ([[*FINETUNE, "--seeds", "2"]], SEEDS, "train.csv"),
     "distill": (
         [DISTILL],
         "int8/model.onnx|student/model/*.safetensors|text.txt|dev.jsonl",
         "dev.csv",
     ),
-    "quickstart": (
-        [QUICKSTART],
-        "tokenizer/*|data/*.arrow|albert-next-tiny/model.safetensors",
-        "text.txt",
-    ),
-    "predict --part": (
-        _in_parts("predict", "{clf}", "--input", ROWS, suffix=".csv"),
-        ".csv",
-        "train.csv",
-    ),
-    "embed --part": (
-        _in_parts("embed", "{clf}", "--input", ROWS, "--vector-dtype", "int8", suffix=".npy"),
-        ".npy",
-        "train.csv",
-    ),
+    "quickstart": ([QUICKSTART], "tokenizer/*|data/*.arrow|*/model.safetensors", "text.txt"),
+    "predict --part": (_in_parts(*PREDICT, suffix=".csv"), ".csv", "train.csv"),
+    "embed --part": (_in_parts(*EMBED, suffix=".npy"), ".npy", "train.csv"),
 }
 """The commands of each work, the files that must not depend on a kill, and the data to change."""
 

@@ -29,12 +29,12 @@ from toys.refusals import names
 from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
+Prepare = Callable[..., dict[str, Any]]
+Refuse = Callable[..., None]
 
 
 @pytest.fixture
-def prepare_sources(
-    run: Run, tmp_path: Path, tiny_tokenizer: Path
-) -> Callable[..., dict[str, Any]]:
+def prepare_sources(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Prepare:
     """Prepare the sources; what it says in JSON."""
 
     def call(*words: object, out: str = "out") -> dict[str, Any]:
@@ -53,7 +53,7 @@ def prepare_sources(
 
 
 @pytest.fixture
-def expect_refusal(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., None]:
+def expect_refusal(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Refuse:
     """Prepare words that are refused in one line that names every place."""
 
     def call(*words: object, places: tuple[object, ...]) -> None:
@@ -90,7 +90,7 @@ def sentences(count: int, seed: int = 0) -> str:
 
 def test_a_folder_tells_what_it_passed_over(
     tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
+    prepare_sources: Prepare,
     log_messages: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,24 +100,16 @@ def test_a_folder_tells_what_it_passed_over(
         folder / "rows.jsonl.gz",
         gzip.compress(b'{"text": "A row."}\n{"text": " "}\n\n{"text": null}\n'),
     )
-    for name in (
-        "a.docx",
-        "b.docx",
-        "c.PDF",
-        "Makefile",
-        ".hidden.txt",
-        ".git/config.txt",
-        "locked/d.txt",
-    ):
+    unseen = "a.docx b.docx c.PDF Makefile .hidden.txt .git/config.txt locked/d.txt"
+    for name in unseen.split():
         write_file(folder / name, "unseen")
     (folder / "nowhere.txt").symlink_to("missing")
     (folder / "linked").symlink_to(folder / "locked")
     os.mkfifo(folder / "pipe.txt")
     scandir = os.scandir
 
-    def scan_unlocked(
-        place: Any,
-    ) -> Any:  # the superuser, whom tests may run as, can read all folders
+    def scan_unlocked(place: Any) -> Any:
+        # The superuser, whom tests may run as, can read all folders.
         if str(place).endswith("locked"):
             raise PermissionError(13, "Permission denied", str(place))
         return scandir(place)
@@ -141,7 +133,7 @@ def test_a_folder_tells_what_it_passed_over(
 
 
 def test_a_folder_without_readable_files_names_what_it_holds(
-    tmp_path: Path, expect_refusal: Callable[..., None], run: Run
+    tmp_path: Path, expect_refusal: Refuse, run: Run
 ) -> None:
     write_file(tmp_path / "texts" / "a.docx", "x")
     expect_refusal(tmp_path / "texts", places=(tmp_path / "texts", ".docx", ".txt"))
@@ -161,15 +153,8 @@ def test_the_table_and_the_lines_after_it(
     status, output, error = run(*words)
     assert status == 0
     assert re.search(r"^sentence rules +de *$", output, re.M)
-    for what in (
-        "files read",
-        ".txt (1)",
-        "documents read",
-        "unknown tokens",
-        "tokens per word",
-        "±",
-        "held out",
-    ):
+    named = ("files read", ".txt (1)", "documents read", "unknown tokens", "tokens per word", "±")
+    for what in (*named, "held out"):
         assert what in output
     assert f"litebert pretrain albert-next-tiny --shards '{out}'" in error
     assert run(*words)[:2] == (0, output), "the same command again shows the same"
@@ -187,28 +172,20 @@ def test_the_table_and_the_lines_after_it(
     ],
 )
 def test_rows_that_would_lose_text_name_their_line(
-    tmp_path: Path,
-    expect_refusal: Callable[..., None],
-    name: str,
-    content: str,
-    places: tuple[str, ...],
+    tmp_path: Path, expect_refusal: Refuse, name: str, content: str, places: tuple[str, ...]
 ) -> None:
     path = write_file(tmp_path / name, content)
-    expect_refusal(
-        path,
-        places=(*(f"{path}{place}" if place.startswith(":") else place for place in places), path),
-    )
+    named = [f"{path}{place}" if place.startswith(":") else place for place in places]
+    expect_refusal(path, places=(*named, path))
 
 
 def test_long_rows_and_half_characters_are_counted(
-    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]]
+    tmp_path: Path, prepare_sources: Prepare
 ) -> None:
     long = sentences(25_000)
     assert len(long) > 1 << 20
-    rows = write_file(
-        tmp_path / "a.jsonl",
-        json.dumps({"text": long}) + '\n{"text": "half \\ud83d of \\udc00 it"}\n',
-    )
+    content = json.dumps({"text": long}) + '\n{"text": "half \\ud83d of \\udc00 it"}\n'
+    rows = write_file(tmp_path / "a.jsonl", content)
     summary = prepare_sources(rows)["summary"]
     assert (summary["rows"], summary["cuts"], summary["replaced_characters"]) == (2, 1, 2)
     assert summary["documents"] == 3
@@ -218,10 +195,7 @@ def test_long_rows_and_half_characters_are_counted(
 
 
 def test_a_tokenizer_that_does_not_know_the_text_is_remarked(
-    tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
-    tiny_corpus: Path,
-    log_messages: list[str],
+    tmp_path: Path, prepare_sources: Prepare, tiny_corpus: Path, log_messages: list[str]
 ) -> None:
     summary = prepare_sources(tiny_corpus)["summary"]
     assert (summary["unknown_pieces"], summary["unknown_share"]) == (0, 0)
@@ -242,11 +216,7 @@ def test_a_tokenizer_that_does_not_know_the_text_is_remarked(
     ("documents", "least", "most"), [(2, 1, 1), (10, 1, 2), (100, 4, 9), (400, 18, 26)]
 )
 def test_a_small_corpus_holds_out_enough_for_a_score(
-    tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
-    documents: int,
-    least: int,
-    most: int,
+    tmp_path: Path, prepare_sources: Prepare, documents: int, least: int, most: int
 ) -> None:
     path = write_file(tmp_path / "a.txt", "\n\n".join(sentences(5, i) for i in range(documents)))
     record = prepare_sources(path)
@@ -258,10 +228,7 @@ def test_a_small_corpus_holds_out_enough_for_a_score(
 
 
 def test_one_document_holds_out_nothing_and_says_so(
-    tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
-    run: Run,
-    log_messages: list[str],
+    tmp_path: Path, prepare_sources: Prepare, run: Run, log_messages: list[str]
 ) -> None:
     path = write_file(tmp_path / "a.txt", sentences(5))
     assert prepare_sources(path)["summary"]["heldout"]["masked_accuracy_error"] is None
@@ -278,9 +245,7 @@ def test_one_document_holds_out_nothing_and_says_so(
 
 
 def test_encodings_by_mark_and_by_pattern(
-    tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
-    expect_refusal: Callable[..., None],
+    tmp_path: Path, prepare_sources: Prepare, expect_refusal: Refuse
 ) -> None:
     folder = tmp_path / "texts"
     text = "Größe und Straße.\n\nZwei Wörter."
@@ -292,24 +257,16 @@ def test_encodings_by_mark_and_by_pattern(
     summary = prepare_sources(folder, *named)["summary"]
     assert summary["encodings"] == {"utf-8": 2, "utf-16": 1, "utf-32": 1, "latin-1": 1, "cp1250": 1}
     assert summary["documents"] == 12
-    assert (
-        prepare_sources(folder / "latin-1.txt", "--encoding", "latin-1", out="one")["summary"][
-            "documents"
-        ]
-        == 2
-    )
+    single = prepare_sources(folder / "latin-1.txt", "--encoding", "latin-1", out="one")
+    assert single["summary"]["documents"] == 2
     expect_refusal(folder, "--encoding", "a.txt=utf-9", places=("'utf-9'",))
-    expect_refusal(
-        folder, "--encoding", "latin-1", "--encoding", "cp1252", places=("latin-1", "cp1252")
-    )
+    twice = ("--encoding", "latin-1", "--encoding", "cp1252")
+    expect_refusal(folder, *twice, places=("latin-1", "cp1252"))
     expect_refusal(folder, *named, "--encoding", "=cp1252", places=("=cp1252",))
 
 
 def test_hard_wrapped_text_is_remarked_and_unwrapped(
-    tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
-    expect_refusal: Callable[..., None],
-    log_messages: list[str],
+    tmp_path: Path, prepare_sources: Prepare, expect_refusal: Refuse, log_messages: list[str]
 ) -> None:
     paragraphs = [sentences(6, i) for i in range(20)]
     flat = write_file(tmp_path / "flat.txt", "\n\n".join(paragraphs))
@@ -339,9 +296,9 @@ NOTES = (
 
 def test_markup_is_stripped_where_asked_and_kept_otherwise(
     tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
+    prepare_sources: Prepare,
     monkeypatch: pytest.MonkeyPatch,
-    expect_refusal: Any,
+    expect_refusal: Refuse,
 ) -> None:
     from litebert.text.sources import Reading, read_documents
 
@@ -353,11 +310,8 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
     assert (summary["files"], summary["skipped"]) == ({".md": 1}, {".html": 1})
     stripped = prepare_sources(folder, "--markup", "strip", out="stripped")["summary"]
     assert stripped["files"] == {".html": 1, ".md": 1}
-    texts = [
-        document.text
-        for document in read_documents([str(page), str(notes)], Reading(markup="strip"))
-    ]
-    assert texts == [
+    documents = read_documents([str(page), str(notes)], Reading(markup="strip"))
+    assert [document.text for document in documents] == [
         "A head\nThis is café & more.",
         "Second\nOne.\nTwo.",
         "Notes here\nSome code and a link that goes on.\nitem",
@@ -371,7 +325,7 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
 
 
 def test_names_that_are_not_utf8(
-    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], expect_refusal: Any
+    tmp_path: Path, prepare_sources: Prepare, expect_refusal: Refuse
 ) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.txt")
     Path(name).write_text("One.\n\nTwo.")
@@ -411,7 +365,7 @@ def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_cor
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv", ".tsv"])
 def test_every_kind_in_every_compression(
-    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], kind: str, suffix: str
+    tmp_path: Path, prepare_sources: Prepare, kind: str, suffix: str
 ) -> None:
     content = {
         ".txt": "One.\n\nTwo.",
@@ -434,7 +388,7 @@ def test_every_kind_in_every_compression(
 
 
 def test_sources_spelled_another_way_are_the_same(
-    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, prepare_sources: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_file(tmp_path / "texts" / "a.txt", "One.\n\nTwo.")
     monkeypatch.chdir(tmp_path)
@@ -506,18 +460,14 @@ def test_an_index_that_is_damaged_or_points_elsewhere(
     ("option", "value"), [("--processes", -3), ("--heldout", 1), ("--heldout", "nan")]
 )
 def test_options_out_of_range(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    expect_refusal: Callable[..., None],
-    option: str,
-    value: object,
+    tmp_path: Path, tiny_corpus: Path, expect_refusal: Refuse, option: str, value: object
 ) -> None:
     expect_refusal(tiny_corpus, option, value, places=(option.removeprefix("--"), value))
 
 
 def test_long_reading_reports_itself(
     tmp_path: Path,
-    prepare_sources: Callable[..., dict[str, Any]],
+    prepare_sources: Prepare,
     tiny_corpus: Path,
     log_messages: list[str],
     monkeypatch: Any,

@@ -17,23 +17,13 @@ import pytest
 from litebert.cli import main
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.seeds import describe_noise
-from toys.finetuning import recipe_file
+from toys.finetuning import read_rows, recipe_file
 
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
 
-FIELDS = (
-    "--epochs",
-    5,
-    "--length",
-    32,
-    "--train.batch",
-    "16 sequences",
-    "--train.precision",
-    "float32",
-    "--train.optimizer.learning-rate",
-    3e-3,
-)
+FIELDS = {"--epochs": 5, "--length": 32, "--train.batch": "16 sequences"}
+COLUMNS = ("--text-column", "said", "--label-column", "kind")
 
 
 def write(path: Path, rows: int, seed: int) -> Path:
@@ -60,33 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[str]:
-    words = (
-        "finetune",
-        folder / "small.toml",
-        "--task",
-        "table",
-        "--data",
-        folder / "train.csv",
-        "--dev",
-        folder / "dev.csv",
-        "--text-column",
-        "said",
-        "--label-column",
-        "kind",
-        "--tokenizer",
-        tokenizer,
-        "--out",
-        out,
-        *_without(FIELDS, more),
-        *more,
-    )
+    """A command that fine-tunes on train.csv and dev.csv of a folder."""
+    files = ("--task", "table", "--data", folder / "train.csv", "--dev", folder / "dev.csv")
+    fields = [word for pair in FIELDS.items() if pair[0] not in more for word in pair]
+    quick = ("--tokenizer", tokenizer, "--out", out, "--fp32", "--lr", 3e-3, *fields)
+    words = ("finetune", folder / "small.toml", *files, *COLUMNS, *quick, *more)
     return [str(word) for word in words]
-
-
-def _without(fields: tuple[object, ...], options: tuple[object, ...]) -> list[object]:
-    """The fields and their values that no option gives anew."""
-    pairs = zip(fields[::2], fields[1::2], strict=True)
-    return [word for name, value in pairs if name not in options for word in (name, value)]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +84,7 @@ def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run
 
 def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) -> None:
     words = ["--task", "table", "--data", folder / "train.csv", "--test", folder / "dev.csv"]
-    words = [*words, "--text-column", "said", "--label-column", "kind", "--baseline-only"]
+    words = [*words, *COLUMNS, "--baseline-only"]
     status, out, _ = run("finetune", *map(str, words))
     assert status == 0
     assert "test_accuracy" in out
@@ -141,7 +110,7 @@ def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) 
 
 
 def test_the_baseline_alone_checks_what_is_given(folder: Path, run: Run) -> None:
-    options = ("--text-column", "said", "--label-column", "kind", "--baseline-only")
+    options = (*COLUMNS, "--baseline-only")
     words = ("--task", "table", "--data", str(folder / "train.csv"), *options)
     for option in (
         *("--no-baseline", "--out demo", "--mislabeled 3", "--tracker wandb", "--epochs=3"),
@@ -216,9 +185,8 @@ def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: P
     assert set(report["seeds"]["accuracy"]) == {"median", "mean", "deviation", "lowest", "highest"}
     alone = words_for(folder, tiny_tokenizer, tmp_path / "out", "--epochs", 1)
     one_sentence(run(*alone), "seed-0", "--seeds", "--out")
-    one_sentence(
-        run("predict", tmp_path / "out"), "holds several seeds; name one of them, such as", "seed-0"
-    )
+    fault = "holds several seeds; name one of them, such as"
+    one_sentence(run("predict", tmp_path / "out"), fault, "seed-0")
     status, _, err = run("compare", tmp_path / "out")
     assert status == 0
     assert f"litebert predict {tmp_path / 'out' / 'seed-0'} " in err
@@ -232,15 +200,9 @@ def test_options_may_come_before_the_model(
     assert status == 0
     assert json.loads(out)["run"] == str(model)
     place = words.index("--epochs")
-    status, out, _ = run(
-        "finetune",
-        *words[place : place + 2],
-        "--length=32",
-        words[1],
-        *words[2:place],
-        *words[place + 4 :],
-        "--json",
-    )
+    first = (*words[place : place + 2], "--length=32", words[1])
+    rest = (*words[2:place], *words[place + 4 :], "--json")
+    status, out, _ = run("finetune", *first, *rest)
     assert status == 0
     assert json.loads(out)["run"] == str(model)
 
@@ -261,25 +223,18 @@ def test_mistakes_are_one_sentence(
         words[words.index(option) + 1] = str(value)
         return run(*words)
 
-    one_sentence(
-        run_changed("--task", "tabel"), "there is no task 'tabel'", "did you mean 'table'?"
-    )
+    one_sentence(run_changed("--task", "tabel"), "no task 'tabel'", "did you mean 'table'?")
     one_sentence(run_changed("--data", tmp_path / "gone.csv"), "gone.csv", "does not exist")
-    status, _, err = run_changed(
-        "--dev", tmp_path / "gone.csv"
-    )  # after what there is to say of the training file
+    # After what there is to say of the training file.
+    status, _, err = run_changed("--dev", tmp_path / "gone.csv")
     assert status == 2
     assert "gone.csv does not exist" in err.splitlines()[-1]
     one_sentence(run_changed("--text-column", "sad"), "no column 'sad'", "did you mean 'said'?")
     one_sentence(run_changed("--tokenizer", tmp_path / "gone"), "gone")
     one_sentence(run_changed("--epochs", -1), "epochs is -1")
-    one_sentence(
-        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0"
-    )
-    one_sentence(
-        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--preset", "smal")),
-        "did you mean 'small'?",
-    )
+    words = words_for(folder, tiny_tokenizer, tmp_path / "out")
+    one_sentence(run(*words, "--seeds", 0), "seeds is 0")
+    one_sentence(run(*words, "--preset", "smal"), "did you mean 'small'?")
     assert not (tmp_path / "out").exists()
 
 
@@ -300,28 +255,15 @@ def test_a_typo_in_an_option(
 
 
 def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
-    status, out, err = run(
-        "predict",
-        model,
-        "--input",
-        folder / "dev.csv",
-        "--text-column",
-        "said",
-        "--out",
-        tmp_path / "out.csv",
-    )
+    words = ("predict", model, "--input", folder / "dev.csv", "--out")
+    status, out, err = run(*words, tmp_path / "out.csv", "--text-column", "said")
     assert (status, out) == (0, "")
     assert "40 answers" in err
-    with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    with open(model / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        expected_rows = list(csv.DictReader(file))
+    rows = read_rows(tmp_path / "out.csv")
+    expected_rows = read_rows(model / "predictions" / "dev.csv")
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     assert [row["prediction"] for row in rows] == [row["prediction"] for row in expected_rows]
-    status, _, _ = run(
-        "predict", model, "--input", folder / "dev.csv", "--out", tmp_path / "out.jsonl"
-    )
-    assert status == 0
+    assert run(*words, tmp_path / "out.jsonl")[0] == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in lines] == [row["prediction"] for row in rows]
 
@@ -339,44 +281,17 @@ def test_predict_from_standard_input(
 def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
     precious = tmp_path / "kept.csv"
     precious.write_text("precious")
-    one_sentence(
-        run("predict", model, "--input", tmp_path / "gone.csv", "--out", precious),
-        "gone.csv",
-        "not exist",
-    )
-    one_sentence(
-        run(
-            "predict",
-            model,
-            "--input",
-            folder / "dev.csv",
-            "--text-column",
-            "sad",
-            "--out",
-            precious,
-        ),
-        "no column 'sad'",
-        "did you mean 'said'?",
-    )
-    one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
-    one_sentence(
-        run("predict", model, "--input", folder / "dev.csv", "--out", tmp_path / "no" / "x.csv"),
-        "x.csv",
-    )
-    one_sentence(
-        run("predict", model, "--input", precious, "--out", precious),
-        "kept.csv is the --input itself",
-    )
-    one_sentence(
-        run("predict", model, "--input", precious, "--out", tmp_path / "x.TSV"),
-        "give --out",
-        "x.csv",
-    )
-    one_sentence(
-        run("predict", model, "--input", precious, "--out", tmp_path / "x.json"),
-        "give --out",
-        "x.jsonl",
-    )
+    dev = folder / "dev.csv"
+    one_sentence(run("predict", tmp_path / "gone", "--input", dev), "gone")
+    for words, *places in (
+        ((tmp_path / "gone.csv", "--out", precious), "gone.csv", "not exist"),
+        ((dev, "--text-column", "sad", "--out", precious), "no column 'sad'", "you mean 'said'?"),
+        ((dev, "--out", tmp_path / "no" / "x.csv"), "x.csv"),
+        ((precious, "--out", precious), "kept.csv is the --input itself"),
+        ((precious, "--out", tmp_path / "x.TSV"), "give --out", "x.csv"),
+        ((precious, "--out", tmp_path / "x.json"), "give --out", "x.jsonl"),
+    ):
+        one_sentence(run("predict", model, "--input", *words), *places)
     assert precious.read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
 

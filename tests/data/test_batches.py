@@ -25,22 +25,12 @@ def batches(
     seed: int = 0,
     **more: Any,
 ) -> Batches:
-    short, format_, separators = (
-        more.pop("short", 0.1),
-        more.pop("format", "segment-pair"),
-        more.pop("separators", 1),
-    )
-    vocabulary = int(split.ids.max()) + 1
-    return Batches(
-        split,
-        toy_tokenizer(vocabulary, pair_separators=separators),
-        SequenceConfig(length=length, short_probability=short, format=format_),
-        MaskingConfig(**more),
-        task,
-        batch,
-        seed,
-        boundaries=True,
-    )
+    short, format_ = more.pop("short", 0.1), more.pop("format", "segment-pair")
+    vocabulary, separators = int(split.ids.max()) + 1, more.pop("separators", 1)
+    tokenizer = toy_tokenizer(vocabulary, pair_separators=separators)
+    sequences = SequenceConfig(length=length, short_probability=short, format=format_)
+    masking = MaskingConfig(**more)
+    return Batches(split, tokenizer, sequences, masking, task, batch, seed, boundaries=True)
 
 
 def originals(batch: Batch) -> torch.Tensor:
@@ -95,11 +85,8 @@ def test_any_batch(
     rows, width = batch.input_ids.shape
     assert rows == size
     assert width % 8 == 0 or width == length
-    real = (
-        torch.ones_like(batch.input_ids, dtype=torch.bool)
-        if batch.attention_mask is None
-        else batch.attention_mask
-    )
+    real = batch.attention_mask
+    real = torch.ones_like(batch.input_ids, dtype=torch.bool) if real is None else real
     lengths = real.sum(1)
     assert batch.attention_mask is None or int(lengths.min()) < width
     assert batch.tokens == int(lengths.sum())
@@ -169,13 +156,9 @@ def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, ta
         assert (getattr(whole, name)[rows, width:] == 0).all()
     assert torch.equal(whole.sentence_labels[rows], part.sentence_labels)
     across = whole.input_ids.shape[1]
-    inside = (whole.masked_positions // across >= start) & (
-        whole.masked_positions // across < start + count
-    )
-    row, column = (
-        whole.masked_positions[inside] // across - start,
-        whole.masked_positions[inside] % across,
-    )
+    row, column = whole.masked_positions // across - start, whole.masked_positions % across
+    inside = (row >= 0) & (row < count)
+    row, column = row[inside], column[inside]
     assert torch.equal(row * width + column, part.masked_positions)
     assert torch.equal(whole.masked_labels[inside], part.masked_labels)
     assert whole.masked_boundaries is not None
@@ -206,9 +189,8 @@ def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:
     count = 37
     make = batches(ToySplit([[4, 5, 6]] * count), batch=10, short=0.0)
     assert make.examples == count
-    rows = torch.cat(
-        [originals(make(step)) for step in range(37)]
-    )  # ten epochs; batches run across their ends
+    # Ten epochs; batches run across their ends.
+    rows = torch.cat([originals(make(step)) for step in range(37)])
     firsts = [min(token for token in row if token not in SPECIAL) for row in rows.tolist()]
     epochs = [firsts[start : start + count] for start in range(0, 370, count)]
     assert all(sorted(epoch) == sorted(range(5, 5 + 15 * count, 15)) for epoch in epochs)

@@ -17,13 +17,14 @@ from litebert.base.errors import DataError
 from litebert.cli import main
 from litebert.data import contamination
 from litebert.data.contamination import RUN, read_texts
-from litebert.data.prepare import PrepareConfig, prepare, prepare_part
+from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards, Split
 from litebert.data.summary import list_rows
 from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 from toys.prepare import content
 from toys.refusals import refused
+from toys.typed import typed
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,9 @@ def test_counts_are_those_of_sets_of_runs(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path, task: list[Path]
 ) -> None:
     names = ["heldout", *map(str, task)]
-    shards = prepare(
-        [str(tiny_corpus)],
-        tmp_path / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.2, shard_bytes=20_000, check_against=names),
-    )
+    config = PrepareConfig(heldout=0.2, shard_bytes=20_000, check_against=names)
+    sources, out = [str(tiny_corpus)], tmp_path / "data"
+    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, config=config)
     train = list_split_runs(shards.train)
     every = set().union(*train)
     texts = {str(file): list(read_texts(str(file))) for file in task}
@@ -93,8 +90,8 @@ def test_the_table_has_it_and_parts_agree(
     task: list[Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["prepare", str(tiny_corpus), "--tokenizer", str(tiny_tokenizer), "--processes", "1"]
-    words += ["--check-against", "heldout", str(task[0]), "--out"]
+    line = "prepare {} --tokenizer {} --processes 1 --check-against heldout {} --out"
+    words = typed(line, tiny_corpus, tiny_tokenizer, task[0])
     assert main([*words, str(tmp_path / "one")]) == 0
     out = capsys.readouterr().out
     assert "documents that hold such texts" in out
@@ -120,13 +117,8 @@ def test_texts_beyond_the_limit_are_counted(
     (tmp_path / "check.txt").write_text("\n".join(lines), encoding="utf-8")
     check = [str(tmp_path / "check.txt")]
     sources, out = [str(tiny_corpus)], tmp_path / "data"
-    shards = prepare(
-        sources,
-        out,
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(check_against=check),
-    )
+    config = PrepareConfig(check_against=check)
+    shards = prepare(sources, out, tokenizer=tiny_tokenizer, processes=1, config=config)
     counts = shards.index["contamination"]["files"][check[0]]
     assert counts["texts"] == len(lines)
     assert counts["left_out"] == len(lines) - 2
@@ -139,21 +131,9 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         list(read_texts(str(tmp_path / "a.jsonl")))
 
 
-def test_files_that_cannot_be_read_are_refused(
-    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    def check(name: Path) -> None:
-        out = tmp_path / "data"
-        prepare_part(
-            "1/2",
-            [str(tiny_corpus)],
-            out,
-            tokenizer=tiny_tokenizer,
-            config=PrepareConfig(check_against=[str(name)]),
-        )
-
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with refused(DataError, tmp_path / "none.tsv", "heldout"):
-        check(tmp_path / "none.tsv")
+        PrepareConfig(check_against=[str(tmp_path / "none.tsv")])
     (tmp_path / "rows.parquet").write_bytes(b"")
     with refused(DataError, tmp_path / "rows.parquet", "Parquet"):
         list(read_texts(str(tmp_path / "rows.parquet")))

@@ -51,10 +51,7 @@ def count_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
     passage=st.integers(1, 40),
 )
 def test_every_pair_within_the_window_counts(
-    sentences: list[list[int]],
-    window: int,
-    context: Literal["sentence", "document"],
-    passage: int,
+    sentences: list[list[int]], window: int, context: Literal["sentence", "document"], passage: int
 ) -> None:
     split = ToySplit(sentences, VOCABULARY)
     table = TableConfig(start="cooccurrence", window=window, context=context)

@@ -19,6 +19,7 @@ from litebert.data.prepare import PrepareConfig, prepare, prepare_part
 from litebert.data.shards import Shards
 from toys.prepare import SHARD_BYTES, Interrupted, content
 from toys.refusals import refused
+from toys.typed import typed
 
 FILTERS = ("fineweb", "c4", "gopher")
 CONFIG = PrepareConfig(heldout=0.1, shard_bytes=SHARD_BYTES, filters=FILTERS)
@@ -58,13 +59,14 @@ def single(corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPath
 def test_rules_are_counted_and_shown(
     corpus: Path, tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["prepare", str(corpus), "--tokenizer", str(tiny_tokenizer), "--processes", "1"]
-    words += ["--out", str(tmp_path / "data"), "--filters", "gopher", "c4"]
+    out = tmp_path / "data"
+    words = typed("prepare {} --tokenizer {} --processes 1 --out {}", corpus, tiny_tokenizer, out)
+    words += ["--filters", "gopher", "c4"]
     assert main(words) == 0
-    out = capsys.readouterr().out
-    assert "dropped by filters" in out
-    assert "if (a) { return b; }" not in out, "an example is the beginning of a document"
-    index = json.loads((tmp_path / "data" / "index.json").read_text())
+    shown = capsys.readouterr().out
+    assert "dropped by filters" in shown
+    assert "if (a) { return b; }" not in shown, "an example is the beginning of a document"
+    index = json.loads((out / "index.json").read_text())
     counts = index["filters"]
     assert counts["gopher-bullets"]["documents"] == 10
     assert counts["c4-curly-bracket"]["documents"] == 10
@@ -84,12 +86,9 @@ def test_rules_are_counted_and_shown(
 def test_documents_of_few_sentences_are_dropped(tiny_tokenizer: Path, tmp_path: Path) -> None:
     sentence = "This is one more sentence. "
     (tmp_path / "a.txt").write_text(f"{sentence * 4}\n\n{sentence * 5}")
-    shards = prepare(
-        [str(tmp_path / "a.txt")],
-        tmp_path / "d",
-        tokenizer=tiny_tokenizer,
-        config=PrepareConfig(filters=["c4"]),
-    )
+    config = PrepareConfig(filters=["c4"])
+    source, out = str(tmp_path / "a.txt"), tmp_path / "d"
+    shards = prepare([source], out, tokenizer=tiny_tokenizer, config=config)
     assert shards.index["filters"]["c4-sentences"] == {
         "documents": 1,
         "words": 20,
@@ -153,14 +152,9 @@ def test_an_interrupted_prepare_continues(
     assert shards.fingerprint == Shards.open(single).fingerprint
 
 
-def test_an_unknown_filter_is_refused(corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_an_unknown_filter_is_refused() -> None:
     with refused(DataError, "'gofer'", "gopher"):
-        prepare(
-            [str(corpus)],
-            tmp_path / "d",
-            tokenizer=tiny_tokenizer,
-            config=PrepareConfig(filters=["gofer"]),
-        )
+        PrepareConfig(filters=["gofer"])
 
 
 # -------------------------------------------------------------------------------------- languages
@@ -180,8 +174,9 @@ def test_other_languages_are_dropped_and_counted(
     pytest.importorskip("lingua")
     texts = [f"{text} {number}" for number in range(8) for text in TEXTS.values()]
     (tmp_path / "a.txt").write_text("\n\n".join([*texts, *texts[:7]]))
-    words = ["prepare", str(tmp_path / "a.txt"), "--tokenizer", str(tiny_tokenizer)]
-    words += ["--processes", "1", "--keep-languages", "de", "en"]
+    source = tmp_path / "a.txt"
+    words = typed("prepare {} --tokenizer {} --processes 1", source, tiny_tokenizer)
+    words += ["--keep-languages", "de", "en"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     assert "dropped by language" in capsys.readouterr().out
     index = Shards.open(tmp_path / "one").index
@@ -207,39 +202,22 @@ def test_a_document_that_a_filter_drops_has_no_language(
     pytest.importorskip("lingua")
     long = " ".join([TEXTS["en"]] * 6)
     (tmp_path / "a.txt").write_text(f"{long}\n\nNo mark ends this line of words\n\n{TEXTS['en']}\n")
-    shards = prepare(
-        [str(tmp_path / "a.txt")],
-        tmp_path / "data",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(filters=["c4"], keep_languages=["en"]),
-    )
-    assert {code: count["documents"] for code, count in shards.index["languages"].items()} == {
-        "en": 1
-    }
+    config = PrepareConfig(filters=["c4"], keep_languages=["en"])
+    source, out = str(tmp_path / "a.txt"), tmp_path / "data"
+    shards = prepare([source], out, tokenizer=tiny_tokenizer, processes=1, config=config)
+    counts = shards.index["languages"]
+    assert {code: count["documents"] for code, count in counts.items()} == {"en": 1}
     assert shards.index["filters"]["c4-sentences"]["documents"] == 2
 
 
 def test_filters_that_drop_everything_are_named(tiny_tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{TEXTS['en']}\n\n{TEXTS['de']}\n")
+    source, config = str(tmp_path / "a.txt"), PrepareConfig(filters=["gopher"])
     with refused(DataError, "filters leave nothing", "gopher-word-count dropped 2 documents"):
-        prepare(
-            [str(tmp_path / "a.txt")],
-            tmp_path / "data",
-            tokenizer=tiny_tokenizer,
-            processes=1,
-            config=PrepareConfig(filters=["gopher"]),
-        )
+        prepare([source], tmp_path / "data", tokenizer=tiny_tokenizer, processes=1, config=config)
 
 
-def test_languages_need_a_library(
-    corpus: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_languages_need_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lingua", None)
     with refused(MissingExtraError, "litebert[languages]"):
-        prepare(
-            [str(corpus)],
-            tmp_path / "d",
-            tokenizer=tiny_tokenizer,
-            config=PrepareConfig(keep_languages=["de"]),
-        )
+        PrepareConfig(keep_languages=["de"])

@@ -161,11 +161,8 @@ def choose_tokens(
     """Tokens that `choose_units` takes of units with these sizes."""
     end = np.cumsum(sizes).tolist()
     start = [stop - size for stop, size in zip(end, sizes, strict=True)]
-    return {
-        unit
-        for unit, yes in enumerate(choose_units(start, end, lengths, order, budget, coin, whole))
-        if yes
-    }
+    chosen = choose_units(start, end, lengths, order, budget, coin, whole)
+    return {unit for unit, yes in enumerate(chosen) if yes}
 
 
 @st.composite
@@ -173,12 +170,8 @@ def choices(draw: st.DrawFn, largest: int) -> tuple[list[int], list[int], list[i
     """Sizes of units up to `largest`, lengths of spans up to 3, an order, and a budget."""
     sizes = draw(st.lists(st.integers(1, largest), min_size=1, max_size=20))
     lengths = [draw(st.integers(1, min(3, len(sizes) - unit))) for unit in range(len(sizes))]
-    return (
-        sizes,
-        lengths,
-        list(draw(st.permutations(range(len(sizes))))),
-        draw(st.integers(1, sum(sizes))),
-    )
+    order = list(draw(st.permutations(range(len(sizes)))))
+    return sizes, lengths, order, draw(st.integers(1, sum(sizes)))
 
 
 @given(choices(4))
@@ -230,10 +223,8 @@ def test_whole_spans_are_cut_only_where_they_are_the_first(
         if not expected:
             while sum(sizes[place] for place in span) > budget:
                 span -= {max(span)}
-        left, size = (
-            budget - sum(sizes[place] for place in expected),
-            sum(sizes[place] for place in span),
-        )
+        left = budget - sum(sizes[place] for place in expected)
+        size = sum(sizes[place] for place in span)
         if not left:
             break
         if span & expected:

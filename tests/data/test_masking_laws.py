@@ -24,18 +24,9 @@ LARGE = 2_000_005  # vocabulary in which a random token is hardly ever the one i
 SINGLE: dict[str, Any] = {"unit": "token", "span": "single"}
 NGRAM: dict[str, Any] = {"unit": "word", "span": "ngram"}
 GEOMETRIC: dict[str, Any] = {"unit": "word", "span": "geometric", "max_span": 10}
-OF_TEN = [
-    0.2241,
-    0.1792,
-    0.1434,
-    0.1147,
-    0.0918,
-    0.0734,
-    0.0587,
-    0.0470,
-    0.0376,
-    0.0301,
-]  # SpanBERT, figure 2
+# SpanBERT, figure 2.
+OF_TEN = [0.2241, 0.1792, 0.1434, 0.1147, 0.0918]
+OF_TEN += [0.0734, 0.0587, 0.0470, 0.0376, 0.0301]
 
 
 def assert_mean(values: np.ndarray, expected: float) -> None:
@@ -241,10 +232,8 @@ def test_replacement_of_spans(config: dict[str, Any]) -> None:
         kinds, new = kind[run], after[run]
         assert (kinds == kinds[0]).all()
         seen[kinds[0]] += 1
-        tokens, distinct = (
-            tokens + (kinds[0] == 2) * len(run),
-            distinct + (kinds[0] == 2) * len(np.unique(new)),
-        )
+        tokens += (kinds[0] == 2) * len(run)
+        distinct += (kinds[0] == 2) * len(np.unique(new))
     assert distinct > 0.99 * tokens > 1000  # each token of a random span draws its own
     assert stats.chisquare(seen, np.array([0.8, 0.1, 0.1]) * seen.sum()).pvalue > UNLIKELY
 
@@ -256,12 +245,8 @@ def test_random_tokens_are_uniform_over_the_ordinary_ids(replace_per: str) -> No
     tokenizer = toy_tokenizer(VOCABULARY)
     tokenizer.special_ids, tokenizer.mask_id = special, VOCABULARY - 1
     tokens = np.random.default_rng(0).integers(4, 10, (300, 200))  # of a text with ten words
-    config: dict[str, Any] = {
-        **GEOMETRIC,
-        "replace_mask": 0.2,
-        "replace_random": 0.8,
-        "replace_per": replace_per,
-    }
+    config: dict[str, Any] = {"replace_mask": 0.2, "replace_random": 0.8}
+    config |= {**GEOMETRIC, "replace_per": replace_per}
     masks = Masker(MaskingConfig(**config), tokenizer)(tokens, derive(7, np.arange(300)))
     new = masks.ids.ravel()[masks.positions]
     drawn = np.bincount(new[new != VOCABULARY - 1], minlength=VOCABULARY)

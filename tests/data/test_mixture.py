@@ -51,15 +51,11 @@ def test_two_weights_alternate_as_evenly_as_they_can() -> None:
 
 
 def make_batches(split: ToySplit | MixedSplit, seed: int = 0, batch: int = 9) -> Batches:
-    return Batches(
-        split,
-        toy_tokenizer(5000),
+    sequences, masking = (
         SequenceConfig(length=32, format="full-sentences"),
         MaskingConfig(rate=0.15),
-        None,
-        batch,
-        seed,
     )
+    return Batches(split, toy_tokenizer(5000), sequences, masking, None, batch, seed)
 
 
 def make_split(documents: int, seed: int) -> ToySplit:
@@ -73,10 +69,8 @@ def make_split(documents: int, seed: int) -> ToySplit:
 def test_any_rows_of_a_mixed_batch_are_those_of_the_whole(
     weights: list[int], step: int, cut: int
 ) -> None:
-    split = MixedSplit(
-        tuple(make_split(6, number) for number in range(len(weights))), tuple(weights)
-    )
-    make = make_batches(split)
+    splits = tuple(make_split(6, number) for number in range(len(weights)))
+    make = make_batches(MixedSplit(splits, tuple(weights)))
     whole, parts = make(step), [make(step, slice(0, cut)), make(step, slice(cut, 9))]
     labels = np.concatenate([part.masked_labels.numpy() for part in parts])
     assert labels.tolist() == whole.masked_labels.tolist()
@@ -178,13 +172,8 @@ def test_a_mixture_opens_with_the_sets_in_order(
 ) -> None:
     half = tmp_path / "half.txt"
     half.write_text(tiny_corpus.read_text().split("\n\n", 100)[100])
-    prepare(
-        [str(half)],
-        tmp_path / "b",
-        tokenizer=tiny_tokenizer,
-        processes=1,
-        config=PrepareConfig(heldout=0.1),
-    )
+    config = PrepareConfig(heldout=0.1)
+    prepare([str(half)], tmp_path / "b", tokenizer=tiny_tokenizer, processes=1, config=config)
     mixture = open_data({tiny_data: 0.5, tmp_path / "b": 0.25})  # type: ignore[dict-item]
     assert isinstance(mixture, Mixture)
     assert mixture.weights == (2, 1)

@@ -177,10 +177,7 @@ def test_more_parts_than_documents(tmp_path: Path, tiny_tokenizer: Path) -> None
 
 
 def test_a_small_chunk_of_many_rows(
-    tmp_path: Path,
-    corpus: Path,
-    tiny_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, corpus: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks decide where record batches end, so they must be those of one machine."""
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)

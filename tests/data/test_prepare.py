@@ -38,9 +38,8 @@ def test_every_sentence_of_every_document_is_there(
     wanted = {}
     for document in read_documents([str(tiny_corpus)]):
         sentences = tokenizer.encode(split_sentences(document.text))
-        wanted[tuple(i for sentence in sentences for i in sentence)] = np.cumsum(
-            [0, *map(len, sentences)]
-        ).tolist()
+        starts = np.cumsum([0, *map(len, sentences)]).tolist()
+        wanted[tuple(i for sentence in sentences for i in sentence)] = starts
     documents = {}
     for split in (shards.train, shards.heldout):
         for number in range(split.documents):
@@ -48,19 +47,14 @@ def test_every_sentence_of_every_document_is_there(
             documents[tuple(ids.tolist())] = starts.tolist()
     assert documents == wanted
     assert shards.tokenizer.fingerprint == tokenizer.fingerprint
-    in_train = [
-        shards.train.read_document(number)[0].tolist() for number in range(shards.train.documents)
-    ]
-    assert in_train == [list(ids) for ids in wanted if list(ids) in in_train], (
-        "in the order of the sources"
-    )
+    in_train = [tuple(shards.train.read_document(i)[0]) for i in range(shards.train.documents)]
+    assert in_train == [ids for ids in wanted if ids in in_train], "in the order of the sources"
 
 
 def test_unigram_entropy_and_top_share_are_those_of_the_train_split(whole: Path) -> None:
     shards = Shards.open(whole)
-    ids = np.concatenate(
-        [shards.train.read_document(number)[0] for number in range(shards.train.documents)]
-    )
+    documents = range(shards.train.documents)
+    ids = np.concatenate([shards.train.read_document(number)[0] for number in documents])
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
     assert shards.unigram_entropy == pytest.approx(-np.sum(shares * np.log(shares)), rel=1e-12)
     assert shards.top_piece_share == pytest.approx(shares.max(), rel=1e-12)
@@ -102,10 +96,8 @@ def test_which_documents_are_held_out_depends_on_their_text_alone(
     corpus.write_text("\n\n".join(texts))
     tokenizer = Tokenizer.load(tiny_tokenizer)
     shuffled = run(corpus, tmp_path / "out", tiny_tokenizer)
-    first = Shards.open(whole)
-    assert sorted(texts_of(shuffled.heldout, tokenizer)) == sorted(
-        texts_of(first.heldout, tokenizer)
-    )
+    held_out = [texts_of(shards.heldout, tokenizer) for shards in (shuffled, Shards.open(whole))]
+    assert sorted(held_out[0]) == sorted(held_out[1])
 
 
 def test_exact_duplicates_are_dropped_and_counted(
@@ -122,12 +114,9 @@ def test_exact_duplicates_are_dropped_and_counted(
 def test_hashes_that_share_bytes_are_told_apart() -> None:
     seen = dealing.DocumentHashes()
     first, second = b"ab" + bytes(range(8)), b"ab" + bytes(range(8, 16))
-    across = b"ab" + bytes(
-        range(4, 12)
-    )  # the end of the first and the start of the second in memory
-    assert [seen.is_new(digest) for digest in (first, second, across, first, second, across)] == [
-        True
-    ] * 3 + [False] * 3
+    across = b"ab" + bytes(range(4, 12))  # the first's end and the second's start in memory
+    digests = (first, second, across) * 2
+    assert [seen.is_new(digest) for digest in digests] == [True] * 3 + [False] * 3
     assert seen.is_new(b"ba" + bytes(range(8)))
 
 
@@ -154,9 +143,8 @@ def test_the_number_of_processes_does_not_show(
     whole: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        dealing, "CHUNK_BYTES", 2000
-    )  # several chunks a shard, more than wait at a time
+    # Several chunks a shard, more than wait at a time.
+    monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
     run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
     assert content(tmp_path / "two") == content(whole)
     monkeypatch.setattr(preparing, "MOST_PROCESSES", 1)
@@ -176,23 +164,13 @@ def test_bytes_are_prepared_as_other_pieces_are(
     run(tmp_path / "a.txt", tmp_path / "two", tmp_path / "tokenizer", processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
     assert (shards.tokenizer.kind, shards.tokenizer.pair_separators) == ("bpe", 2)
-    sentences = [
-        sentence
-        for split in (shards.train, shards.heldout)
-        for sentence in read_document(split, tokenizer)
-    ]
-    wanted = [
-        s
-        for document in read_documents([str(tmp_path / "a.txt")])
-        for s in split_sentences(document.text)
-    ]
+    sentences = []
+    for split in (shards.train, shards.heldout):
+        for ids, starts in map(split.read_document, range(split.documents)):
+            sentences += [tokenizer.decode(ids[a:b].tolist()) for a, b in pairwise(starts)]
+    documents = read_documents([str(tmp_path / "a.txt")])
+    wanted = [sentence for document in documents for sentence in split_sentences(document.text)]
     assert sorted(sentences) == sorted(wanted), "byte for byte"
-
-
-def read_document(split: disk.Split, tokenizer: Tokenizer) -> Iterator[str]:
-    for number in range(split.documents):
-        ids, starts = split.read_document(number)
-        yield from (tokenizer.decode(ids[a:b].tolist()) for a, b in pairwise(starts))
 
 
 def test_a_finished_folder_returns_at_once(
@@ -364,9 +342,8 @@ def resident(process: int) -> int:
 
 
 def test_words_are_counted_over_all_documents_kept(tmp_path: Path) -> None:
-    texts = [
-        f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)
-    ]  # more than one block
+    more = "word " * 1000  # more than one block
+    texts = [f"document {number} of\nsome\nwords {more}" for number in range(500)]
     dealer: dealing.Dealer[str] = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
     documents = (Document(text.strip(), "") for text in [*texts, *texts[:50]])
     for _ in dealer.make_chunks(dealing.hash_documents(documents)):

@@ -160,18 +160,12 @@ def check_that_shapes_tell_nothing(split: ToySplit, items: list[Segments], at_le
                 shape += [len(part), starts[part[0]], ends[part[-1]], starts[part].sum()]
             features.append(shape)
             labels.append(label)
-    x, y, half = (
-        np.array(features),
-        np.array(labels),
-        len(labels) // 2,
-    )  # the halves hold different documents
+    x, y = np.array(features), np.array(labels)
+    half = len(labels) // 2  # the halves hold different documents
     assert half > at_least
     assert stats.binomtest(int(y.sum()), len(y)).pvalue > 0.001
-    accuracy = (
-        HistGradientBoostingClassifier(max_iter=40)
-        .fit(x[:half], y[:half])
-        .score(x[half:], y[half:])
-    )
+    model = HistGradientBoostingClassifier(max_iter=40).fit(x[:half], y[:half])
+    accuracy = model.score(x[half:], y[half:])
     assert accuracy == pytest.approx(0.5, abs=3.3 * 0.5 / half**0.5)
     assert stats.ttest_ind(x[y == 0, 0], x[y == 1, 0]).pvalue > 0.001
 
@@ -200,12 +194,8 @@ def test_nsp_labels_are_balanced_and_random_documents_weighted_by_their_text() -
             if label == 1 and document_of(split, first) == 0:
                 sources.append(document_of(split, second))
     assert stats.binomtest(sum(labels), len(labels)).pvalue > 0.001
-    assert (
-        stats.chisquare(
-            np.bincount(sources)[[1, 3, 4]], len(sources) * np.array([1, 5, 15]) / 21
-        ).pvalue
-        > 0.001
-    )
+    seen, expected = np.bincount(sources)[[1, 3, 4]], len(sources) * np.array([1, 5, 15]) / 21
+    assert stats.chisquare(seen, expected).pvalue > 0.001
 
 
 def test_random_segments_fill_the_sequence_where_their_document_can() -> None:
@@ -294,22 +284,15 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
             assert len(part) >= 1
             assert (np.diff(part.astype(int)) == 1).all()
             holder = document_of(split, part)
-            sentence = int(
-                np.searchsorted(
-                    split.starts[holder], part[0] - len(SPECIAL) - split.bounds[holder], "right"
-                )
-            )
-            places.append((holder, sentence - 1))
+            place = part[0] - len(SPECIAL) - split.bounds[holder]
+            places.append((holder, int(split.starts[holder].searchsorted(place, "right")) - 1))
         if (task, label) == ("nsp", 1):
             assert places[0] == (document, number)
             assert places[1][0] != document
-            assert places[1][1] >= 1, (
-                "a sentence that begins a document would tell that it is random"
-            )
+            assert places[1][1] >= 1, "one that begins a document would tell that it is random"
         else:
-            assert (
-                places == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
-            )
+            in_order = [(document, number), (document, number + 1)]
+            assert places == in_order[:: -1 if label == 1 else 1]
         former, latter = (documents[holder][sentence] for holder, sentence in places)
         wanted = trim_lengths(former, latter, budget)
         assert (len(first), len(second)) == wanted

@@ -107,15 +107,11 @@ def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
     split = Split(read_blocks(path))
     views = [split.read_document(number)[0] for number in range(split.documents)]
     assert pa.total_allocated_bytes() - before < 10_000, "a copy would take two megabytes"
-    assert all(
-        not view.flags.owndata and not view.flags.writeable and view.dtype == np.uint16
-        for view in views
-    )
+    assert not any(view.flags.owndata or view.flags.writeable for view in views)
+    assert {view.dtype.name for view in views} == {"uint16"}
     assert np.shares_memory(views[3], split.read_document(3)[0])
-    first = views[0].__array_interface__["data"][0]
-    assert views[1].__array_interface__["data"][0] == first + views[0].nbytes, (
-        "documents lie next to each other"
-    )
+    first, second = (view.__array_interface__["data"][0] for view in views[:2])
+    assert second == first + views[0].nbytes, "documents lie next to each other"
     ids, starts = split.read_document(99)
     assert starts.dtype == np.int64
     assert (starts[0], starts[-1]) == (0, len(ids))
@@ -132,12 +128,8 @@ def test_documents_are_numbered_through_all_shards(tmp_path: Path) -> None:
         with pytest.raises(IndexError, match=f"document {outside} of 4"):
             split.read_document(outside)
     nothing = Split([])
-    assert (nothing.documents, nothing.sentences, nothing.tokens, len(nothing.document_tokens)) == (
-        0,
-        0,
-        0,
-        0,
-    )
+    assert nothing.documents == nothing.sentences == nothing.tokens == 0
+    assert len(nothing.document_tokens) == 0
 
 
 # -------------------------------------------------------------------------------------------- a set
@@ -151,11 +143,9 @@ def data(tiny_data: Path, tmp_path: Path) -> Path:
 
 def test_open(tiny_data: Path) -> None:
     shards = Shards.open(tiny_data, verify=True)
-    tables = {
-        name: pyarrow_alone(tiny_data / f"{name}-00000.arrow") for name in ("train", "heldout")
-    }
-    assert as_lists(shards.train) == tables["train"].column(0).to_pylist()
-    assert as_lists(shards.heldout) == tables["heldout"].column(0).to_pylist()
+    for split, name in ((shards.train, "train"), (shards.heldout, "heldout")):
+        table = pyarrow_alone(tiny_data / f"{name}-00000.arrow")
+        assert as_lists(split) == table.column(0).to_pylist()
     index = json.loads((tiny_data / INDEX).read_text())
     assert shards.tokenizer.fingerprint == index["tokenizer"]["fingerprint"]
     assert shards.path == tiny_data
@@ -298,11 +288,8 @@ def test_shards_that_are_opened_when_they_are_read(
     order = np.random.default_rng(1).integers(0, eager.train.documents, 300)
     for before, now in ((eager.train, lazy.train), (eager.heldout, lazy.heldout)):
         assert as_lists(now) == as_lists(before)
-        assert (now.documents, now.sentences, now.tokens) == (
-            before.documents,
-            before.sentences,
-            before.tokens,
-        )
+        for unit in ("documents", "sentences", "tokens"):
+            assert getattr(now, unit) == getattr(before, unit)
         assert now.document_tokens.tolist() == before.document_tokens.tolist()
         assert now.document_sentences.tolist() == before.document_sentences.tolist()
     some, same = lazy.train.read(order), eager.train.read(order)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.answer.engines.runtime import Capabilities, Runtime, Walk
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.registry import ENGINES
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.tokenizer import Tokenizer
+from toys.answers import made, texts
 from toys.refusals import refused
 
 
@@ -97,9 +97,7 @@ def test_a_registered_engine_answers_from_a_folder_without_weights(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     ENGINES.add("exported", Exported)
-    folder = made(
-        tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"}
-    )
+    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), task="table")
     whole = litebert.load(folder)
     (folder / "model.safetensors").unlink()
     words = Tokenizer.load(folder / "tokenizer")
@@ -140,7 +138,7 @@ def test_an_engine_that_goes_layer_by_layer_lets_texts_leave_early(
 ) -> None:
     ENGINES.add("layers", LayerByLayer)
     exits = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.0}}
-    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), exits)
+    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), **exits)
     answers = litebert.load(folder, engine="layers").predict(LINES)
     assert answers == litebert.load(folder, engine="torch").predict(LINES)
     assert {answer["layers"] for answer in answers} == {1}, "of two layers"

@@ -33,9 +33,9 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe as load_recipe
 from litebert.tasks.tagging.scores import score_entities
 from litebert.tokenizer import Tokenizer
-from litebert.train.loop import Loop
-from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, same_files, write_table
 from toys.folders import save_hf
+from toys.killed import Killed, kill, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of
 
@@ -359,16 +359,6 @@ def test_it_is_computed_once_whatever_interrupts(
 ) -> None:
     whole = run(table, tmp_path / "whole", tiny_tokenizer)
 
-    class Killed(BaseException):
-        """Stands for the instant a run is killed."""
-
-    def kill(*_: object) -> None:
-        raise Killed
-
-    def stop(loop: Loop[Any]) -> None:
-        if loop.step == 2:
-            raise Killed
-
     learn = models.LinearClasses._learn
     monkeypatch.setattr(models.LinearClasses, "_learn", kill)
     with pytest.raises(Killed):
@@ -376,15 +366,13 @@ def test_it_is_computed_once_whatever_interrupts(
     monkeypatch.setattr(models.LinearClasses, "_learn", learn)
     assert not (tmp_path / "cut" / "baseline.json").exists()
     with pytest.raises(Killed):
-        run(table, tmp_path / "cut", tiny_tokenizer, on_step=stop)
-    monkeypatch.setattr(
-        models.LinearClasses, "_learn", kill
-    )  # from here on nothing is fitted again
+        run(table, tmp_path / "cut", tiny_tokenizer, on_step=kill_at(2))
+    # From here on nothing is fitted again.
+    monkeypatch.setattr(models.LinearClasses, "_learn", kill)
     run(table, tmp_path / "cut", tiny_tokenizer)
-    for name in ("baseline.json", "scores.json", "model/README.md", "metrics.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(
+        tmp_path / "cut", tmp_path / "whole", "baseline.json", "model/README.md", "metrics.jsonl"
+    )
     again = run(table, tmp_path / "whole", tiny_tokenizer)
     assert again.baseline == whole.baseline
 

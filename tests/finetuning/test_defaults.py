@@ -19,11 +19,18 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.baselines.models import split_folds
 from litebert.finetuning.rows import number_groups
 from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
-from litebert.finetuning.values import Item, TaskBatch
+from litebert.finetuning.values import Item
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
-from litebert.train.loop import Loop
-from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.finetuning import (
+    config,
+    finetune,
+    finetune_seeds,
+    recipe_file,
+    same_files,
+    write_table,
+)
+from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -44,10 +51,6 @@ def run(
 def read_record(out: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads((out / "finetune.json").read_text())
     return record
-
-
-class _Stop(Exception):
-    pass
 
 
 @pytest.mark.thorough
@@ -170,15 +173,7 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
     assert [line] == record["chosen"]
     names(line, f"{rate:.0e}")
     run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
-    for name in (
-        "best.safetensors",
-        "model/model.safetensors",
-        "predictions/dev.csv",
-        "scores.json",
-    ):
-        assert (tmp_path / "chosen" / name).read_bytes() == (
-            tmp_path / "given" / name
-        ).read_bytes(), name
+    same_files(tmp_path / "chosen", tmp_path / "given")
 
 
 @pytest.mark.thorough
@@ -189,27 +184,14 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
     settings = config(epochs=14, choose=("length", "batch", "rate"))
     run(table, tmp_path / "whole", tiny_tokenizer, settings)
 
-    def stop(loop: Loop[TaskBatch]) -> None:
-        if loop.step == instant:
-            raise _Stop
-
-    with pytest.raises(_Stop):
-        run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    with pytest.raises(Killed):
+        run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=kill_at(instant))
     log_messages.clear()
     run(table, tmp_path / "cut", tiny_tokenizer, settings)
     assert not [line for line in log_messages if "held-out training rows" in line], (
         "nothing is tried again"
     )
-    for name in (
-        "finetune.json",
-        "metrics.jsonl",
-        "best.safetensors",
-        "model/model.safetensors",
-        "scores.json",
-    ):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(tmp_path / "cut", tmp_path / "whole", "metrics.jsonl", "finetune.json")
 
 
 @pytest.mark.thorough

@@ -31,7 +31,6 @@ from litebert.finetuning.scoring import compute_logits, compute_network_logits
 from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
-from litebert.finetuning.values import TaskBatch
 from litebert.model.task_model import TaskModel
 from litebert.tasks import table as table_module
 from litebert.tasks.registry import open_task
@@ -39,7 +38,8 @@ from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop
-from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.finetuning import config, finetune, finetune_seeds, recipe_file, same_files, write_table
+from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table
 
@@ -154,10 +154,6 @@ def test_files_hold_null_for_a_score_that_is_no_number(
     assert all(map(math.isnan, row.scores))
 
 
-class _Stop(Exception):
-    """Stands for the instant a run is killed."""
-
-
 @pytest.mark.thorough
 def test_killed_and_started_again_it_ends_with_the_same_bits(
     table: Table, tiny_tokenizer: Path, tmp_path: Path
@@ -165,26 +161,13 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
     settings = config(epochs=2, dropout=0.1)
     whole = run(table, tmp_path / "whole", tiny_tokenizer, settings)
     for number, instants in enumerate(([1, 9, 38], [5, 20, 21])):
+        cut = tmp_path / f"cut-{number}"
         for instant in instants:
-
-            def stop(loop: Loop[TaskBatch], instant: int = instant) -> None:
-                if loop.step == instant:
-                    raise _Stop
-
-            with pytest.raises(_Stop):
-                run(table, tmp_path / f"cut-{number}", tiny_tokenizer, settings, on_step=stop)
-        done = run(table, tmp_path / f"cut-{number}", tiny_tokenizer, settings)
+            with pytest.raises(Killed):
+                run(table, cut, tiny_tokenizer, settings, on_step=kill_at(instant))
+        done = run(table, cut, tiny_tokenizer, settings)
         assert done.scores == whole.scores
-        for name in (
-            "metrics.jsonl",
-            "best.safetensors",
-            "scores.json",
-            "model/model.safetensors",
-            "predictions/dev.csv",
-        ):
-            assert (tmp_path / f"cut-{number}" / name).read_bytes() == (
-                tmp_path / "whole" / name
-            ).read_bytes(), name
+        same_files(cut, tmp_path / "whole", "metrics.jsonl")
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("1.5", "-1.5")])

@@ -74,9 +74,8 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     dev_rows = [line.split(" ") for _, line in read_lines(data / "dev.conll", Notes()) if line]
     assert [row[:2] for row in written_rows] == dev_rows
     assert sum(row[1] == row[2] for row in written_rows) > 0.8 * len(written_rows)
-    inputs = [
-        [row[0] for row in dev_rows[:20]]
-    ]  # no sentence of the file, but words and their number are kept
+    # No sentence of the file, but words and their number are kept.
+    inputs = [[row[0] for row in dev_rows[:20]]]
     answer = load(tmp_path / "run").predict(inputs)[0]
     assert answer["words"] == inputs[0]
     assert len(answer["prediction"]) == len(answer["probabilities"]) == 20

@@ -208,9 +208,8 @@ def test_another_tokenizer_than_the_models_own_is_refused(
     train_tokenizer(texts, kind="wordpiece", vocab_size=40).save(tmp_path / "other")
     with refused(ConfigError, tmp_path / "m", tmp_path / "other", "--tokenizer"):
         load_initial(tmp_path / "m", tmp_path / "other")
-    save_litebert(
-        build_pretrained(), None, tmp_path / "bare"
-    )  # a folder without one takes any that fits
+    # A folder without one takes any that fits.
+    save_litebert(build_pretrained(), None, tmp_path / "bare")
     assert load_initial(tmp_path / "bare", tiny_tokenizer).tokenizer.vocab_size == 400
     with refused(ModelError, tmp_path / "bare", tmp_path / "other", 400, 40):
         load_initial(tmp_path / "bare", tmp_path / "other")

@@ -25,13 +25,13 @@ from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning import start
 from litebert.finetuning.setup import Setup
-from litebert.finetuning.values import Item, TaskBatch
+from litebert.finetuning.values import Item
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
-from litebert.train.loop import Loop
 from litebert.train.metrics import read
-from toys.finetuning import config, finetune, write_table
+from toys.finetuning import config, finetune, same_files, write_table
 from toys.folders import save_hf
+from toys.killed import Killed, kill, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
 
@@ -137,7 +137,7 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     monkeypatch.setattr(start, "STRENGTHS", (1e-6, 0.1))
     chosen = finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH))
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
-    line = next(line for line in log_messages if "learning rate" in line)
+    line = next(line for line in log_messages if line.startswith("learning rate"))
     assert line in record["chosen"]
     names(
         line,
@@ -153,8 +153,7 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
         epochs=14, rate=rate, choose=(), head_reads="mean", fit_head=takes_fitted
     )
     assert finetune(vectors, table, tmp_path / "given", same_choices).scores == chosen.scores
-    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
+    same_files(tmp_path / "run", tmp_path / "given")
 
 
 @pytest.mark.parametrize(
@@ -183,15 +182,9 @@ def test_the_start_with_the_lower_loss_is_taken(
             return 0.4 + 0.0 * alternating + (0.0 if setup.fitted else 0.1) + abs(rate - 3e-4)
         return 0.35 + (-fitted_ahead + alternating if setup.fitted else 0 * alternating)
 
-    class Stop(Exception):
-        pass
-
-    def stop(loop: Loop[TaskBatch]) -> None:
-        raise Stop
-
     monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
-    with pytest.raises(Stop):
-        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
+    with pytest.raises(Killed):
+        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=kill)
     chosen_config = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
     assert chosen_config["fit_head"] == takes_fitted
     assert chosen_config["train"]["optimizer"]["learning_rate"] == 3e-4
@@ -205,29 +198,13 @@ def test_a_killed_run_starts_from_the_same_head(
     vectors: Path, table: Table, tmp_path: Path, instant: int
 ) -> None:
     """Before the first checkpoint and after it."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(loop: Loop[TaskBatch]) -> None:
-        if loop.step == instant:
-            raise Stop
-
     finetune(vectors, table, tmp_path / "whole", settings())
-    with pytest.raises(Stop):
-        finetune(vectors, table, tmp_path / "cut", settings(), on_step=stop)
+    with pytest.raises(Killed):
+        finetune(vectors, table, tmp_path / "cut", settings(), on_step=kill_at(instant))
     assert finetune(vectors, table, tmp_path / "cut", settings()).outcome.finished
-    for name in (
-        "finetune.json",
-        "head.safetensors",
-        "metrics.jsonl",
-        "best.safetensors",
-        "model/model.safetensors",
-        "scores.json",
-    ):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
+    same_files(
+        tmp_path / "cut", tmp_path / "whole", "metrics.jsonl", "finetune.json", "head.safetensors"
+    )
 
 
 def test_a_head_of_a_run_that_never_began_is_no_head_of_the_next(
@@ -375,15 +352,9 @@ def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
             return np.full(16, 0.5 if setup.fitted else 0.8)
         return np.full(16, 0.5 if setup.fitted and rate < 1e-4 else 0.8)
 
-    class Stop(Exception):
-        pass
-
-    def stop(loop: Loop[TaskBatch]) -> None:
-        raise Stop
-
     monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
-    with pytest.raises(Stop):
-        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
+    with pytest.raises(Killed):
+        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=kill)
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
     assert record["config"]["fit_head"], record["chosen"][-1]
     assert record["config"]["train"]["optimizer"]["learning_rate"] == 3e-5

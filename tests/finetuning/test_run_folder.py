@@ -117,9 +117,8 @@ def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(
     run(files(tmp_path), place, tiny_tokenizer, settings)
     before = {path.name for path in place.iterdir() if path.name[0] != "."}
     (place / ".collapsed").mkdir()
-    (place / "finetune.json").rename(
-        place / ".collapsed" / "finetune.json"
-    )  # the first that is moved, and a kill
+    # The first that is moved, and a kill.
+    (place / "finetune.json").rename(place / ".collapsed" / "finetune.json")
     assert run(files(tmp_path), place, tiny_tokenizer, settings).restarted
     assert {path.name for path in (place / "collapsed").iterdir()} == before
     events = [row["message"] for row in read(place / "metrics.jsonl") if row["kind"] == "event"]
@@ -162,9 +161,8 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
         if loop.step == loop.steps:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    parts = files(
-        tmp_path, train=write_table(tmp_path / "more.csv", 300)
-    )  # so that it does not collapse
+    # So that it does not collapse.
+    parts = files(tmp_path, train=write_table(tmp_path / "more.csv", 300))
 
     def call(**more: Any) -> Any:
         return finetune_seeds(

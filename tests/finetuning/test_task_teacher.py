@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table
+from toys.pretraining import leave_at
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
 
@@ -127,6 +126,33 @@ def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_p
     assert likely == pytest.approx([answer["probabilities"]["yes"] for answer in answers], abs=2e-3)
 
 
+def test_answers_are_kept_for_texts_as_the_teacher_reads_them(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Texts of a changed file that are the same up to the student's length are answered anew."""
+
+    def answer(out: Path, tail: str) -> torch.Tensor:
+        lines = [f"{sign} de lu mi no ke {tail},{sign}" for sign in ("no", "yes") * 12]
+        (tmp_path / "train.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        finetune(
+            recipe_file(tmp_path),
+            Table(tmp_path / "train.csv", place / "dev.csv"),
+            out,
+            replace(quick(), length=8),
+            tokenizer=tiny_tokenizer,
+            teacher=place / "teacher",
+        )
+        return read_tensors(out / KEPT)["logits"]
+
+    first = answer(tmp_path / "run", "na na na")
+    for path in (tmp_path / "run").iterdir():  # as of a run that was killed before it began
+        if path.name != KEPT:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    second = answer(tmp_path / "run", "bafi gi tu")
+    assert torch.equal(second, answer(tmp_path / "other", "bafi gi tu"))
+    assert not torch.equal(second, first)
+
+
 def test_all_weight_on_the_teacher_needs_no_true_label(
     place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -161,11 +187,7 @@ def test_unlabeled_texts_are_learned_and_a_kill_changes_nothing(
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     assert whole.steps == 7  # 100 rows in batches of 16
 
-    def leave(loop: Loop[TaskBatch]) -> None:
-        if loop.step == 4:
-            signal.raise_signal(signal.SIGTERM)
-
-    broken = teach(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options)
+    broken = teach(place, tmp_path / "broken", tiny_tokenizer, on_step=leave_at(4), **options)
     assert not broken.outcome.finished
     again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert again.outcome.finished
@@ -329,12 +351,8 @@ def test_layers_are_learned_beside_the_answers(
     )
     assert student.state_dict().keys() == teacher.state_dict().keys()  # without the map
 
-    def leave(loop: Loop[TaskBatch]) -> None:
-        if loop.step == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     assert not teach(
-        place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options
+        place, tmp_path / "broken", tiny_tokenizer, on_step=leave_at(4), **options
     ).outcome.finished
     again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")

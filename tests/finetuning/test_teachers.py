@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 import litebert
-from litebert.finetuning import start
+from litebert.finetuning import trainable
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.outputs import softmax
@@ -26,6 +26,7 @@ from litebert.interop.files import read_tensors
 from toys.finetuning import config, finetune_on_other_labels, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table
+from toys.typed import typed
 
 pytestmark = pytest.mark.thorough
 
@@ -58,10 +59,12 @@ def finetune(run: Run, place: Path, tiny_tokenizer: Path) -> Run:
     """Fine-tune the student on the tables for one pass by the command line."""
 
     def call(*words: object) -> tuple[int, str, str]:
-        model = ("finetune", place / "small.toml", "--tokenizer", tiny_tokenizer)
-        data = ("--task", "table", "--data", place / "train.csv", "--dev", place / "dev.csv")
-        length = ("--preset", "small", "--length", 32, "--epochs", 1, "--no-restart")
-        return run(*model, *data, *length, "--train.precision", "float32", *words)
+        line = (
+            "finetune {} --tokenizer {} --task table --data {} --dev {} --preset small --length 32 "
+            "--epochs 1 --no-restart --train.precision float32"
+        )
+        files = (place / "train.csv", place / "dev.csv")
+        return run(*typed(line, place / "small.toml", tiny_tokenizer, *files), *words)
 
     return call
 
@@ -205,12 +208,12 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
     asked once.
     """
     out = tmp_path / "run"
-    words: list[object] = ["finetune", place / "small.toml", "--tokenizer", tiny_tokenizer]
-    words += ["--task", "table", "--data", place / "train.csv"]
-    words += ["--dev", place / "dev.csv", "--teacher", place / "teacher-0", "--no-restart"]
-    words += ["--unlabeled", place / "more.txt", "--length", 32, "--epochs", 8]
-    words += ["--train.batch", "8 sequences"]
-    words += ["--train.precision", "float32", "--out", out]
+    line = (
+        "finetune {} --tokenizer {} --task table --data {} --dev {} --teacher {} --unlabeled {} "
+        "--no-restart --length 32 --epochs 8 --batch-size 8 --fp32 --out {}"
+    )
+    files = [place / name for name in ("train.csv", "dev.csv", "teacher-0", "more.txt")]
+    words = typed(line, place / "small.toml", tiny_tokenizer, *files, out)
     batches, read = TaskBatches, list[list[Item]]()
 
     def watch(items: list[Item], *more: Any, **options: Any) -> Any:
@@ -220,7 +223,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
         return batches(items, *more, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "TaskBatches", watch)
+        patch.setattr(trainable, "TaskBatches", watch)
         assert run(*words)[0] == 130
     assert all(item.teacher_logits is not None for item in read[0])
     unlabeled = [item for item in read[0] if item.target is None]

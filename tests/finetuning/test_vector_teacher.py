@@ -27,7 +27,8 @@ from litebert.tasks.pairs import PairFiles
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from litebert.train.loop import Loop
-from toys.finetuning import RECIPE, config, finetune, recipe_file
+from toys.finetuning import RECIPE, config, finetune, recipe_file, same_files
+from toys.killed import Killed
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -79,10 +80,6 @@ def write_pairs(path: Path, count: int, seed: int) -> Path:
         lines.append(f"{' '.join(first)},{' '.join(second)},{shared}")
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-class _KilledError(Exception):
-    """Stands for the instant a run is killed."""
 
 
 @pytest.fixture
@@ -150,12 +147,12 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
 
     def stop(teacher: teachers.VectorTeacher, runtime: object, texts: list[str]) -> object:
         if len(questions) == 64:
-            raise _KilledError
+            raise Killed
         questions.extend(texts)
         return embed(teacher, runtime, texts)
 
     monkeypatch.setattr(teachers.VectorTeacher, "_embed", stop)
-    with pytest.raises(_KilledError):
+    with pytest.raises(Killed):
         teach(*words, "--out", tmp_path / "cut", data=data)
     first = set(questions)
 
@@ -168,8 +165,7 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
     assert status == 0, err
     assert len(first) == 64
     assert len(questions) == len(set(questions))
-    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", KEPT):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    same_files(tmp_path / "cut", tmp_path / "whole", KEPT)
     # The same command again asks nothing and answers the same.
     count = len(questions)
     status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
@@ -281,7 +277,7 @@ def test_a_run_killed_while_it_trains_ends_with_the_same_bits(
     def learn(out: Path, stop: int | None) -> None:
         def on_step(loop: Loop[TaskBatch]) -> None:
             if loop.step == stop:
-                raise _KilledError
+                raise Killed
 
         files = PairFiles.of(place / "texts.txt", place / "dev.csv", **columns)
         student, teacher = place / "small.toml", place / "teacher"
@@ -293,8 +289,7 @@ def test_a_run_killed_while_it_trains_ends_with_the_same_bits(
         finetune(student, files, out, settings, teacher=teacher, device="cpu", **options)
 
     learn(tmp_path / "whole", None)
-    with pytest.raises(_KilledError):
+    with pytest.raises(Killed):
         learn(tmp_path / "cut", 8)
     learn(tmp_path / "cut", None)
-    for name in ("metrics.jsonl", "best.safetensors", "model/model.safetensors"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    same_files(tmp_path / "cut", tmp_path / "whole", "metrics.jsonl")

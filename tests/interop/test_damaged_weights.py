@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.base.errors import ModelError
 from litebert.interop.files import read_metadata, read_weights
 from litebert.interop.loaded import VectorMap
 from litebert.interop.sentence_modules import read_dense, write_dense
+from toys.answers import made, texts
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused
@@ -72,7 +72,8 @@ def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         "sequence",
         2,
         ("no", "yes"),
-        {"task": "table", "problem": "classes"},
+        task="table",
+        problem="classes",
     )
     save_litebert(tiny(), small_tokenizer(), place / "pretrained")
     save_hf(tiny(), small_tokenizer(), place / "foreign")

@@ -181,3 +181,12 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
             },
             "f",
         )
+
+
+def test_shapes_that_do_not_stack_are_refused() -> None:
+    encoder, foreign = bare()
+    table = pairs(BERT, ("backbone", "pooler"), encoder.config)
+    name = "bert.encoder.layer.0.attention.self.key.weight"
+    for wrong in (foreign[name][:, 1:], np.float32(1).reshape(())):
+        with refused(ModelError, "f", "'bert.encoder.layer.0.attention.self.query.weight'"):
+            to_litebert(table, {**foreign, name: wrong}, "f")

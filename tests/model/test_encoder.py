@@ -175,10 +175,8 @@ BLOCKS: list[dict[str, Any]] = [
 def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).double().eval()
     randomize(encoder)
-    ids, types = (
-        torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)),
-        torch.arange(10) // 5,
-    )
+    ids = torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0))
+    types = torch.arange(10) // 5
     output = encoder(ids[None], types[None])
     expected = reference(encoder, ids, types)
     # Rotation tables are kept in single precision.
@@ -303,6 +301,40 @@ def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
         assert part.pooled is not None
         assert torch.equal(read.pooled, part.pooled)
     assert len(list(encoder.states(ids, layers=9))) == 10  # shared layers may go deeper too
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "rotary", "norm": "pre", "window": 4, "global_every": 2, "sharing": "none"},
+        {"position_offset": 3},
+        {"positions": "rotary", "window": 4, "global_every": 3},
+        {"window": 4, "global_every": 0, "global_tokens": 2},
+    ],
+)
+def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
+    """The rest of the walk is as if they alone had come, unpadded where the longest of them allows
+    it.
+    """
+    encoder = Encoder(shape(**changes)).eval()
+    randomize(encoder)
+    draw = torch.Generator().manual_seed(1)
+    lengths = torch.tensor([16, 7, 12, 9, 5])
+    mask = torch.arange(16) < lengths[:, None]
+    ids = torch.randint(5, PIECES, (5, 16), generator=draw).masked_fill(~mask, 0)
+    walk = encoder.states(ids, None, mask)
+    states = [
+        next(walk),
+        next(walk),
+        walk.send((torch.tensor([1, 2, 3]), 12)),
+        walk.send((torch.tensor([0, 2]), 9)),
+    ]
+    rest = [*states, *walk]
+    assert [tuple(state.shape[:2]) for state in rest] == [(5, 16), (5, 16), (3, 12), (2, 9), (2, 9)]
+    for row, place in ((1, 0), (3, 1)):
+        alone = list(encoder.states(ids[row : row + 1, : lengths[row]]))
+        assert torch.allclose(rest[-1][place, : lengths[row]], alone[-1][0], atol=1e-4)
 
 
 @torch.no_grad()

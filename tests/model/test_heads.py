@@ -21,10 +21,8 @@ from toys.refusals import refused
 def test_vocabulary_head_follows_the_formula(width: int) -> None:
     head = VocabularyHead(shape(embedding_size=width)).double()
     randomize(head)
-    x, table = (
-        torch.randn(5, 16, dtype=torch.float64),
-        torch.randn(PIECES, width, dtype=torch.float64),
-    )
+    x = torch.randn(5, 16, dtype=torch.float64)
+    table = torch.randn(PIECES, width, dtype=torch.float64)
     inner = x @ head.dense.weight.T + head.dense.bias
     inner = 0.5 * inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
     centered = inner - inner.mean(-1, keepdim=True)
@@ -109,10 +107,8 @@ def test_a_head_with_a_dense_map_reads_the_first_state(classes: int, dense: Head
 
 
 def test_tanh_after_a_dense_map_is_a_pooler() -> None:
-    pooled, dense = (
-        TaskModel(shape(), True, 3).eval(),
-        TaskModel(shape(pooler=False), True, 3, "tanh").eval(),
-    )
+    pooled = TaskModel(shape(), True, 3).eval()
+    dense = TaskModel(shape(pooler=False), True, 3, "tanh").eval()
     randomize(pooled)
     names = {"encoder.pooler.weight": "head.dense.weight", "encoder.pooler.bias": "head.dense.bias"}
     dense.load_state_dict(
@@ -135,14 +131,44 @@ def test_dropout_stands_before_and_after_the_dense_map() -> None:
     assert abs(float(logits.var()) - 48) < 5
 
 
-def test_a_head_reads_the_pooler_or_has_a_dense_map() -> None:
-    with refused(ModelError, "[CLS]", "encoder.pooler=True"):
-        TaskModel(shape(pooler=False), True, 2)
-    with refused(ModelError, "[CLS]", "encoder.pooler=True"):
-        TaskModel(shape(), True, 2, "tanh")
+@pytest.mark.parametrize(
+    ("changes", "reads_cls", "classes", "dense", "pooling"),
+    [
+        ({"pooler": False}, True, 2, None, "cls"),  # neither pooler nor dense map
+        ({}, True, 2, "tanh", "cls"),  # both
+        ({}, True, 2, None, "mean"),
+        ({"pooler": False}, True, 2, "tanh", "mean"),
+        ({"pooler": False}, False, 2, None, "mean"),
+        ({}, False, 2, "tanh", "cls"),
+        ({}, True, 0, None, "cls"),
+        ({"prediction": "hidden"}, True, 2, None, "cls"),
+        ({"prediction": "hidden"}, False, 2, None, "cls"),
+        ({"prediction": "hidden", "pooler": False}, True, 2, "gelu", "cls"),
+    ],
+)
+def test_an_impossible_head_is_refused(
+    changes: dict[str, Any], reads_cls: bool, classes: int, dense: Any, pooling: Any
+) -> None:
+    with refused(ModelError, f"dense={dense!r}", f"pooling={pooling!r}", "encoder.pooler"):
+        TaskModel(shape(**changes), reads_cls, classes, dense, pooling)
 
 
-def test_a_head_that_reads_every_token_has_no_dense_map() -> None:
-    TaskModel(shape(pooler=False), False, 2)
-    with refused(ModelError, "dense=tanh"):
-        TaskModel(shape(), False, 2, "tanh")
+@pytest.mark.parametrize(
+    ("changes", "reads_cls", "classes", "dense", "pooling"),
+    [
+        ({}, True, 2, None, "cls"),
+        ({"pooler": False}, True, 2, "tanh", "cls"),
+        ({"pooler": False}, True, 2, None, "mean"),
+        ({}, False, 2, None, "cls"),
+        ({"pooler": False}, False, 0, None, "cls"),
+        ({"prediction": "hidden", "pooler": False}, True, 2, None, "cls"),
+        ({"prediction": "hidden", "pooler": False}, True, 2, None, "mean"),
+        ({"prediction": "hidden", "pooler": False}, False, 2, None, "cls"),
+    ],
+)
+def test_a_possible_head_is_built(
+    changes: dict[str, Any], reads_cls: bool, classes: int, dense: Any, pooling: Any
+) -> None:
+    model = TaskModel(shape(**changes), reads_cls, classes, dense, pooling)
+    ids = batch(padded=False).input_ids
+    assert len(model(ids)) == len(ids)

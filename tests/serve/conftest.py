@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 import litebert
-from answer.test_predict import made
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.folders import save_litebert
 from toys.points import randomize
 from toys.serving import Service, serving
@@ -30,7 +30,7 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         "sequence",
         3,
         ("red", "green", "blue"),
-        {"problem": "classes"},
+        problem="classes",
     )
     tokenizer = Tokenizer.load(tiny_tokenizer)
     encoder = EncoderConfig(

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import litebert
-from answer.test_predict import made
 from litebert.finetuning.rows import PaddedRows
 from litebert.serve import steps as stepping
 from litebert.serve.batching import costs_of
@@ -29,6 +28,7 @@ from litebert.serve.wire import Group
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
+from toys.answers import made
 from toys.refusals import names
 from toys.serving import Service, serving
 
@@ -52,7 +52,7 @@ def patient(
 ) -> Iterator[Service]:
     """A service whose bound is far above what this machine does to a thread at times."""
     folder = tmp_path_factory.mktemp("patient")
-    made(folder / "bytes", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+    made(folder / "bytes", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), problem="classes")
     words = (
         models / "x-colors",
         models / "x-base",
@@ -234,9 +234,7 @@ def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path
     short, cut = read.shorten([LONG, "ba"], 64)
     assert len(tokenizer.encode([short[0]])[0]) + cut == len(tokenizer.encode([LONG])[0])
 
-    folder = made(
-        tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
-    )
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), problem="classes")
     served, model = Served(folder, OPENING), litebert.load(folder)
     (answer,) = rows(served, "predict", [LONG])
     assert answer.truncated == len(tokenizer.encode([LONG])[0]) + 2 - answer.tokens
@@ -259,9 +257,9 @@ def json_of(row: Any) -> Any:
     ("kind", "classes", "labels", "task", "inputs"),
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "classes"}, LINES),
-        ("tokens", 3, ("O", "B-X", "I-X"), None, [LINES[0] * 60]),
-        ("span", 2, (), None, [[LINES[0], " ".join(LINES * 9)]]),
-        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES * 5]]),
+        ("tokens", 3, ("O", "B-X", "I-X"), {}, [LINES[0] * 60]),
+        ("span", 2, (), {}, [[LINES[0], " ".join(LINES * 9)]]),
+        ("choice", 1, (), {}, [[LINES[0], LINES[1], LINES * 5]]),
     ],
 )
 def test_answers_in_steps_are_the_same(
@@ -274,7 +272,7 @@ def test_answers_in_steps_are_the_same(
     tmp_path: Path,
 ) -> None:
     served, ends = (
-        Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task), OPENING),
+        Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, **task), OPENING),
         list[int](),
     )
     whole = rows(served, "predict", inputs)
@@ -286,7 +284,7 @@ def test_answers_in_steps_are_the_same(
 
 def test_a_list_of_too_many_tokens_is_refused(bytes_tokenizer: Path, tmp_path: Path) -> None:
     folder = made(
-        tmp_path / "m", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
+        tmp_path / "m", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), problem="classes"
     )
     many, few = rows(Served(folder, OPENING), "tokenize", [UNSPACED, "ba de"])
     assert many.kind == "too_large"

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import litebert
-from answer.test_predict import texts
 from litebert.config import EncoderConfig
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from serve.test_served_answers import answers, close
+from toys.answers import texts
 from toys.folders import save_litebert
 from toys.serving import Service, load, serving
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import litebert
-from answer.test_predict import made, texts
 from litebert.base.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
@@ -24,6 +23,7 @@ from litebert.serve.wire import Group, Row
 from litebert.serve.worker import warm
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
+from toys.answers import made, texts
 from toys.folders import save_litebert
 from toys.points import randomize, shape
 from toys.refusals import refused
@@ -81,9 +81,9 @@ def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) ->
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "labels"}, LINES),
         ("sequence", 1, (), {"problem": "number"}, LINES),
-        ("tokens", 3, ("O", "B-X", "I-X"), None, [*LINES, LINES[0].split(), ""]),
-        ("span", 2, (), None, [[LINES[0], text] for text in LINES]),
-        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES[2:5]]]),
+        ("tokens", 3, ("O", "B-X", "I-X"), {}, [*LINES, LINES[0].split(), ""]),
+        ("span", 2, (), {}, [[LINES[0], text] for text in LINES]),
+        ("choice", 1, (), {}, [[LINES[0], LINES[1], LINES[2:5]]]),
     ],
 )
 def test_every_kind_of_head_answers_as_predict(
@@ -95,7 +95,7 @@ def test_every_kind_of_head_answers_as_predict(
     tiny_tokenizer: Path,
     tmp_path: Path,
 ) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task)
+    folder = made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, **task)
     served = Served(folder, OPENING)
     records = [json.loads(row.payload) for row in rows(served, "predict", inputs)]
     for record, other in zip(records, litebert.load(folder).predict(inputs), strict=True):
@@ -121,7 +121,12 @@ def test_a_tokenizer_of_another_script_is_told(tiny_tokenizer: Path, tmp_path: P
     train_tokenizer(korean, kind="unigram", vocab_size=46).save(tmp_path / "tokenizer")
     for tokenizer, reads in ((tiny_tokenizer, True), (tmp_path / "tokenizer", False)):
         folder = made(
-            tmp_path / str(reads), tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
+            tmp_path / str(reads),
+            tokenizer,
+            "sequence",
+            3,
+            ("a", "b", "c"),
+            problem="classes",
         )
         assert Served(folder, OPENING).info()["reads_english"] is reads
 
@@ -145,7 +150,7 @@ def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:
 
 
 def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), **EXITS)
     layers, deepest = set(), litebert.load(folder).config.encoder.layers
     for chosen in ("auto", "off", 0.0, 2.0):
         served = Served(folder, {**OPENING, "exit_confidence": chosen})
@@ -159,7 +164,7 @@ def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -
 def test_exits_and_the_engine_are_options_of_the_service(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), **EXITS)
     with (
         serving(tmp_path, folder, "--engine", "compiled", "--exit-confidence", 0.4) as service,
         service.client() as client,
@@ -454,17 +459,17 @@ def test_hugging_faces_client_is_answered(
 def number(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that answers a text, or a pair of texts, with a number."""
     folder = tmp_path_factory.mktemp("several") / "number"
-    return made(folder, tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    return made(folder, tiny_tokenizer, "sequence", 1, (), problem="number")
 
 
 @pytest.fixture(scope="module")
 def several(tiny_tokenizer: Path, number: Path) -> Iterator[Service]:
     """A service of a model of each kind that Hugging Face's client has a task for."""
     place = number.parent
-    made(place / "tags", tiny_tokenizer, "tokens", 3, ("B-X", "O", "I-X"), None)
+    made(place / "tags", tiny_tokenizer, "tokens", 3, ("B-X", "O", "I-X"))
     made(place / "span", tiny_tokenizer, "span", 2)
     labels = tuple(f"label{number}" for number in range(LABELS))
-    made(place / "labels", tiny_tokenizer, "sequence", LABELS, labels, {"problem": "labels"})
+    made(place / "labels", tiny_tokenizer, "sequence", LABELS, labels, problem="labels")
     for name in ("tags", "span", "number", "labels"):  # exports are small to start
         litebert.export(place / name, place / f"x-{name}")
     words = [f"{name}={place / f'x-{name}'}" for name in ("tags", "span", "number", "labels")]

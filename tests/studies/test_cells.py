@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -67,10 +68,9 @@ def test_no_process_is_left_behind(
     folder.mkdir(parents=True)
     (folder / "pretrain.1.part").touch()
     command = Command(("pretrain",), folder / "pretrain.json")
+    grid = [Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)]
     with pytest.raises(error):
-        run_cells(
-            [Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)], plan
-        )
+        run_cells(grid, plan)
     assert [process.poll() is None for process in started_processes] == [False, False]
     assert not (folder / "pretrain.1.part").exists(), "it was left by a killed study"
 
@@ -92,10 +92,9 @@ def test_scores_are_fractions(tmp_path: Path) -> None:
     write_json(tmp_path / "heldout.json", {"scores": {"mlm_loss": 3.5, "sequences": 4}})
     write_json(tmp_path / "sst2.json", {"metric": "accuracy", "scores": [{"accuracy": 0.75}]})
     write_json(tmp_path / "squad.json", {"metric": "f1", "scores": [{"f1": 81.3}]})
-    commands = [
-        Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")
-    ]
-    scores = read_scores(Cell("a", 0, tmp_path, 4, tuple(commands)))
+    names = ("pretrain", "heldout", "sst2", "squad")
+    commands = tuple(Command((), tmp_path / f"{name}.json") for name in names)
+    scores = read_scores(Cell("a", 0, tmp_path, 4, commands))
     assert scores == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
 
 
@@ -122,24 +121,18 @@ def test_places_share_the_visible_gpus(
 def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: Path) -> None:
     base = make_base_config("toy")
     schedule = {"length_schedule": [(0.5, 16)]}
-    study = Study(
-        "Does it?", {"a": base, "grows": vary(base, train=schedule)}, baseline="a", equal="tokens"
-    )
+    variants = {"a": base, "grows": vary(base, train=schedule)}
+    study = Study("Does it?", variants, baseline="a", equal="tokens")
 
     def plan(**extras: object) -> Plan:
-        return make_plan(
-            study,
-            "own",
-            tmp_path / "out",
-            tiny_data,
-            StudySettings(scale="toy", budget="30 steps", seeds=1, jobs=1, device="cpu", **extras),  # type: ignore[arg-type]
-        )
+        few: Any = {"budget": "30 steps", "seeds": 1, "jobs": 1, "device": "cpu", **extras}
+        settings = StudySettings(scale="toy", **few)
+        return make_plan(study, "own", tmp_path / "out", tiny_data, settings)
 
     with lock_folder(tmp_path / "out", RunError):
         first = plan(blimp=tmp_path / "pairs")
-        assert first.steps == {"a": 30, "grows": 40}, (
-            "a step of the second reads three quarters of the tokens"
-        )
+        # A step of the second reads three quarters of the tokens.
+        assert first.steps == {"a": 30, "grows": 40}
         first.recipe_file("a").unlink()  # as a kill leaves it
         assert plan(tasks={"sst2": tmp_path / "sst2"}) == first
         assert first.recipe_file("a").is_file()
@@ -223,15 +216,8 @@ def test_two_variants_of_one_seed_read_the_same_text_in_the_same_order(tiny_data
 
     def read(variant: str, seed: int) -> list[bytes]:
         config = study.variants[variant]
-        batches = Batches(
-            shards.train,
-            shards.tokenizer,
-            config.sequences,
-            config.masking,
-            None,
-            config.batch_sequences,
-            seed,
-        )
+        laws = (config.sequences, config.masking, None, config.batch_sequences)
+        batches = Batches(shards.train, shards.tokenizer, *laws, seed)
         fields = ("input_ids", "token_type_ids", "masked_positions", "masked_labels")
         return [
             getattr(batches(step), name).numpy().tobytes() for step in range(3) for name in fields

@@ -143,12 +143,12 @@ def test_a_kill_changes_nothing(
 ) -> None:
     words = list_words(place, tmp_path / "run")
     with monkeypatch.context() as patch:
-        _stop_at(patch, "litebert.train.pretrain.pretrain", 3)
+        _stop_at(patch, "litebert.train.pretrain.Loop", 3)
         status, _, err = run(*words)
     assert status == 128 + signal.SIGTERM
     assert "the same command continues" in err
     with monkeypatch.context() as patch:
-        _stop_at(patch, "litebert.finetuning.run.Loop", 2)
+        _stop_at(patch, "litebert.finetuning.trainable.Loop", 2)
         assert run(*words)[0] == 128 + signal.SIGTERM
     mark = DistillRecord.mark
 

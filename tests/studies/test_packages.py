@@ -4,7 +4,6 @@ networks.
 
 from __future__ import annotations
 
-import csv
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from litebert.base.errors import DataError
 from litebert.config import replace
 from litebert.studies import packages
 from litebert.text.python_docs import find_package
+from toys.finetuning import read_rows
 from toys.refusals import refused
 
 
@@ -39,23 +39,15 @@ def small(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "DEV", 20)
 
 
-def rows_of(file: Path) -> list[dict[str, str]]:
-    with open(file, encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
-
-
 def test_the_package_of_a_path() -> None:
     assert find_package("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
     assert find_package("/usr/lib/python3/dist-packages/six.py") == "six"
-    assert (
-        find_package("/usr/lib/python3.12/json/__init__.py")
-        == find_package("pydoc_data.topics['if']")
-        == "python"
-    )
+    for path in ("/usr/lib/python3.12/json/__init__.py", "pydoc_data.topics['if']"):
+        assert find_package(path) == "python"
 
 
 def test_modules_are_either_learned_from_or_scored_on(tmp_path: Path) -> None:
-    train, dev = (rows_of(file) for file in packages.write_table(tmp_path / "packages"))
+    train, dev = (read_rows(file) for file in packages.write_table(tmp_path / "packages"))
     for rows, count in ((train, 40), (dev, 20)):
         labels = [row["package"] for row in rows]
         assert {name: labels.count(name) for name in labels} == dict.fromkeys(
@@ -85,20 +77,11 @@ def test_the_classifier_stands_beside_its_baseline(
     from litebert.recipes.files import recipe
     from litebert.train.pretrain import pretrain
 
-    base = packages.make_config()
-    optimizer = replace(base.train.optimizer, learning_rate=2e-3)
-    fast = replace(
-        base,
-        epochs=4,
-        train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer),
-    )
-    monkeypatch.setattr(packages, "make_config", lambda: fast)
-    config = recipe("albert-tiny")
-    config = replace(
-        config,
-        train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"),
-    )
-    pretrain(config, tiny_data, tmp_path / "run")
+    base, config = packages.make_config(), recipe("albert-tiny")
+    train = replace(base.train, precision="float32", batch="8 sequences")
+    monkeypatch.setattr(packages, "make_config", lambda: replace(base, epochs=4, train=train))
+    train = replace(config.train, budget="2 steps", batch="4 sequences", precision="float32")
+    pretrain(replace(config, train=train), tiny_data, tmp_path / "run")
     done, classes = packages.classify(tmp_path / "run", tmp_path)
     assert classes == 3
     assert done.outcome.finished

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.cli import main
+from litebert.base.errors import RunError
+from litebert.base.storage import lock_folder
 from litebert.commands import console
 from litebert.config import Config, replace
 from litebert.recipes.files import recipe
@@ -65,21 +66,12 @@ def test_from_text_to_report(
     assert status == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http://www.w3.org", "")
-    for word in (
-        "MLM accuracy",
-        "SOP accuracy",
-        "albert-next-tiny",
-        "nothing shared",
-        "[MASK]",
-        "unigram entropy",
-    ):
+    shown = ("MLM accuracy", "SOP accuracy", "nothing shared", "[MASK]", "unigram entropy")
+    for word in ("albert-next-tiny", *shown):
         assert word in page
     assert "albert-next-tiny" in first
-    rows = [
-        json.loads(line)
-        for line in (out / "albert-next-tiny" / "metrics.jsonl").read_text().splitlines()
-    ]
-    assert rows[-1]["step"] == 4
+    lines = (out / "albert-next-tiny" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 4
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
     pairs = [
@@ -134,9 +126,7 @@ def test_the_program_is_named_as_this_shell_finds_it(
     assert shlex.split(console.program()) == [str(Path(sys.executable).parent / "litebert")]
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py"), "quickstart"])
     words = shlex.split(console.program())
-    done = subprocess.run(
-        [*words, "--version"], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = subprocess.run([*words, "--version"], capture_output=True, text=True)
     assert done.stdout.startswith("litebert 0.")
     (folder / "litebert").write_text("#!/bin/sh\n")
     (folder / "litebert").chmod(0o755)
@@ -176,19 +166,21 @@ def test_mistakes_are_refused_before_any_work(
     assert list(tmp_path.iterdir()) == [text]
 
 
-def test_a_text_too_small_for_the_vocabulary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_that_another_process_works_in_is_left_alone(
+    text: Path, run: Callable[..., Output]
 ) -> None:
+    out = Path("out")
+    with lock_folder(out, RunError):
+        status, _, err = run("quickstart", "--source", text, "--budget", "2 steps", "--out", out)
+        assert status == 2
+        names(err.splitlines()[-1], out, os.getpid())
+        assert [path.name for path in out.iterdir()] == [".lock"]
+
+
+def test_a_text_too_small_for_the_vocabulary(tmp_path: Path, run: Callable[..., Output]) -> None:
     text = tmp_path / "text.txt"
     text.write_text("A few words.\n\nA few more words, and then the end.\n" * 3)
-    assert (
-        main(
-            typed(
-                "quickstart --source {} --vocab-size 8192 --out {}",
-                str(text),
-                str(tmp_path / "out"),
-            )
-        )
-        == 2
-    )
-    names(capsys.readouterr().err.splitlines()[-1], 8192, 32)
+    line = "quickstart --source {} --vocab-size 8192 --out {}"
+    status, _, err = run(*typed(line, text, tmp_path / "out"))
+    assert status == 2
+    names(err.splitlines()[-1], 8192, 32)

@@ -26,14 +26,8 @@ def test_every_study_runs(
     monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
-    status, output, err = run(
-        *typed(
-            "study {} --shards {} --scale toy --budget '4 steps' --seeds 1 --out {} --json",
-            name,
-            tiny_data,
-            out,
-        )
-    )
+    line = "study {} --shards {} --scale toy --budget '4 steps' --seeds 1 --out {} --json"
+    status, output, err = run(*typed(line, name, tiny_data, out))
     assert status == 0, err
     record, study = json.loads(output), make_study(name, "toy")
     assert set(record["scores"]) == set(study.variants)

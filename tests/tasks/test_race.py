@@ -288,19 +288,7 @@ class TestJsonLines:
         with refused(DataError, tmp_path / "no.jsonl"):
             ChoiceTask({"dev": tmp_path / "no.jsonl"}).read("dev")
 
-    def test_a_folder_finds_its_parts(self, tmp_path: Path) -> None:
-        for name in ("my-train.jsonl", "my-valid.jsonl", "my-test.jsonl", "README.md"):
-            jsonl(tmp_path / name, {"context": name, "choices": ["x", "y"], "label": 1})
-        task = ChoiceTask(tmp_path)
-        assert task.dev == ("dev",)
-        assert [task.read(part)[0].context for part in ("train", "dev", "test")] == [
-            "my-train.jsonl",
-            "my-valid.jsonl",
-            "my-test.jsonl",
-        ]
-        jsonl(tmp_path / "dev.jsonl")
-        with refused(DataError, tmp_path / "dev.jsonl", "my-valid.jsonl"):
-            ChoiceTask(tmp_path)
+    def test_a_missing_and_an_empty_folder(self, tmp_path: Path) -> None:
         with refused(DataError, tmp_path / "nowhere"):
             ChoiceTask(tmp_path / "nowhere").read("train")
         (tmp_path / "empty").mkdir()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from litebert.base.errors import ConfigError, ModelError
+from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.base.registry import TASKS
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import choose_preset_name, finetune_preset
-from litebert.tasks.registry import restore_task
+from litebert.tasks.registry import open_task, restore_task
 from toys.refusals import names, refused
 from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask, task_of
 
@@ -114,6 +114,33 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
     plain = task_of("squad", tmp_path / "q.json")
     assert isinstance(plain, Squad)
     assert (plain.threshold, plain.stride) == ("half", 128)
+
+
+@pytest.mark.parametrize(
+    ("task", "files"),
+    [
+        ("table", ("train.csv", "dev.csv", "test.csv")),
+        ("table", ("a-Train-v2.csv", "a_valid.1.csv", "a.test.en.csv")),
+        ("table", ("training.csv", "devel.csv", "testset.csv")),
+        ("table", ("traindata.csv", "validation.csv", "testing-0.csv")),
+        ("choices", ("my-train.jsonl", "my-valid.jsonl", "my-test.jsonl")),
+        ("tagging", ("wnut17train.conll", "eng.testa", "eng.testb")),
+    ],
+)
+def test_the_words_of_a_name_tell_its_split(
+    task: str, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    """`device` holds dev, `trains` train and `latest` test, but not as words."""
+    content = "a O\n\nb B-x\n" if task == "tagging" else "text,label\nx,a\ny,b\n"
+    suffix = Path(files[0]).suffix
+    for name in (*files, *(f"{word}{suffix}" for word in ("device", "trains", "latest", "README"))):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    found = open_task(task, tmp_path).file_names
+    assert [found[split] for split in ("train", "dev", "test")] == [[name] for name in files]
+    other = tmp_path / f"other-dev{suffix}"
+    other.write_text(content, encoding="utf-8")
+    with refused(DataError, other.name, files[1]):
+        open_task(task, tmp_path)
 
 
 def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:

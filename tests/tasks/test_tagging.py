@@ -189,13 +189,6 @@ class TestReading:
         with refused(ConfigError, "'E-x'", "O", "B-TYPE", "I-TYPE"):
             TaggingTask({"test": tmp_path / "test.conll"}, labels=["O", "B-x", "E-x"])
 
-    def test_a_folder_finds_its_parts(self, tmp_path: Path) -> None:
-        for name in ("wnut17train.conll", "eng.testa", "test.annotated"):
-            (tmp_path / name).write_text(TRAIN)
-        task = TaggingTask(tmp_path)
-        assert task.dev == ("dev",)
-        assert [len(task.read(part)) for part in ("train", "dev", "test")] == [2, 2, 2]
-
     def test_layouts_that_mean_the_same(self, tmp_path: Path) -> None:
         expected = [(example.words, example.tags) for example in task_of(tmp_path).read("dev")]
         more = (

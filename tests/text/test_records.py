@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.base.errors import DataError, MissingExtraError
-from litebert.text.records import Notes, detect_format, read_lines, read_records
+from litebert.base.errors import ConfigError, DataError, MissingExtraError
+from litebert.text.records import Layout, Notes, detect_format, read_lines, read_records
 from toys.refusals import refused
 
 ROWS: list[dict[str, Any]] = [
@@ -46,8 +47,11 @@ def write_file(path: Path, content: bytes | str) -> Path:
     return path
 
 
-def read(path: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
-    return [row.values for row in read_records(path, columns, Notes(), **options)]
+def read(
+    path: str | Path, *columns: str, optional: Sequence[str] = (), **layout: Any
+) -> list[tuple[Any, ...]]:
+    rows = read_records(path, columns, Notes(), optional=optional, layout=Layout(**layout))
+    return [row.values for row in rows]
 
 
 WANTED = [(row["b"], row["a"]) for row in ROWS]
@@ -92,9 +96,9 @@ def test_plain_text_and_standard_input_keep_blank_lines(
     with refused(DataError, tmp_path / "a.txt", "'pair'"):
         read(tmp_path / "a.txt", "text", "pair")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n\ny\n")))
-    assert [row.values for row in read_records("-", ["text"], Notes())] == [("x",), ("",), ("y",)]
+    assert read("-", "text") == [("x",), ("",), ("y",)]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "x"}\n')))
-    assert [row.values for row in read_records("-", ["text"], Notes(), form="jsonl")] == [("x",)]
+    assert read("-", "text", form="jsonl") == [("x",)]
 
 
 def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) -> None:
@@ -139,7 +143,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     for name in ("a.csv", "b.parquet"):
         with refused(DataError, tmp_path / name):
             read(tmp_path / name, "a")
-    with refused(DataError, tmp_path / "a.csv", "'cvs'", "'csv'"):
+    with refused(ConfigError, "'cvs'", "'csv'"):
         read(tmp_path / "a.csv", "a", form="cvs")
 
 

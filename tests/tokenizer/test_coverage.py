@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from answer.test_predict import made
 from litebert.tokenizer import Tokenizer
+from toys.answers import made
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 
@@ -57,7 +57,8 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pa
         "sequence",
         2,
         ("no", "yes"),
-        {"task": "table", "problem": "classes"},
+        task="table",
+        problem="classes",
     )
     tokenizer = Tokenizer.load(tiny_tokenizer)
     save_litebert(

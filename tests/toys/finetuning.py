@@ -77,7 +77,7 @@ def finetune_seeds(
     """`litebert.finetuning.run.finetune_seeds` with fields of the config as keywords, and a
     function that is called after every step of the run.
     """
-    from litebert.finetuning import run
+    from litebert.finetuning import run, trainable
     from litebert.train.loop import Loop
 
     fields = {
@@ -85,13 +85,23 @@ def finetune_seeds(
     }
     config = replace(config, **fields) if fields else config
     data = data if unlabeled is None else data.with_unlabeled(unlabeled)
-    with patch.object(run, "Loop", partial(Loop, on_step=on_step)):
+    with patch.object(trainable, "Loop", partial(Loop, on_step=on_step)):
         return run.finetune_seeds(model, data, out, config, **options)
 
 
 def finetune(*words: Any, **options: Any) -> Finetuned:
     """The first run of `finetune_seeds`."""
     return finetune_seeds(*words, **options)[0]
+
+
+RESULTS = ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", "scores.json")
+"""Files that a finished run leaves."""
+
+
+def same_files(first: Path, second: Path, *names: str) -> None:
+    """The files of two runs are equal to the byte: `RESULTS`, and others."""
+    for name in (*RESULTS, *names):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
 def write_table(
@@ -112,6 +122,12 @@ def write_table(
             ]
             table.writerow([" ".join([signs[label], *words]), label])
     return path
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table as CSV."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 LIMITS = {"ba": (0.0, 0.5), "de": (0.8, 1.6), "lu": (2.0, 4.0)}

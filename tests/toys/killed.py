@@ -1,11 +1,32 @@
-"""Paths that a process leaves unfinished because it was killed."""
+"""Runs that are killed at an instant, and paths that a killed process leaves unfinished."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from litebert.base.storage import write_whole
+
+
+class Killed(BaseException):
+    """Ends a run at an instant, with nothing saved."""
+
+
+def kill(*_: Any, **__: Any) -> None:
+    """Put in the place of a function, it ends the run there."""
+    raise Killed
+
+
+def kill_at(step: int) -> Callable[[Any], None]:
+    """For `on_step`."""
+
+    def stop(loop: Any) -> None:
+        if loop.step == step:
+            raise Killed
+
+    return stop
 
 
 def leave_unfinished(path: Path, is_reaped: bool = True) -> Path:

@@ -1,13 +1,17 @@
-"""Small runs for the tests of the loop: a config that trains in a second, a loop, what its folder
-holds at the end.
+"""Small runs for the tests of the loop: a config that trains in a second, a run that a function
+watches, a loop, what its folder holds at the end.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from litebert.config import (
     Config,
@@ -20,11 +24,14 @@ from litebert.config import (
 )
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
+from litebert.train import memory
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
+from litebert.train.pretrain import Pretrained, TrainablePretrainer, build_pretrainer
+from litebert.train.pretrain import pretrain as pretrain_unwatched
 from litebert.train.schedule import Plan
 
+MIB = 1 << 20
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 ENCODER = """
 [encoder]
@@ -77,6 +84,14 @@ def config(
     )
 
 
+def pretrain(
+    *words: Any, on_step: Callable[[Loop[Batch]], None] | None = None, **options: Any
+) -> Pretrained:
+    """`litebert.pretrain` with a function that is called after every step of the run."""
+    with patch("litebert.train.pretrain.Loop", partial(Loop, on_step=on_step)):
+        return pretrain_unwatched(*words, **options)
+
+
 def result(run: Path) -> dict[str, bytes]:
     """The bytes of the last checkpoint's tensors and of the metrics: what two equal runs have in
     common.
@@ -106,3 +121,18 @@ def loop_of(
 def leave_at(step: int, number: int = signal.SIGTERM) -> Callable[[Loop[Any]], None]:
     """For `on_step`: a signal reaches this process after the step."""
     return lambda loop: signal.raise_signal(number) if loop.step == step else None
+
+
+def with_free(
+    monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB, again: int | None = None
+) -> None:
+    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no
+    estimate suffices.
+    """
+    monkeypatch.setattr(memory, "_PEAK", 1000)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
+    monkeypatch.setattr(
+        memory,
+        "measure_peak_bytes",
+        lambda point, _: each if again is None or not point.train.recompute else again,
+    )

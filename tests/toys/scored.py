@@ -49,3 +49,17 @@ def seen_by(
     for objective in model.named_objectives.values():
         del objective.loss, objective.scores
     return batches, scores
+
+
+def original(batch: Batch) -> torch.Tensor:
+    """The text under masks or samples, flat."""
+    ids = batch.input_ids.flatten().clone()
+    ids[batch.masked_positions] = batch.masked_labels
+    return ids
+
+
+def assert_same_questions(first: list[Batch], second: list[Batch]) -> None:
+    """The same tokens of the same text are to be predicted."""
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a.masked_positions, b.masked_positions)
+        assert torch.equal(original(a), original(b))

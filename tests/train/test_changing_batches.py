@@ -10,19 +10,13 @@ import pytest
 from litebert.base.errors import ConfigError
 from litebert.data.shards import Shards
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.budget import count_steps
 from litebert.train.device import choose
-from litebert.train.measure import measure
-from litebert.train.pretrain import pretrain
+from litebert.train.measure import count_steps, measure
 from litebert.train.schedule import Plan
 from litebert.train.supply import PretrainingBatches, make_in_processes
-from toys.pretraining import config, result
+from toys.killed import Killed
+from toys.pretraining import config, pretrain, result
 from toys.refusals import refused
-
-
-class Killed(Exception):
-    """Stands for the instant a run is killed."""
-
 
 GROWING = {"length_schedule": ((0.25, 8), (0.5, 16))}
 

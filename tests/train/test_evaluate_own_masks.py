@@ -22,7 +22,7 @@ from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert
 from toys.pretraining import config, result
 from toys.refusals import refused
-from toys.scored import model_of, seen_by
+from toys.scored import assert_same_questions, model_of, original, seen_by
 
 pytestmark = pytest.mark.thorough
 
@@ -37,20 +37,6 @@ def replacing(seed: int = 0, **fields: Any) -> Pretrainer:
     model = model_of(seed, **{"objectives": ("mlm", "rtd"), **fields})
     model.encoder.embedding.word.weight.data.zero_()  # and with it every logit
     return model
-
-
-def original(batch: Batch) -> torch.Tensor:
-    """The text under masks or samples, flat."""
-    ids = batch.input_ids.flatten().clone()
-    ids[batch.masked_positions] = batch.masked_labels
-    return ids
-
-
-def assert_same_questions(first: list[Batch], second: list[Batch]) -> None:
-    """The same tokens of the same text are to be predicted."""
-    for a, b in zip(first, second, strict=True):
-        assert torch.equal(a.masked_positions, b.masked_positions)
-        assert torch.equal(original(a), original(b))
 
 
 OWN: dict[str, Any] = {
@@ -104,9 +90,8 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(
     x, y = np.concatenate(logits), np.concatenate(labels)
     called = x > 0
     assert 0 < called.sum() < len(called)
-    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (
-        x[y][:, None] == x[~y]
-    ).mean()  # the probability that AUC is
+    # The probability that AUC is.
+    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (x[y][:, None] == x[~y]).mean()
     rates = np.zeros(len(y))
     for i, piece in enumerate(z := np.concatenate(pieces)):
         same = np.flatnonzero(z[1 - i % 2 :: 2] == piece) * 2 + 1 - i % 2  # of the other half
@@ -130,9 +115,8 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(
         },
         rel=1e-5,
     )
-    assert scores["rtd_piece_auc"] == pytest.approx(
-        alone, abs=2e-3
-    )  # ties may differ in the last bits
+    # Ties may differ in the last bits.
+    assert scores["rtd_piece_auc"] == pytest.approx(alone, abs=2e-3)
 
 
 def test_samples_are_the_same_each_time_and_torchs_generator_is_left_alone(shards: Shards) -> None:

@@ -31,10 +31,6 @@ POINT = config(
 STILL = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
 
 
-class Killed(BaseException):
-    """Ends a run at an instant, with nothing saved."""
-
-
 @pytest.fixture(scope="module")
 def source(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on `tiny_data`."""
@@ -153,9 +149,8 @@ def test_the_state_of_the_optimizer_goes_on(
     before, after = (weights(run, "optimizer.safetensors") for run in (source, tmp_path / "run"))
     for name, tensor in after.items():
         if name.endswith("exp_avg_sq"):
-            assert (tensor >= 0.998 * before[name]).all(), (
-                name
-            )  # decayed once by beta2, and a square added
+            # Decayed once by beta2, and a square added.
+            assert (tensor >= 0.998 * before[name]).all(), name
         if name.endswith(".step"):
             assert tensor == before[name] + 1
     assert any(str(source) in line and "optimizer" in line for line in log_messages)

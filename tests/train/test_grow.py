@@ -15,14 +15,12 @@ from safetensors.torch import load_file
 
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
-from litebert.data.batches import Batch
 from litebert.tokenizer.training import train_tokenizer
 from litebert.train import metrics, schedule
-from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
+from toys.killed import Killed, kill_at
 from toys.prepare import run as prepare
-from toys.pretraining import ENCODER, config, result
+from toys.pretraining import ENCODER, config, pretrain, result
 from toys.refusals import names, refused
 from toys.typed import typed
 
@@ -56,18 +54,6 @@ def recipe(tmp_path: Path) -> Path:
 def words(recipe: Path, tiny_data: Path, tmp_path: Path) -> tuple[object, ...]:
     """A command that pretrains in two seconds."""
     return ("pretrain", recipe, "--shards", tiny_data, "--out", tmp_path / "run")
-
-
-class Killed(BaseException):
-    """Ends a run at an instant, with nothing saved."""
-
-
-def kill_at(step: int) -> Callable[[Loop[Batch]], None]:
-    def kill(loop: Loop[Batch]) -> None:
-        if loop.step == step:
-            raise Killed
-
-    return kill
 
 
 def steps_of(run: Path) -> int:
@@ -125,11 +111,11 @@ def test_a_time_is_measured_once_for_an_extension(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretrain(POINT, tiny_data, tmp_path)
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
     monkeypatch.setattr("litebert.train.loop.LOOK_EVERY", 1.0)
     with pytest.raises(Killed):
         pretrain(POINT, tiny_data, tmp_path, add_budget="3s", on_step=kill_at(20))
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(POINT, tiny_data, tmp_path, add_budget="3s")
     assert done.outcome.finished
     assert 12 + 25 <= done.steps <= 12 + 30
@@ -166,17 +152,6 @@ def test_what_is_no_budget_is_no_extension(
     status, _, err = run(*words, f"--add-budget={amount}")
     assert status == 2
     names(err.splitlines()[-1], "--add-budget", "30m")
-
-
-@pytest.mark.parametrize(
-    "extensions", [7, [7], [{"budget": "9 steps"}], [{"budget": "9 steps", "from_step": 500}]]
-)
-def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path: Path) -> None:
-    pretrain(POINT, tiny_data, tmp_path)
-    file = tmp_path / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "extensions": extensions}))
-    with refused(RunError, file):
-        pretrain(POINT, tiny_data, tmp_path, add_budget="9 steps")
 
 
 # ---------------------------------------------------------------------------- starting from weights

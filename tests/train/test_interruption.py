@@ -409,10 +409,8 @@ def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
     """
     from litebert.cli import main
 
-    words, folder = (
-        words_of(tmp_path, tiny_data, "adamw", "run", 9),
-        tmp_path / "run" / "checkpoints",
-    )
+    words = words_of(tmp_path, tiny_data, "adamw", "run", 9)
+    folder = tmp_path / "run" / "checkpoints"
     assert main(words) == 0
     steps = sorted(path.name for path in folder.iterdir())
     shutil.copytree(folder / steps[0], folder / "step-00000003")

@@ -24,9 +24,9 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
 from litebert.train.loop import Loop, Outcome
-from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 from litebert.train.ranks import Ranks
-from toys.pretraining import config, leave_at, loop_of, result
+from toys.pretraining import config, leave_at, loop_of, pretrain, result
 from toys.refusals import names, refused
 
 

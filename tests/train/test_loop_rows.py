@@ -15,9 +15,9 @@ from litebert.data.batches import Batch
 from litebert.model.objectives import Loss
 from litebert.train import metrics
 from litebert.train.loop import Loop
-from litebert.train.pretrain import TrainablePretrainer, pretrain
+from litebert.train.pretrain import TrainablePretrainer
 from litebert.train.window import Window
-from toys.pretraining import config, loop_of
+from toys.pretraining import config, loop_of, pretrain
 
 
 def sums(total: float, count: int, correct: int, **extras: float) -> Loss:

@@ -16,11 +16,9 @@ import pytest
 from litebert.base import registry
 from litebert.config import Config, MaskingConfig, ReplacedTokenConfig, Sharing
 from litebert.config.cost import model_parameters
-from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.loop import Loop
-from litebert.train.pretrain import pretrain
-from toys.pretraining import config, result
+from toys.killed import Killed, kill_at
+from toys.pretraining import config, pretrain, result
 
 pytestmark = pytest.mark.thorough
 
@@ -96,10 +94,6 @@ def point_of(sharing: dict[str, Any], embedding: int, objectives: tuple[str, ...
     )
 
 
-class _Stop(Exception):
-    """Stands for the instant a run is killed."""
-
-
 @pytest.mark.parametrize(
     ("sharing", "embedding", "objectives"),
     [
@@ -129,12 +123,8 @@ def test_a_cell(
         model_parameters(whole.config).values()
     )
 
-    def stop(loop: Loop[Batch]) -> None:
-        if loop.step == 2:
-            raise _Stop
-
-    with pytest.raises(_Stop):
-        pretrain(point, tiny_data, tmp_path / "cut", on_step=stop)
+    with pytest.raises(Killed):
+        pretrain(point, tiny_data, tmp_path / "cut", on_step=kill_at(2))
     assert [path.name for path in (tmp_path / "cut" / "checkpoints").glob("step-*")] == [
         "step-00000001"
     ]
@@ -148,9 +138,8 @@ def test_a_cell(
 
 def test_the_list_holds_every_value() -> None:
     assert {sharing["sharing"] for sharing in SHARING} == set(get_args(Sharing))
-    alone = {
-        name for name, objective in registry.OBJECTIVES.items() if not objective.taught
-    }  # others need a teacher
+    # Others need a teacher.
+    alone = {name for name, objective in registry.OBJECTIVES.items() if not objective.taught}
     assert {name for objectives in OBJECTIVES for name in objectives} == alone
 
 

@@ -10,9 +10,8 @@ import torch
 from litebert.config import Config, MaskingConfig, SequenceConfig, cost
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
-from litebert.train.budget import count_steps
 from litebert.train.device import choose
-from litebert.train.measure import Rate, make_batch, measure
+from litebert.train.measure import Rate, count_steps, make_batch, measure
 from toys.pretraining import config
 
 CPU = choose("float32", "cpu")

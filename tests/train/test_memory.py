@@ -33,13 +33,12 @@ from litebert.train.memory import (
     require_memory,
 )
 from toys.folders import load_module, save_hf, save_litebert, tiny
-from toys.pretraining import config
+from toys.pretraining import MIB, config, with_free
 from toys.refusals import names, refused
 from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
-MIB = 1 << 20
 
 PASS = """
 import json, os, resource, signal, sys
@@ -49,7 +48,7 @@ from litebert.config.serialization import from_dict
 from litebert.base.machine import keep_freed_memory
 from litebert.train.device import choose
 from litebert.train.memory import _train_once
-from litebert.model.distillation import Teacher
+from litebert.model.teacher import Teacher
 from litebert.model.pretrainer import Pretrainer
 
 point, teacher = json.loads(sys.argv[1])
@@ -173,11 +172,6 @@ def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.Monke
 
 
 # ------------------------------------------------------------------------------ before a run starts
-
-
-def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> None:
-    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
-    monkeypatch.setattr(memory, "measure_peak_bytes", lambda *_: each)
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(

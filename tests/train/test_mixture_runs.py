@@ -6,22 +6,17 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from litebert.base.errors import DataError, RunError
 from litebert.data.mixture import open_data
-from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches
 from toys.groups import Groups
+from toys.killed import Killed, kill_at
 from toys.prepare import run as prepare
-from toys.pretraining import ENCODER, config, result
+from toys.pretraining import ENCODER, config, pretrain, result
 from toys.refusals import names, refused
-
-
-class Stop(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +28,6 @@ def other_data(
     (folder / "half.txt").write_text(tiny_corpus.read_text().split("\n\n", 100)[100])
     prepare(folder / "half.txt", folder / "other", tiny_tokenizer, heldout=0.2)
     return folder / "other"
-
-
-def stop(loop: Any) -> None:
-    if loop.step == 7:
-        raise Stop
 
 
 def test_a_mixed_run_records_and_continues(
@@ -54,8 +44,8 @@ def test_a_mixed_run_records_and_continues(
     assert [first["epochs"], second["epochs"]] == epochs
     assert any(f"{other_data} gives 33.3%" in message for message in log_messages)
 
-    with pytest.raises(Stop):
-        pretrain(point, sets, tmp_path / "cut", on_step=stop)
+    with pytest.raises(Killed):
+        pretrain(point, sets, tmp_path / "cut", on_step=kill_at(7))
     again = {str(tiny_data): 1.0, str(other_data): 0.5}  # the same weights
     pretrain(point, again, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")

@@ -20,8 +20,7 @@ from litebert.data.batches import Batch
 from litebert.train import checkpoint, metrics
 from litebert.train.device import Device
 from litebert.train.loop import Loop
-from litebert.train.pretrain import pretrain
-from toys.pretraining import config, loop_of, result
+from toys.pretraining import config, loop_of, pretrain, result
 from toys.refusals import refused
 
 pytestmark = pytest.mark.thorough
@@ -184,7 +183,8 @@ def test_a_step_never_waits_for_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Device, "answers_at_once", False)
-    monkeypatch.setattr("litebert.model.fused.library", lambda: None)  # as an accelerator computes
+    # As an accelerator computes.
+    monkeypatch.setattr("litebert.model.fused.library", lambda: None)
     point = config(
         objectives=objectives,
         train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},
@@ -192,9 +192,7 @@ def test_a_step_never_waits_for_the_device(
     loop = loop_of(point, tiny_data, tmp_path)
     batches = loop.make_batches(0)
     assert any(batch.attention_mask is not None for batch in batches)
-    counts = loop._count_predictions(
-        batches
-    )  # of batches that are still in the machine's own memory
+    counts = loop._count_predictions(batches)  # still in the machine's own memory
     monkeypatch.setattr(loop, "_count_predictions", lambda batches: counts)
     with Waits():  # type: ignore[no-untyped-call]
         loop.train_step(batches)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +25,13 @@ from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
-from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.measure import Rate
-from litebert.train.pretrain import build_pretrainer, pretrain
+from litebert.train.measure import Rate, count_steps
+from litebert.train.pretrain import build_pretrainer
+from toys.killed import Killed, kill
 from toys.prepare import run as prepare
-from toys.pretraining import config, leave_at, result
+from toys.pretraining import config, leave_at, pretrain, result
 from toys.refusals import names, refused
 
 # --------------------------------------------------------------------------------------- the folder
@@ -192,6 +193,10 @@ def test_a_damaged_file_of_the_folder_is_named(
         {"corrections": [{"step": 5}]},
         {"corrections": [{"step": 50, "from": 40, "to": 60}]},
         {"extensions": {"from_step": 1}},
+        {"extensions": 7},
+        {"extensions": [7]},
+        {"extensions": [{"budget": "9 steps"}]},
+        {"extensions": [{"budget": "9 steps", "from_step": 500}]},
     ],
 )
 def test_a_changed_plan_is_refused_wherever_it_is_read(
@@ -226,12 +231,9 @@ def test_a_start_cut_short_starts_again(
 ) -> None:
     """Killed after the recipe was written and before the run was."""
 
-    def kill(*arguments: Any, **options: Any) -> None:
-        raise SystemExit(9)
-
     with monkeypatch.context() as patch:
         patch.setattr("litebert.train.start.buy_steps", kill)
-        with pytest.raises(SystemExit):
+        with pytest.raises(Killed):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "whole")
@@ -256,16 +258,16 @@ def test_a_time_budget_becomes_steps_once(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_messages: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
-    still = SimpleNamespace(monotonic=lambda: 0.0)
-    for module in ("budget", "pretrain", "loop"):
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
+    still = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=time.perf_counter)
+    for module in ("measure", "pretrain", "loop"):
         monkeypatch.setattr(f"litebert.train.{module}.time", still)
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(7))
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(log_messages[0], "2s", "20 steps", "2,560 tokens/s")
     monkeypatch.setattr(
-        "litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again")
+        "litebert.train.measure.measure", lambda *_, **__: pytest.fail("measured again")
     )
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
@@ -284,7 +286,7 @@ def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 1.0),), 1.0))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_, **__: Rate(((1.0, 1.0),), 1.0))
     point = config(train={"budget": seconds, "schedule": ScheduleConfig(warmup=warmup)})
     with refused(ConfigError, f"--budget {seconds}", least) as caught:
         pretrain(point, tiny_data, tmp_path / "run")

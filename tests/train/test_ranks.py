@@ -270,38 +270,16 @@ def test_two_ranks_fine_tune_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     model = recipe_file(tmp_path)
-    train, dev = (
-        write_table(tmp_path / "train.csv", 64),
-        write_table(tmp_path / "dev.csv", 33, seed=1),
-    )
+    train = write_table(tmp_path / "train.csv", 64)
+    dev = write_table(tmp_path / "dev.csv", 33, seed=1)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(
-            size,
-            "finetune",
-            model,
-            "--task",
-            "table",
-            "--data",
-            train,
-            "--dev",
-            dev,
-            "--tokenizer",
-            tiny_tokenizer,
-            "--out",
-            tmp_path / out,
-            "--epochs",
-            2,
-            "--length",
-            32,
-            "--train.precision",
-            "float32",
-            "--train.batch",
-            "16 sequences",
-            "--train.micro-batch",
-            8,
-            "--seeds",
-            2,
+        words = typed(
+            "finetune {} --task table --data {} --dev {} --tokenizer {} --out {} --epochs 2 "
+            "--length 32 --train.precision float32 --train.batch '16 sequences' "
+            "--train.micro-batch 8 --seeds 2",
+            *(model, train, dev, tiny_tokenizer, tmp_path / out),
         )
+        ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
     one, two = tmp_path / "one", tmp_path / "two"
@@ -318,10 +296,8 @@ def test_two_ranks_fine_tune_as_one_does(
 def test_two_ranks_learn_a_teachers_layers_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    train, dev = (
-        write_table(tmp_path / "train.csv", 32),
-        write_table(tmp_path / "dev.csv", 17, seed=1),
-    )
+    train = write_table(tmp_path / "train.csv", 32)
+    dev = write_table(tmp_path / "dev.csv", 17, seed=1)
     common = typed(
         "--task table --data {} --dev {} --tokenizer {} --epochs 2 --length 32 "
         "--train.precision float32 --train.batch '16 sequences' --train.micro-batch 8",
@@ -389,11 +365,9 @@ def test_ranks_with_unlike_numbers_of_processes_correct_a_time_at_one_step(
     """As `auto` chooses them by the speed of each GPU, and with a speed that was measured wrong."""
     extension = tmp_path / "unlike.py"
     extension.write_text(
-        "import os\n"
-        "from litebert.train import budget, pretrain\n"
-        "from litebert.train.measure import Rate\n"
-        "pretrain.count_processes = lambda *_: 3 * int(os.environ['RANK'])\n"
-        "budget.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
+        "import os\nfrom litebert.train import measure, pretrain\nfrom litebert.train.measure "
+        "import Rate\npretrain.count_processes = lambda *_: 3 * "
+        "int(os.environ['RANK'])\nmeasure.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
     )
     words = words_of(tmp_path, tiny_data, "run", "--budget", "6s")
     ended = groups.run(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")

@@ -27,16 +27,14 @@ from litebert.train import memory
 from litebert.train.device import choose
 from litebert.train.measure import make_batch
 from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
-from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomize
-from toys.pretraining import config, leave_at, loop_of, result
+from toys.pretraining import MIB, config, leave_at, loop_of, pretrain, result, with_free
 from toys.refusals import names
 from toys.typed import typed
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
-MIB = 1 << 20
 
 MODERN: dict[str, Any] = {
     "layers": 3,
@@ -165,17 +163,6 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- the commands
 
 
-def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int, again: int) -> None:
-    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no
-    estimate suffices.
-    """
-    monkeypatch.setattr(memory, "_PEAK", 1000)
-    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
-    monkeypatch.setattr(
-        memory, "measure_peak_bytes", lambda point, _: again if point.train.recompute else each
-    )
-
-
 def test_pretrain_names_recomputation_where_it_is_the_remedy(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,15 +229,13 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
     resident = cost.memory(point, 1)
     fixed = resident.weights + resident.gradients + resident.optimizer
     for fits, chosen in ((40, 34), (50, 50), (99, 50), (1, 1), (0, 1)):
-        with_free(
-            monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB
-        )
+        with_free(monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB)
         assert fit_micro_batch(point, CPU) == chosen
     # Four processes of a machine share its memory.
-    with_free(monkeypatch, 4 * int((fixed + 40.5 * MIB) / memory.USABLE), each=MIB, again=MIB)
+    with_free(monkeypatch, 4 * int((fixed + 40.5 * MIB) / memory.USABLE))
     group: Any = SimpleNamespace(local_size=4)
     assert fit_micro_batch(point, CPU, ranks=group) == 34
-    with_free(monkeypatch, 64 << 30, each=1 << 40, again=1 << 40)
+    with_free(monkeypatch, 64 << 30, each=1 << 40)
     assert fit_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
 
 
@@ -259,20 +244,19 @@ def test_a_run_keeps_the_micro_batch_that_auto_chose(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = typed(
-        "pretrain albert-tiny --shards {} --budget '4 steps' "
-        "--train.batch '6 sequences' --train.evaluate-sequences 2 "
-        "--train.save-every '2 steps' --train.keep-checkpoints 5 "
+        "pretrain albert-tiny --shards {} --budget '4 steps' --train.batch '6 sequences' "
+        "--train.evaluate-sequences 2 --train.save-every '2 steps' --train.keep-checkpoints 5 "
         "--train.precision float32 --train.depth-schedule",
         tiny_data,
     )
-    with_free(monkeypatch, 200 * MIB, each=60 * MIB, again=60 * MIB)
+    with_free(monkeypatch, 200 * MIB, each=60 * MIB)
     assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
     chosen = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["micro_batch"]
     assert 1 <= chosen < 6
     whole = result(tmp_path / "run")
     last = max((tmp_path / "run" / "checkpoints").glob("step-*"))
     last.rename(tmp_path / "aside")
-    with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)  # now all would fit
+    with_free(monkeypatch, 64 << 30)  # now all would fit
     assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
     assert result(tmp_path / "run") == whole
     assert run(*words, "--out", tmp_path / "explicit", "--train.micro-batch", chosen)[0] == 0
@@ -290,13 +274,13 @@ def test_a_fine_tuning_keeps_it_too(
         write_table(tmp_path / "rows.csv", 40),
     )
     place = ("--out", tmp_path / "run")
-    with_free(monkeypatch, 20 * MIB, each=2 * MIB, again=2 * MIB)
+    with_free(monkeypatch, 20 * MIB, each=2 * MIB)
     assert run(*words, *place)[0] == 0
     recorded = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"][
         "micro_batch"
     ]
     assert 1 <= recorded < 32
-    with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)
+    with_free(monkeypatch, 64 << 30)
     assert run(*words, *place)[0] == 0
     with_free(monkeypatch, 20 * MIB, each=100 * MIB, again=MIB)
     status, _, err = run(*words, "--out", tmp_path / "other")

@@ -12,12 +12,12 @@ from litebert.base.errors import ConfigError
 from litebert.base.json_reader import read_json
 from litebert.config import Config, FinetuneConfig, LoopConfig, replace
 from litebert.config.serialization import from_dict
-from litebert.train import budget
+from litebert.train import measure
 from litebert.train.device import choose
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
 from litebert.train.ranks import Ranks
-from toys.pretraining import config, result
+from toys.killed import Killed, kill
+from toys.pretraining import config, pretrain, result
 from toys.refusals import refused
 
 MACHINE = choose("float32", "cpu")
@@ -31,7 +31,7 @@ def auto(amount: str) -> Config:
 @given(st.integers(10_000, 10**12))
 def test_it_is_a_power_of_two_near_the_root_of_the_tokens(tokens: int) -> None:
     point = auto(f"{tokens} tokens")
-    sequences = budget.choose_batch(point, MACHINE, ALONE)
+    sequences = measure.choose_batch(point, MACHINE, ALONE)
     each = sequences * point.sequences.length
     assert each & (each - 1) == 0
     assert 2**-0.51 <= each / (1.5 * tokens**0.5) <= 2**0.51
@@ -42,14 +42,14 @@ def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(
 ) -> None:
     point = auto("10m")
     tokens = point.batch_sequences * point.sequences.length  # a second each, so 600 times
-    monkeypatch.setattr(budget, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
-    chosen_batch = budget.choose_batch(point, MACHINE, ALONE)
-    assert chosen_batch == budget.choose_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
+    monkeypatch.setattr(measure, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
+    chosen_batch = measure.choose_batch(point, MACHINE, ALONE)
+    assert chosen_batch == measure.choose_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
 
 
 def test_steps_decide_nothing() -> None:
     assert auto("7 steps").batch_sequences * auto("7 steps").sequences.length == 4096
-    assert budget.choose_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
+    assert measure.choose_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
 
 
 @pytest.mark.thorough
@@ -57,12 +57,6 @@ def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
     point = replace(
         auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps")
     )
-
-    class Killed(Exception):
-        """Stands for the instant a run is killed."""
-
-    def kill(loop: object) -> None:
-        raise Killed
 
     with pytest.raises(Killed):
         pretrain(point, tiny_data, tmp_path / "auto", on_step=kill)

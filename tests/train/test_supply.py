@@ -23,9 +23,9 @@ from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.train import supply
 from litebert.train.device import choose
-from litebert.train.pretrain import pretrain
 from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes, prefetch
-from toys.pretraining import config, result
+from toys.killed import Killed, kill_at
+from toys.pretraining import config, pretrain, result
 from toys.refusals import refused
 from toys.typed import typed
 
@@ -89,13 +89,6 @@ def test_tokens_around_spans_are_found_where_an_objective_reads_them(
 def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it_continues(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(loop: Any) -> None:
-        if loop.step == 7:
-            raise Stop
-
     point = config(
         encoder={"hidden_dropout": 0.1}, train={"micro_batch": 3, "save_every": "5 steps"}
     )
@@ -105,8 +98,8 @@ def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it
         encoder={"hidden_dropout": 0.1},
         train={"micro_batch": 3, "save_every": "5 steps", "batch_processes": 2},
     )
-    with pytest.raises(Stop):
-        pretrain(several, tiny_data, tmp_path / "there", on_step=stop)
+    with pytest.raises(Killed):
+        pretrain(several, tiny_data, tmp_path / "there", on_step=kill_at(7))
     assert children() == before
     pretrain(point, tiny_data, tmp_path / "there")
     assert result(tmp_path / "there") == result(tmp_path / "here")
@@ -234,10 +227,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_a_cpu_gets_a_thread_and_a_gpu_as_many_processes_as_it_needs_and_the_cores_allow(
     gpu: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, large = (
-        config(),
-        config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24}),
-    )
+    small = config()
+    large = config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24})
     medium = config(encoder={"hidden_size": 192, "intermediate_size": 768, "layers": 12})
     assert count_processes(small, choose("auto", "cpu")) == 0
     assert gpu(large) == 1

@@ -22,8 +22,9 @@ from litebert.interop import read_folder
 from litebert.model.objectives import Objective
 from litebert.train.device import choose
 from litebert.train.initial_weights import build_further_recipe, start_table, take_table
-from litebert.train.pretrain import build_pretrainer, pretrain
-from toys.pretraining import config, leave_at, result
+from litebert.train.pretrain import build_pretrainer
+from toys.killed import Killed, kill
+from toys.pretraining import config, leave_at, pretrain, result
 from toys.refusals import refused
 
 COUNTS = TableConfig(start="cooccurrence")
@@ -78,18 +79,14 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
     point = config(table=COUNTS)
     pretrain(point, tiny_data, tmp_path / "whole")
 
-    def kill(*arguments: Any) -> None:
-        raise SystemExit(9)
-
     with monkeypatch.context() as patch:
         patch.setattr("litebert.train.pretrain.start_table", kill)
-        with pytest.raises(SystemExit):
+        with pytest.raises(Killed):
             pretrain(point, tiny_data, tmp_path / "cut")
 
     assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(5)).outcome.finished
-    monkeypatch.setattr(
-        "litebert.train.initial_weights.count_neighbors", kill
-    )  # a run that continues counts nothing
+    # A run that continues counts nothing.
+    monkeypatch.setattr("litebert.train.initial_weights.count_neighbors", kill)
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
@@ -232,25 +229,24 @@ def test_a_run_starts_from_the_table_of_a_model_with_another_tokenizer(
 def test_a_run_from_a_table_survives_kills_and_remembers_the_model(
     tiny_data: Path, tmp_path: Path, larger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain(config(), tiny_data, tmp_path / "whole", table_from=larger)
+    point = config(table=TableConfig(model=str(larger)))
+    pretrain(point, tiny_data, tmp_path / "whole")
     plain = pretrain(config(), tiny_data, tmp_path / "plain")
     assert plain.outcome.finished
     assert result(tmp_path / "plain") != result(tmp_path / "whole")
 
-    def kill(*arguments: Any) -> None:
-        raise SystemExit(9)
-
     with monkeypatch.context() as patch:
         patch.setattr("litebert.train.pretrain.take_table", kill)
-        with pytest.raises(SystemExit):
-            pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger)
-    cut = pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger, on_step=leave_at(5))
+        with pytest.raises(Killed):
+            pretrain(point, tiny_data, tmp_path / "cut")
+    cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave_at(5))
     assert not cut.outcome.finished
     with refused(RunError, "--table-from", str(larger)):
         pretrain(config(), tiny_data, tmp_path / "cut")
     with refused(RunError, "--table-from"):
-        pretrain(config(), tiny_data, tmp_path / "plain", table_from=larger)
-    pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger)
+        pretrain(point, tiny_data, tmp_path / "plain")
+    pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert record["table_from"] == str(larger.resolve())
+    assert '"model"' not in (tmp_path / "whole" / "recipe.json").read_text()

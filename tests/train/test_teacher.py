@@ -20,16 +20,17 @@ from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.teacher import Lesson
 from litebert.tokenizer.alignment import Alignment
 from litebert.tokenizer.training import train_tokenizer
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.metrics import read
-from litebert.train.pretrain import Pretrained, pretrain
+from litebert.train.pretrain import Pretrained
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.prepare import run as prepare
-from toys.pretraining import config, leave_at, result
+from toys.pretraining import config, leave_at, pretrain, result
 from toys.refusals import names, refused
 from toys.typed import typed
 
@@ -245,7 +246,7 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
 
     assert teacher is not None
     batch = PretrainingBatches(complete, shards)(0, slice(None))
-    lesson = teacher.lesson(batch)
+    lesson = Lesson(teacher, batch)
     other, real = read_folder(place / "teacher").tokenizer, batch.attention_mask
     assert other is not None
     for number in (0, len(batch.input_ids) - 1):
@@ -306,9 +307,8 @@ def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: 
 def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "student.toml"
     recipe.write_text(
-        "[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = "
-        "2\nintermediate_size = 32\n"
-        "max_positions = 64\n[sequences]\nlength = 32\n"
+        "[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = 2\nintermediate_size "
+        "= 32\nmax_positions = 64\n[sequences]\nlength = 32\n"
     )
     words = typed(
         "pretrain {} --shards {} --budget '2 steps' --train.batch '4 sequences'", recipe, tiny_data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.config import Config, replace
-from litebert.train import budget, metrics
+from litebert.train import measure, metrics
 from litebert.train.measure import Rate
-from litebert.train.pretrain import pretrain
 from litebert.train.ranks import Ranks
 from litebert.train.schedule import Plan
-from toys.pretraining import config, result
+from toys.killed import Killed
+from toys.pretraining import config, pretrain, result
 
 BUDGET = 60.0
 STEP = 0.5
 """The seconds of a step that are measured before each run: 120 steps."""
-
-
-class Killed(Exception):
-    """Stands for the instant a run is killed."""
 
 
 class Machine:
@@ -56,12 +53,12 @@ class Machine:
 @pytest.fixture
 def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], Machine]:
     def put(machine: Machine) -> Machine:
-        clock = SimpleNamespace(monotonic=lambda: machine.now)
-        for module in ("loop", "budget", "pretrain"):
+        clock = SimpleNamespace(monotonic=lambda: machine.now, perf_counter=time.perf_counter)
+        for module in ("loop", "measure", "pretrain"):
             monkeypatch.setattr(f"litebert.train.{module}.time", clock)
         monkeypatch.setattr("litebert.train.pretrain.evaluate_split", machine.evaluate)
         monkeypatch.setattr(
-            "litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, STEP),), 0.0)
+            "litebert.train.measure.measure", lambda *_, **__: Rate(((1.0, STEP),), 0.0)
         )
         return machine
 
@@ -248,12 +245,12 @@ def test_a_gpu_gets_the_batch_that_learns_fastest(monkeypatch: pytest.MonkeyPatc
         tokens = point.batch_sequences * point.sequences.length
         return Rate(((1.0, max(tokens, 16_384) / 1e6),), 0.0)
 
-    monkeypatch.setattr(budget, "measure", measured)
+    monkeypatch.setattr(measure, "measure", measured)
     plain = config(train={"batch": "auto", "budget": "80s"})
     chosen = {}
     for kind in ("cpu", "cuda"):
         machine = SimpleNamespace(device=SimpleNamespace(type=kind), answers_at_once=kind == "cpu")
-        chosen[kind] = budget.choose_batch(plain, machine, Ranks()) * plain.sequences.length  # type: ignore[arg-type]
+        chosen[kind] = measure.choose_batch(plain, machine, Ranks()) * plain.sequences.length  # type: ignore[arg-type]
     assert chosen["cpu"] < 16_384 <= chosen["cuda"] <= 32_768
 
 
@@ -263,7 +260,7 @@ def test_a_gpu_that_holds_not_even_the_least_batch_leaves_it_to_the_check_of_mem
     def measured(*_: Any) -> Rate:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(budget, "measure", measured)
+    monkeypatch.setattr(measure, "measure", measured)
     plain = config(train={"batch": "auto", "budget": "1000 tokens"})
     machine = SimpleNamespace(device=SimpleNamespace(type="cuda"), answers_at_once=False)
-    assert budget.choose_batch(plain, machine, Ranks(size=4)) == 4  # type: ignore[arg-type]
+    assert measure.choose_batch(plain, machine, Ranks(size=4)) == 4  # type: ignore[arg-type]

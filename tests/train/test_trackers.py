@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 
 from litebert.base.registry import TRACKERS, load_extensions
+from litebert.config import replace
 from litebert.train.metrics import MetricsLog, read
+from litebert.train.pretrain import pretrain
 from litebert.train.trackers import TrackedRun, Tracker, keep_artifacts
 from toys.finetuning import recipe_file, write_table
+from toys.pretraining import config
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., tuple[int, str, str]]
@@ -185,6 +188,22 @@ def test_a_tracker_that_fails_never_stops_training(
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert Failing.rows == 2
     assert (tmp_path / "run" / "scores.json").is_file()
+
+
+def test_pretraining_names_its_trackers_in_its_recipe_alone(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    class Noted(Failing):
+        def log(self, step: int, numbers: Mapping[str, float]) -> None:
+            steps.append(step)
+
+    monkeypatch.setitem(TRACKERS._parts, "noted", Noted)
+    run = pretrain(config(tracker=("noted",)), tiny_data, tmp_path)
+    assert set(steps) == set(range(1, 13))
+    assert run.config == replace(config(), encoder=run.config.encoder)
+    assert '"tracker"' not in (tmp_path / "recipe.json").read_text()
 
 
 @pytest.mark.parametrize("state", ['{"tensorboard": 5}', "[1]", '"x"', '{"failing": ["a"]}', "{"])

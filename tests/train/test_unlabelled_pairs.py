@@ -66,9 +66,8 @@ def start(
 def test_the_share_is_logged_and_a_large_one_warned_about(
     single: int, double: int, warned: bool, start: Callable[..., tuple[str, float]]
 ) -> None:
-    message, share = start(
-        single, double
-    )  # a document fits in one sequence, so one of a single sentence has no label
+    # A document fits in one sequence, so one of a single sentence has no label.
+    message, share = start(single, double)
     assert f"{share:.0%} at length" in message
     assert ("--sequences.length" in message) == warned
     assert ("--objectives mlm" in message) == warned

@@ -157,14 +157,8 @@ def _end(line: Series) -> str:
 
 def _svg(figure: Figure) -> str:
     file = io.BytesIO()
-    _write(
-        figure,
-        {color: color for color in _PAGE},
-        file,
-        format="svg",
-        transparent=True,
-        metadata={"Date": None},
-    )
+    colors = {color: color for color in _PAGE}
+    _write(figure, colors, file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
@@ -286,26 +280,14 @@ def _draw_intervals(axes: Axes, figure: Intervals, colors: dict[str, str]) -> No
     if figure.level is not None:
         axes.axvline(figure.level, color=colors[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
     halves = [half or math.nan for half in figure.halfwidths]  # a dot alone if there is no interval
-    axes.errorbar(
-        figure.means,
-        positions,
-        xerr=halves,
-        fmt="o",
-        color=colors[_LINE],
-        markersize=4.5,
-        capsize=3,
-        linewidth=1.5,
-    )
+    look: Any = {"fmt": "o", "color": colors[_LINE], "markersize": 4.5, "capsize": 3}
+    axes.errorbar(figure.means, positions, xerr=halves, linewidth=1.5, **look)
     axes.locator_params(axis="x", nbins=6)  # more labels with three decimals would touch
     axes.spines["left"].set_visible(False)
 
 
 def _draw_squares(axes: Axes, figure: HeatMap, colors: dict[str, str]) -> None:
-    """Draw a square for each number, with the number in it if the square is large enough.
-
-    All squares have the same color and differ in opacity, so that the page shows through small
-    numbers.
-    """
+    # The squares differ in opacity alone, so that the page shows through small numbers.
     from matplotlib.patches import Rectangle
 
     span = figure.high - figure.low or 1.0
@@ -314,16 +296,8 @@ def _draw_squares(axes: Axes, figure: HeatMap, colors: dict[str, str]) -> None:
     for y, row in enumerate(figure.values):
         for x, value in enumerate(row):
             share = min(1.0, max(0.0, (value - figure.low) / span))
-            axes.add_patch(
-                Rectangle(
-                    (x - 0.5, y - 0.5),
-                    1,
-                    1,
-                    facecolor=colors[_LINE],
-                    alpha=_DEEPEST * share,
-                    edgecolor="none",
-                )
-            )
+            look: Any = {"facecolor": colors[_LINE], "alpha": _DEEPEST * share}
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="none", **look))
             if is_numbered:
                 number, color = _format_cell(value, figure.high), colors[_STRONG]
                 axes.text(x, y, number, ha="center", va="center", fontsize=8, color=color)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.base.errors import ConfigError, RunError
 from litebert.base.json_reader import fault_of, read_json
@@ -113,15 +112,11 @@ def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
             continue
         (least, first), (most, last) = min(amounts), max(amounts)
         if most > ALIKE * least:
-            least_text, most_text = (
-                f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)
-            )
+            low, high = (f"{amount:,.1f}".removesuffix(".0") for amount in (least, most))
             budgets = "the runs had different budgets:"
             if has_same_budget:
                 budgets = f"the same budget, {rows[0].budget}, was"
-            sentences.append(
-                f"{budgets} {least_text} {unit} for {first} and {most_text} for {last}"
-            )
+            sentences.append(f"{budgets} {low} {unit} for {first} and {high} for {last}")
     for row in rows:
         if row.step < row.steps:
             sentences.append(f"{row.run} is at step {row.step:,} of {row.steps:,}")
@@ -185,11 +180,7 @@ def _list_compared_scores() -> dict[str, dict[str, Score]]:
 
 
 def _format_score(row: ComparedRun, scores: Mapping[str, Score]) -> str:
-    """Return the first of the scores that a run has, with its error and its baseline.
-
-    Args:
-        scores: the scores of a title, by objective.
-    """
+    """Return the first of a title's scores that a run has, with its error and its baseline."""
     for name, score in scores.items():
         text = score.number(score.key, row.scores, name)
         if not text:
@@ -277,3 +268,59 @@ def _read_run(folder: Path) -> ComparedRun:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# ----------------------------------------------------------------- settings, names, wide tables
+
+
+def flatten(fields: Any, path: str = "") -> dict[str, str]:
+    """Return nested fields by their dotted names, as text; None is left out."""
+    if isinstance(fields, Mapping):
+        return {
+            key: value
+            for name, inner in fields.items()
+            for key, value in flatten(inner, f"{path}{name}.").items()
+        }
+    if not path or fields is None:
+        return {}
+    return {path[:-1]: ", ".join(map(str, fields)) if isinstance(fields, list) else str(fields)}
+
+
+def find_differing(runs: Sequence[Mapping[str, str]]) -> list[str]:
+    names = dict.fromkeys(name for settings in runs for name in settings)
+    return [name for name in names if len({settings.get(name) for settings in runs}) > 1]
+
+
+def shorten_names(runs: Sequence[str]) -> list[str]:
+    """Return the folder name of each path, or the paths if two folder names are the same."""
+    names = [Path(run).resolve().name for run in runs]
+    return names if len(set(names)) == len(runs) else list(runs)
+
+
+def split_table(table: Table, width: int, keys: int = 1) -> list[Table]:
+    """Split a table by columns into tables of at most `width` characters, if possible.
+
+    Args:
+        keys: the number of first columns that every table repeats.
+    """
+    widths = [max(map(len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
+    used = key_width = sum(widths[:keys])
+    groups: list[list[int]] = [[]]
+    for column in range(keys, len(widths)):
+        if groups[-1] and used + widths[column] > width:
+            groups.append([])
+            used = key_width
+        groups[-1].append(column)
+        used += widths[column]
+
+    def select(row: Sequence[str], columns: Sequence[int]) -> tuple[str, ...]:
+        return (*row[:keys], *(row[column] for column in columns))
+
+    return [
+        Table(
+            table.title,
+            select(table.columns, chosen),
+            tuple(select(row, chosen) for row in table.rows),
+        )
+        for chosen in groups
+    ]

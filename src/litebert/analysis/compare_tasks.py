@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litebert.analysis.differences import find_differing, flatten, shorten_names
+from litebert.analysis.compare import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.base.errors import RunError
 from litebert.base.json_reader import fault_of, read_json
@@ -206,12 +206,7 @@ def _name_task(row: TaskRow, rows: Sequence[TaskRow]) -> str:
 
 
 def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
-    """Return the scores of a run with their marks.
-
-    Args:
-        best: the run with the highest mean on the task.
-        rivals: the number of finished runs on the task.
-    """
+    """Return the scores of a run with their marks, beside the best of the task's finished runs."""
     marks = RECOVERED * (row.restarted > row.collapsed) + COLLAPSED * (row.collapsed > 0)
     marks = f" {marks}" if marks else ""
     if not row.scores:
@@ -299,12 +294,7 @@ def _read_run(folder: Path) -> TaskRow:
             for split, names in runs[0]["files"].items()
         }
         # A dev split that was held out has no file.
-        dev = [
-            name
-            for split, names in named.items()
-            if split not in ("train", "test")
-            for name in names
-        ]
+        dev = [name for split in named if split not in ("train", "test") for name in named[split]]
         settings = flatten({"config": runs[0]["config"]})
         settings = {name: value for name, value in settings.items() if name not in _FREE}
         if len(files) > 1:

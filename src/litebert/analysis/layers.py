@@ -133,9 +133,8 @@ def analyze(
 
 def _make_batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
     layout = SequenceConfig(format="full-sentences", length=length, short_probability=0.0)
-    make_batch = Batches(
-        shards.heldout, shards.tokenizer, layout, MASKING, None, EVALUATION_BATCH, SEED
-    )
+    laws = (layout, MASKING, None, EVALUATION_BATCH, SEED)
+    make_batch = Batches(shards.heldout, shards.tokenizer, *laws)
     count = min(sequences, make_batch.examples)
     return [
         make_batch(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
@@ -167,14 +166,9 @@ def _analyze_model(
             if isinstance(model, Pretrainer):
                 sums.add_predictions(model, batch, loaded.untrained)
     layers = [torch.cat(layer)[:COMPARED_TOKENS] for layer in zip(*compared, strict=True)]
-    return Analysis(
-        name,
-        loaded.config.name,
-        sums.average(),
-        compute_similarity(layers),
-        cost.encoder_parameters(encoder.config),
-        sums.tokens,
-    )
+    similarity, parameters = compute_similarity(layers), cost.encoder_parameters(encoder.config)
+    recipe, averages = loaded.config.name, sums.average()
+    return Analysis(name, recipe, averages, similarity, parameters, sums.tokens)
 
 
 class _Sums:
@@ -190,10 +184,8 @@ class _Sums:
         self._predictions = torch.zeros(layers, 3, dtype=torch.float64)
 
     def add_states(self, encoder: Encoder, batch: Batch) -> list[Tensor]:
-        """Add the changes of hidden states of unmasked text.
-
-        Returns:
-            The states of all tokens but padding, (N, H) for each layer, the embedding first.
+        """Add the changes of states of unmasked text; return the states of all tokens but padding,
+        (N, H) for each layer, the embedding first.
         """
         is_token = _find_tokens(batch)
         all_states = encoder.states(_unmask(batch), None, batch.attention_mask)
@@ -224,23 +216,16 @@ class _Sums:
                 self._attention[i, layer] += values.sum(0).cpu()
 
     def add_predictions(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
-        """Add the predictions of masked tokens from the state after each layer.
-
-        Args:
-            untrained: objectives whose heads learned nothing.
-        """
-        objective = next(
-            (
-                (name, objective)
-                for name, objective in model.named_objectives.items()
-                if name not in untrained and isinstance(objective, MaskedLanguageModeling)
-            ),
-            None,
-        )
+        """Add the predictions of masked tokens from the state after each layer."""
+        heads = [
+            (name, objective)
+            for name, objective in model.named_objectives.items()
+            if name not in untrained and isinstance(objective, MaskedLanguageModeling)
+        ]
         # With a generator, the head reads the generator's states rather than the encoder's.
-        if objective is None or model.config.generator is not None:
+        if not heads or model.config.generator is not None:
             return
-        name, head = objective
+        name, head = heads[0]
         context = model.context(name)
         states = model.encoder.states(batch.input_ids, None, batch.attention_mask)
         next(states)  # the embedding
@@ -264,20 +249,10 @@ class _Sums:
             strict=True,
         ):
             distance, distance_square, angle, angle_square, cosine, norm = changes
-            layers.append(
-                Layer(
-                    distance,
-                    _compute_std(distance, distance_square),
-                    angle,
-                    _compute_std(angle, angle_square),
-                    cosine,
-                    norm,
-                    tuple(entropy),
-                    tuple(reach),
-                    loss / count if count else None,
-                    right / count if count else None,
-                )
-            )
+            stds = _compute_std(distance, distance_square), _compute_std(angle, angle_square)
+            moves = (distance, stds[0], angle, stds[1], cosine, norm)
+            scores = (loss / count, right / count) if count else (None, None)
+            layers.append(Layer(*moves, tuple(entropy), tuple(reach), *scores))
         return tuple(layers)
 
 

@@ -55,35 +55,25 @@ def make_summary(analyses: Sequence[Analysis]) -> Table:
     for analysis in analyses:
         angles = [layer.angle for layer in analysis.layers]
         changes = [abs(after - before) for before, after in pairwise(angles)]
-        rows.append(
-            (
-                analysis.name,
-                str(len(analysis.layers)),
-                f"{sum(analysis.parameters.values()):,}",
-                f"{fmean(layer.distance for layer in analysis.layers):.2f}",
-                f"{fmean(angles):.1f}",
-                f"{fmean(changes):.1f}" if changes else "-",
-                f"{analysis.layers[-1].angle:.1f}",
-                f"{analysis.similarity[0][-1]:.2f}",
-            )
-        )
-    return Table(
-        "Layers in brief",
-        (
-            "model",
-            "layers",
-            "parameters",
-            "distance",
-            "angle",
-            "change of angle",
-            "last angle",
-            "first and last alike",
-        ),
-        tuple(rows),
+        row = {
+            "model": analysis.name,
+            "layers": str(len(analysis.layers)),
+            "parameters": f"{sum(analysis.parameters.values()):,}",
+            "distance": f"{fmean(layer.distance for layer in analysis.layers):.2f}",
+            "angle": f"{fmean(angles):.1f}",
+            "change of angle": f"{fmean(changes):.1f}" if changes else "-",
+            "last angle": f"{analysis.layers[-1].angle:.1f}",
+            "first and last alike": f"{analysis.similarity[0][-1]:.2f}",
+        }
+        rows.append(row)
+    note = (
         f"Means over layers, of {analyses[0].tokens:,} held-out tokens. Angles are in degrees. "
         "Their change is from a layer to the next, so it is small for a smooth curve. Alike is the "
         "linear centered kernel alignment of the embedding and the last state: 1 for states that "
-        "differ by a rotation and a factor.",
+        "differ by a rotation and a factor."
+    )
+    return Table(
+        "Layers in brief", tuple(rows[0]), tuple(tuple(row.values()) for row in rows), note
     )
 
 
@@ -107,35 +97,27 @@ def _make_sections(analyses: Sequence[Analysis]) -> list[Section]:
 
 def _map_similarity(analysis: Analysis) -> HeatMap:
     names = tuple(map(str, range(len(analysis.similarity))))
-    return HeatMap(
+    title, axes = (
         f"{analysis.name}: which states are alike",
-        names,
-        names,
-        analysis.similarity,
-        "layer, 0 for the embedding",
-        "layer",
-        0.0,
-        1.0,
-        "Linear centered kernel alignment: 1 for states that differ by a rotation and a factor. "
-        "The scale at the right shows the color of each number.",
+        ("layer, 0 for the embedding", "layer"),
     )
+    note = (
+        "Linear centered kernel alignment: 1 for states that differ by a rotation and a factor. "
+        "The scale at the right shows the color of each number."
+    )
+    return HeatMap(title, names, names, analysis.similarity, *axes, 0.0, 1.0, note)
 
 
 def _map_entropy(analysis: Analysis) -> HeatMap:
     values = tuple(layer.entropy for layer in analysis.layers)
     highest = max(max(row) for row in values)
-    return HeatMap(
-        f"{analysis.name}: how many tokens each head reads",
-        tuple(str(i + 1) for i in range(len(values))),
-        tuple(str(i + 1) for i in range(len(values[0]))),
-        values,
-        "head",
-        "layer",
-        0.0,
-        highest,
+    layers, heads = (tuple(str(i + 1) for i in range(len(each))) for each in (values, values[0]))
+    title = f"{analysis.name}: how many tokens each head reads"
+    note = (
         "The entropy of attention in nats: 0 if a token reads a single token. The scale at the "
-        f"right shows the color of each number, up to {highest:.2f}.",
+        f"right shows the color of each number, up to {highest:.2f}."
     )
+    return HeatMap(title, layers, heads, values, "head", "layer", 0.0, highest, note)
 
 
 def _make_line(analysis: Analysis, value: Callable[[Layer], float | None]) -> Series:
@@ -162,15 +144,14 @@ _COLUMNS: dict[str, Callable[[Layer], str]] = {
 
 
 def _make_layer_table(analysis: Analysis) -> Table:
-    return Table(
-        f"{analysis.name}: layer by layer",
-        ("layer", *_COLUMNS),
-        tuple(
-            (str(i), *(cell(layer) for cell in _COLUMNS.values()))
-            for i, layer in enumerate(analysis.layers, 1)
-        ),
-        "± is the standard deviation over tokens. Of heads, the lowest and the highest are shown.",
+    rows = tuple(
+        (str(i), *(cell(layer) for cell in _COLUMNS.values()))
+        for i, layer in enumerate(analysis.layers, 1)
     )
+    note = (
+        "± is the standard deviation over tokens. Of heads, the lowest and the highest are shown."
+    )
+    return Table(f"{analysis.name}: layer by layer", ("layer", *_COLUMNS), rows, note)
 
 
 def _format_range(values: Sequence[float]) -> str:
@@ -178,10 +159,5 @@ def _format_range(values: Sequence[float]) -> str:
 
 
 def write_page(path: Path, analyses: Sequence[Analysis], machine: str, command: str) -> None:
-    """Write the page.
-
-    Args:
-        machine, command: shown in the lead.
-    """
     lead = f"{command} (litebert {version('litebert')}, {date.today()}, {machine})"
     write(path, "From layer to layer", lead, _make_sections(analyses))

@@ -72,29 +72,21 @@ def _list_precision(record: Mapping[str, Any]) -> list[Section]:
     if not points:
         return []
     step = max(1, -(-len(points) // _SHOWN_POINTS))
-    rows = tuple(
-        (
-            f"{point['precision']:.3f}",
-            *_format_count(point),
-            f"{point['threshold']:.3f}",
-            f"{point['coverage']:.1%}",
-        )
-        for point in points[::step]
-    )
+    rows = []
+    for point in points[::step]:
+        lowest, answers = "-", "-"
+        if "answers" in point:
+            count = int(point["answers"])
+            lowest, answers = f"{compute_lower_bound(point['precision'], count):.3f}", f"{count:,}"
+        cells = (f"{point['precision']:.3f}", lowest, answers, f"{point['threshold']:.3f}")
+        rows.append((*cells, f"{point['coverage']:.1%}"))
     note = (
         "litebert predict --min-precision P takes the first row with a precision of P or more. "
         "The 95 % interval of the precision (Wilson) begins at its lower end."
     )
     columns = ("precision", "lower end", "answers", "threshold", "share answered")
-    return [Table(f"Precision of the surest answers on {record['part']}", columns, rows, note)]
-
-
-def _format_count(point: Mapping[str, Any]) -> tuple[str, str]:
-    """Format the lower end of the precision and the number of answers, if the run knows it."""
-    if "answers" not in point:
-        return "-", "-"
-    count = int(point["answers"])
-    return f"{compute_lower_bound(point['precision'], count):.3f}", f"{count:,}"
+    title = f"Precision of the surest answers on {record['part']}"
+    return [Table(title, columns, tuple(rows), note)]
 
 
 def _list_confusions(record: Mapping[str, Any]) -> list[Section]:
@@ -120,17 +112,10 @@ def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
         return []
     texts = tuple(mistakes[0]["inputs"])
     explains = any(row["words"] for row in mistakes)
-    rows = tuple(
-        (
-            row["location"],
-            row["label"],
-            row["prediction"],
-            f"{row['probability']:.3f}",
-            *row["inputs"].values(),
-            *([row["words"]] if explains else []),
-        )
-        for row in mistakes
-    )
+    rows = []
+    for row in mistakes:
+        answer = (row["location"], row["label"], row["prediction"], f"{row['probability']:.3f}")
+        rows.append((*answer, *row["inputs"].values(), *([row["words"]] if explains else [])))
     note = "Look at these first: some labels may be wrong."
     if explains:
         note += (
@@ -138,7 +123,7 @@ def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
             "the words of the largest numbers in the first rows."
         )
     columns = ("line", "label", "prediction", "probability", *texts, *["words"] * explains)
-    return [Table(f"The surest mistakes on {record['part']}", columns, rows, note)]
+    return [Table(f"The surest mistakes on {record['part']}", columns, tuple(rows), note)]
 
 
 def _list_mislabeled(folder: Path) -> list[Section]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -161,7 +162,6 @@ def _switch(axes: Sequence[str], name: str) -> str:
 
 
 def _headline(headline: Headline) -> str:
-    """Return the scores as a list of names with values."""
     items = []
     for score in headline.scores:
         error = f" <small>{escape(score.error)}</small>" if score.error else ""
@@ -240,14 +240,9 @@ def run_sections(
             below.
         dev_rows: the number of rows of each score of a fine-tuning run that is a share of rows.
     """
-    kinds: dict[str, list[Mapping[str, Any]]] = {
-        "train": [],
-        "heldout": [],
-        "event": [],
-        "speed": [],
-    }
+    kinds = defaultdict[str, list[Mapping[str, Any]]](list)
     for row in rows:
-        kinds.setdefault(str(row.get("kind")), []).append(row)
+        kinds[str(row.get("kind"))].append(row)
     steps = [int(row["step"]) for row in kinds["train"][-3:]]
     if len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]:
         kinds["train"].pop()  # it sums far fewer steps, so that its mean is noise
@@ -296,16 +291,8 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
         shown = "less than 1%" if share < 0.01 else f"{share:.0%}"
         note += f", {shown} of the speed of the matrix products alone on this machine"
     line = Series("tokens/s", tuple(seconds / scale for seconds in times), rates)
-    return [
-        Chart(
-            "Throughput",
-            (line,),
-            f"{unit} of training",
-            "tokens per second",
-            f"{note}.",
-            from_zero=True,
-        )
-    ]
+    axes = f"{unit} of training", "tokens per second"
+    return [Chart("Throughput", (line,), *axes, f"{note}.", from_zero=True)]
 
 
 def _plain_charts(
@@ -365,22 +352,14 @@ def _chart(
             Series(label, (min(steps), max(steps)), (value, value), dashed=True)
             for label, value in levels
         ]
-    return Chart(
-        curves.title.format(NAME=name.upper()),
-        tuple(lines) if steps else (),
-        "step",
-        curves.axis,
-        note,
-    )
+    title = curves.title.format(NAME=name.upper())
+    return Chart(title, tuple(lines) if steps else (), "step", curves.axis, note)
 
 
 def _series_with_errors(
     label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float
 ) -> Series:
-    """Return a score of objective `name` over the steps.
-
-    It has its standard errors and its size if the rows have them.
-    """
+    """Return a score of objective `name` over the steps, with its errors if the rows have them."""
     line = _series(label, rows, f"{name}_{key}", scale)
     score = next((score for score in OBJECTIVES[name].shown if score.key == key), None)
     if score is None or not score.error:

@@ -62,17 +62,12 @@ def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str
         if len(shown) > MOST_HEADLINES:
             tables = [make_score_table(f"All held-out scores {when}", shown)]
     if sets := facts.get("sets"):
-        cells = tuple(
-            (
-                str(entry["data"]),
-                str(entry["weight"]),
-                f"{entry['share']:.1%}",
-                f"{entry['epochs']:,.2f}",
-            )
-            for entry in sets
-        )
+        cells = []
+        for entry in sets:
+            share, epochs = f"{entry['share']:.1%}", f"{entry['epochs']:,.2f}"
+            cells.append((str(entry["data"]), str(entry["weight"]), share, epochs))
         columns = ("data", "weight", "share of the sequences", "epochs in the whole run")
-        tables.append(Table("Data by weight", columns, cells))
+        tables.append(Table("Data by weight", columns, tuple(cells)))
     curves = run_sections(rows, facts.get("unigram_entropy"))
     return lead, arrange_sections(headlines, curves, tables)
 
@@ -167,11 +162,7 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
 
 
 def _make_task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
-    """Make a large number of a score.
-
-    Args:
-        count: the rows that the score is a share of; 0 if it is no share.
-    """
+    """Make a large number of a score, a share of `count` rows; 0 if it is no share."""
     notes: tuple[str, ...] = ()
     if baseline is not None:
         notes = (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
@@ -186,10 +177,7 @@ _SHARES = ("accuracy", "exact")
 
 
 def _count_rows(folder: Path, name: str) -> int:
-    """Count the rows that a score is a share of, in the predictions of its split.
-
-    The count is 0 if the score is no share of rows.
-    """
+    """Count the rows that a score is a share of, in the predictions of its split; 0 for others."""
     split, _, score = name.rpartition("_")
     if score not in _SHARES:
         return 0
@@ -205,8 +193,7 @@ def _count_rows(folder: Path, name: str) -> int:
 
 _EXITS_NOTE = (
     "litebert predict and evaluate follow the chosen threshold; --exit-confidence takes another, "
-    "and "
-    "--exit-confidence off none."
+    "and --exit-confidence off none."
 )
 
 
@@ -239,17 +226,11 @@ def make_exit_tables(
             f"{exits['patience']} layers in a row agree and their certainty reaches the threshold"
         )
     title = f"Early exits on {exits['part']}: a text exits when {rule}"
+    columns = ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name)
+    layers = tuple((str(layer), f"{score:.4g}") for layer, score in enumerate(exits["layers"], 1))
     return [
-        (
-            title,
-            ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name),
-            tuple(rows),
-        ),
-        (
-            f"Answers of each layer on {exits['part']}",
-            ("layer", name),
-            tuple((str(layer), f"{score:.4g}") for layer, score in enumerate(exits["layers"], 1)),
-        ),
+        (title, columns, tuple(rows)),
+        (f"Answers of each layer on {exits['part']}", ("layer", name), layers),
     ]
 
 

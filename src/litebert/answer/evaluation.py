@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from litebert.answer.engines.exits import EarlyExit, Exit
+from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.model import Model, load
 from litebert.answer.predicting import Predictor
 from litebert.base import progress
@@ -22,10 +20,8 @@ from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.reliability import Mistake, count_confusions, find_mistakes
 from litebert.finetuning.similarity import Similarity
 from litebert.finetuning.task import Task
-from litebert.finetuning.values import Answer, Compared
 from litebert.remote.names import shorten
 from litebert.tasks.splits import Source
-from litebert.tasks.squad.spans import Answer as SpanAnswer
 from litebert.text.records import Notes, detect_format, list_values, read_records
 from litebert.text.tally import format_count
 from litebert.tokenizer.coverage import Coverage
@@ -62,17 +58,11 @@ class Scored:
 
 
 def evaluate(
-    model: str | Path,
+    model: str | Path | Model,
     *,
     shards: str | Path | None = None,
     data: Source | None = None,
     predictions: str | Path | None = None,
-    sequences: int = 2048,
-    length: int | None = None,
-    tokenizer: str | Path | None = None,
-    engine: str | None = None,
-    exit_confidence: Exit = "auto",
-    min_precision: float | None = None,
     mistakes: int = 0,
     slice_columns: Sequence[str] = (),
     device: str = "auto",
@@ -81,20 +71,20 @@ def evaluate(
     """Score a run folder, a litebert or Hugging Face folder, or a model on the Hub.
 
     Args:
+        model: its name; or a model that `load` opened, which says the engine, when texts exit, and
+            which answers are left out.
         shards: for a pretrained model: a folder of `prepare`, whose held-out part is scored.
-        data: for a fine-tuned model: labeled files of its task, as `score_file` reads them.
+        data: for a fine-tuned model: labeled files of its task, scored in float32. A file, several
+            files, a folder of them or a pattern; of GLUE and RACE also the benchmark's folder.
         predictions: with `data`, the answers that `predict` wrote of the same rows as CSV or JSON
             Lines. The model computes nothing then.
-        sequences: the most held-out sequences to score.
-        length: tokens per sequence; by default the length that the model was trained with.
-        tokenizer: for a folder that has no tokenizer or one that cannot be read.
-        engine: with `data`, what computes the answers, as in `load`.
-        exit_confidence: with `data`, when texts exit the network early, as in `load`.
-        min_precision: with `data`, which answers are left out, as in `load`.
-        mistakes: with `data`, as in `score_file`.
-        slice_columns: with `data`, as in `score_file`.
-        device: auto, cpu, cuda, cuda:N, or mps on a Mac.
-        options: with `data`, how the files are read, as in `score_file`.
+        mistakes: with `data`, how many of the surest mistakes to list.
+        slice_columns: with `data`, columns of a table whose values divide the rows into slices.
+        device: auto, cpu, cuda, cuda:N, or mps on a Mac; an opened model has its own.
+        options: with `data`, options of the task that say how files are read: text, pair, label,
+            separator, input_format, header and encoding. Columns are those of training by default.
+            With `shards`, `sequences`, the most to score (2,048); `length`, tokens of each, by
+            default the length of training; and `tokenizer`, for a folder without a readable one.
 
     Raises:
         ConfigError: neither `shards` nor `data` is given, or the wrong one for this model, or a
@@ -103,32 +93,11 @@ def evaluate(
         DataError: the shards or the files cannot be used.
     """
     if shards is not None and data is None:
-        scores = evaluate_pretrained(
-            model, shards, sequences=sequences, length=length, device=device, tokenizer=tokenizer
-        )
-        return Scored(None, scores, {})
-    opened = load(
-        model,
-        engine=engine,
-        exit_confidence=exit_confidence,
-        device=device,
-        tokenizer=tokenizer,
-        min_precision=min_precision,
-    )
-    _require_fit(opened, shards, data)
-    assert data is not None
-    return score_file(
-        opened,
-        data,
-        predictions=predictions,
-        mistakes=mistakes,
-        slice_columns=slice_columns,
-        **options,
-    )
-
-
-def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -> None:
-    """Refuse what a model is not scored on."""
+        if isinstance(model, Model):
+            device, model = model.device, model.path
+        return Scored(None, evaluate_pretrained(model, shards, device=device, **options), {})
+    if not isinstance(model, Model):
+        model = load(model, device=device)
     is_pretrained = not model.task_record
     if shards is not None:
         wrong, right = ("--data", "--shards") if is_pretrained else ("--shards", "--data")
@@ -146,32 +115,9 @@ def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -
         )
     if data is None:
         raise ConfigError(f"{model.path} is fine-tuned; name labeled files with --data")
-
-
-def score_file(
-    model: Model,
-    source: Source,
-    *,
-    predictions: str | Path | None = None,
-    mistakes: int = 0,
-    slice_columns: Sequence[str] = (),
-    **options: Any,
-) -> Scored:
-    """Score a fine-tuned model on labeled files of its own task, in float32, as `predict`
-    computes.
-
-    Args:
-        source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the
-            benchmark's folder.
-        predictions: the answers to score, as in `evaluate`; by default the model computes them.
-        mistakes: how many of the surest mistakes to list.
-        slice_columns: columns of a table whose values divide the rows into slices.
-        options: options of the task that say how files are read: text, pair, label, separator,
-            input_format, header and encoding. Columns are those of training by default.
-    """
     return score_predictor(
         model.predictor,
-        source,
+        data,
         predictions=predictions,
         mistakes=mistakes,
         slice_columns=slice_columns,
@@ -188,7 +134,7 @@ def score_predictor(
     slice_columns: Sequence[str] = (),
     **options: Any,
 ) -> Scored:
-    """Score any predictor on labeled files of its task, as `score_file` does."""
+    """Score any predictor on labeled files of its task; arguments as in `evaluate`."""
     files = [source] if isinstance(source, (str, Path)) else list(list_values(source, "data"))
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     notes = Notes()
@@ -215,8 +161,47 @@ def score_predictor(
         if isinstance(predictor.runtime, EarlyExit):
             share = sum(layers) / (len(layers) * predictor.runtime.layers)
         answers = task.answers(examples, items, logits)
-    rows = _Rows(examples, [item.target for item in items], answers, columns)
-    return _score_rows(task, rows, label, share, mistakes)
+    count, covered, confusion = len(examples), None, None
+    targets = [item.target for item in items]
+    if getattr(task.output, "threshold", 0) or any(answer.value is None for answer in answers):
+        places = [place for place, answer in enumerate(answers) if answer.value is not None]
+        if not places:
+            raise DataError(
+                f"no answer to {label} reaches the threshold of --min-precision, so there is "
+                "nothing to score; give a lower precision"
+            )
+        covered = len(places) / count
+        examples, targets, answers = (
+            [values[place] for place in places] for values in (examples, targets, answers)
+        )
+        columns = {name: [cells[place] for place in places] for name, cells in columns.items()}
+    if task.output.exclusive:
+        confusion = count_confusions(task.output.labels, targets, answers)
+    slices: dict[str, dict[str, dict[str, float]]] = {name: {} for name in columns}
+    for name, cells in columns.items():
+        counts = Counter(cells)
+        if len(counts) > MOST_SLICES:
+            raise ConfigError(
+                f"the column '{name}' has {len(counts):,} values, and slices have at most "
+                f"{MOST_SLICES}; name a column with fewer"
+            )
+        for value, rows in counts.most_common():
+            places = [place for place, cell in enumerate(cells) if cell == value]
+            slices[name][value] = {"count": rows}
+            with suppress(DataError):  # no row of it has a label
+                slices[name][value] |= task.score(
+                    [examples[place] for place in places], [answers[place] for place in places]
+                )
+    return Scored(
+        examples=count,
+        scores=task.score(examples, answers),
+        classes=task.by_class(examples, answers),
+        share=share,
+        coverage=covered,
+        confusion=confusion,
+        mistakes=find_mistakes(task, examples, targets, answers, mistakes) if mistakes else [],
+        slices=slices,
+    )
 
 
 def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
@@ -231,9 +216,10 @@ def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) ->
     form = detect_format(path)
     if form not in ("csv", "jsonl"):
         raise DataError(f"{name} is neither CSV nor JSON Lines; {remedy}")
-    shares = [f"p_{label}" for label in task.output.labels] if form == "csv" else []
+    labels = task.output.labels
+    shares = [f"p_{label}" for label in labels] if form == "csv" else []
     names = ("prediction", "probabilities", "no_answer_odds", *shares)
-    rows = list(read_records(path, names[:1], Notes(), optional=names[1:], form=form))
+    rows = list(read_records(path, names[:1], Notes(), optional=names[1:]))
     if len(rows) != len(examples):
         raise DataError(
             f"{name} has {format_count(len(rows), 'answer')}, and --data has "
@@ -243,146 +229,12 @@ def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) ->
     for row, example in zip(rows, examples, strict=True):
         cells = dict(zip(names, row.values, strict=True))
         try:
-            if form == "csv":
-                cells = _parse_cells(cells, task)
-            answers.append(_restore_answer(cells, task, example))
+            if form == "csv" and shares and not cells["probabilities"] and cells[shares[0]]:
+                cells["probabilities"] = {label: cells[f"p_{label}"] for label in labels}
+            answers.append(task.read_record(example, cells))
         except (ValueError, TypeError, KeyError):
             raise DataError(
                 f"{name}:{row.line} has no answer of this model's task to its row of --data; "
                 f"{remedy}"
             ) from None
     return answers
-
-
-def _parse_cells(cells: Mapping[str, Any], task: Task[Any]) -> dict[str, Any]:
-    """Give the cells of CSV the form that JSON has."""
-    value, likely, output = cells["prediction"] or "", cells["probabilities"], task.output
-    if likely:
-        likely = [float(number) for number in likely.split(output.separator)]
-    elif output.labels and cells[f"p_{output.labels[0]}"]:
-        likely = {label: float(cells[f"p_{label}"]) for label in output.labels}
-    if output.name in ("labels", "tokens"):
-        value = value.split(output.separator) if value else []
-    elif output.name == "choice" and value.isdecimal():
-        value = int(value)
-    return {**cells, "prediction": value, "probabilities": likely}
-
-
-def _restore_answer(cells: Mapping[str, Any], task: Task[Any], example: Any) -> Any:
-    """Make an answer of its record, the reverse of `Task.record`."""
-    value, likely, output = cells["prediction"], cells["probabilities"], task.output
-    if isinstance(likely, Mapping):
-        likely = [likely[label] for label in output.labels]
-    probabilities = np.array([] if likely is None else likely, np.float64)
-    if output.name == "span":
-        return SpanAnswer(str(value or ""), float(cells["no_answer_odds"]), (0.0, 0.0), ())
-    if isinstance(output, Similarity):
-        return Compared(float(value), None)
-    if output.name == "choice":
-        places = [task.record(example, Answer(i, probabilities)) for i in range(len(likely))]
-        value = [place["prediction"] for place in places].index(value)
-    elif output.name in ("labels", "tokens"):
-        value = tuple(value)
-        if output.name == "tokens" and len(value) != len(example.words):
-            raise ValueError
-    elif output.labels:
-        value = value or None
-        if value is not None:
-            output.labels.index(value)
-    else:
-        value = float(value)
-    return Answer(value, probabilities)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Examples with what is scored of them."""
-
-    examples: list[Any]
-    targets: list[Any]
-    answers: list[Any]
-    columns: dict[str, list[str]]
-    """The cells of each column that makes slices."""
-
-    def select(self, places: Sequence[int]) -> _Rows:
-        """Return the rows at some places."""
-        examples, targets, answers = (
-            [values[place] for place in places]
-            for values in (self.examples, self.targets, self.answers)
-        )
-        cells = {name: [column[i] for i in places] for name, column in self.columns.items()}
-        return _Rows(examples, targets, answers, cells)
-
-
-def _score_rows(
-    task: Task[Any], rows: _Rows, label: str, share: float | None, mistakes: int
-) -> Scored:
-    """Score the rows that are answered.
-
-    Args:
-        label: the files in messages.
-        share, mistakes: as in `Scored` and `score_file`.
-    """
-    count, answered, confusion = len(rows.examples), None, None
-    has_gaps = any(answer.value is None for answer in rows.answers)
-    if getattr(task.output, "threshold", 0) or has_gaps:
-        rows = rows.select(_list_answered(rows.answers, label))
-        answered = len(rows.answers) / count
-    examples, answers = rows.examples, rows.answers
-    if task.output.exclusive:
-        labeled = rows.select([i for i, target in enumerate(rows.targets) if target is not None])
-        confusion = count_confusions(task.output.labels, labeled.targets, labeled.answers)
-    return Scored(
-        count,
-        task.score(examples, answers),
-        task.by_class(examples, answers),
-        share,
-        answered,
-        confusion,
-        find_mistakes(task, examples, rows.targets, answers, mistakes) if mistakes else [],
-        {
-            name: score_slices(task, examples, answers, name, cells)
-            for name, cells in rows.columns.items()
-        },
-    )
-
-
-def score_slices(
-    task: Task[Any],
-    examples: Sequence[Any],
-    answers: Sequence[Any],
-    column: str,
-    cells: Sequence[str],
-) -> dict[str, dict[str, float]]:
-    """Compute the scores of the rows with each value of a column, and their `count`, the commonest
-    value first. A slice without a label has no scores.
-
-    Args:
-        cells: the value of each example.
-    """
-    counts = Counter(cells)
-    if len(counts) > MOST_SLICES:
-        raise ConfigError(
-            f"the column '{column}' has {len(counts):,} values, and slices have at most "
-            f"{MOST_SLICES}; name a column with fewer"
-        )
-    slices: dict[str, dict[str, float]] = {}
-    for value, count in counts.most_common():
-        places = [place for place, cell in enumerate(cells) if cell == value]
-        slices[value] = {"count": count}
-        with suppress(DataError):  # no row of it has a label
-            slices[value] |= task.score(
-                [examples[place] for place in places], [answers[place] for place in places]
-            )
-    return slices
-
-
-def _list_answered(answers: Sequence[Any], label: str) -> list[int]:
-    """List the places of the examples that are answered."""
-    places = [place for place, answer in enumerate(answers) if answer.value is not None]
-    if not places:
-        raise DataError(
-            f"no answer to {label} reaches the threshold of --min-precision, so there is nothing "
-            "to score; give a lower precision"
-        )
-    return places

@@ -16,8 +16,10 @@ from typing import Any, Literal, TextIO
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.inputs import (
     ALL,
+    DEFAULT_COLUMNS,
     Columns,
     InputFile,
+    describe_reading,
     expand,
     format_cells,
     open_input,
@@ -25,7 +27,7 @@ from litebert.answer.inputs import (
 )
 from litebert.answer.model import Method, Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
-from litebert.answer.predicting import Predictor, generate_window_sizes
+from litebert.answer.predicting import generate_window_sizes
 from litebert.base import progress
 from litebert.base.errors import ConfigError
 from litebert.base.storage import atomic_text, check_output, is_written_into
@@ -38,10 +40,9 @@ from litebert.remote.names import as_url, is_url, shorten
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.predictions import write_records
-from litebert.text import encodings
 from litebert.text.files import leave_out, refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes
 from litebert.text.tally import escape_name, format_count
 
 log = logging.getLogger("litebert")
@@ -56,47 +57,80 @@ def predict_file(
     out: str | Path | TextIO,
     *,
     form: Form = "csv",
-    source_form: FileFormat | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    keep: Sequence[str] = (),
-    header: bool = True,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    columns: Columns = DEFAULT_COLUMNS,
+    layout: Layout = DEFAULT_LAYOUT,
     explain: Method | None = None,
     part: Part | None = None,
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
-    The columns depend on the task. Classes and numbers of texts: `text_column`, and `pair_column`
-    for pairs. Tagging: `text_column`, or CoNLL columns. Questions: question and context. Multiple
-    choice: context, question and choices (JSONL). Models of the last two tasks also read the
-    official files of SQuAD and RACE, whose ids stand in the answers.
+    The columns depend on the task. Classes and numbers of texts: the text, and the pair for pairs.
+    Tagging: the text, or CoNLL columns. Questions: question and context. Multiple choice: context,
+    question and choices (JSONL). Models of the last two tasks also read the official files of SQuAD
+    and RACE, whose ids stand in the answers.
 
     Args:
         sources: a file, a folder or a pattern, or several; of several files, each answer names its
             file in `file`.
         out: a path or an open file. It keeps what is answered before a malformed row or an
             interruption.
-        source_form: format of the files; by default their suffix decides, or else their content.
-        text_column, pair_column: columns, or in CSV and TSV their numbers from 0; where None,
-            those of the training table, else `text`.
-        keep: columns of the input that the answers carry along, or ("all",).
-        header: whether the first line of CSV and TSV names the columns.
-        delimiter: that of CSV and TSV; by default each file tells it.
+        columns: the text and the pair, in CSV and TSV also by number from 0; where None, those of
+            the training table, else `text`. The answers carry `keep` along; ("all",) is all.
+        layout: how the files are written; the suffix tells their format by default, or else the
+            content.
         explain: adds `words`, how much each speaks for the answer, by this method.
         part: answers only this part, into a folder beside `out`, for `merge`.
 
     Returns:
         The number of answers.
     """
-    task = model.predictor.task
-    _check_form(form, out, task, explain)
-    columns = Columns(text_column, pair_column, tuple(keep), header, encoding, delimiter)
-    files = files_of_sources(sources, out, task, encoding)
-    work = _Answering(model, files, source_form, columns, form, explain, Notes())
-    count = _write_all(work, out) if part is None else _write_part(work, out, part)
-    _log_notes(model.predictor, work.notes)
+    predictor = model.predictor
+    task, separator = predictor.task, predictor.task.output.separator
+    if explain is not None:
+        require_words(task)
+    if form == "json" and task.suffix != ".json":
+        better = (
+            Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
+        )
+        raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
+    files = files_of_sources(sources, out, task)
+    work = _Answering(model, files, columns, layout, form, explain, Notes())
+    if part is None:
+        with (
+            report_partial(out, "answer") as written,
+            progress.task("answering", total=_count_rows(files), unit="rows") as bar,
+            open_output(out) as file,
+        ):
+
+            def count_written() -> Iterator[dict[str, Any]]:
+                for record in itertools.chain.from_iterable(work.answer_windows(work.read())):
+                    yield record
+                    bar.advance()  # when the next is asked for: by then it is written
+                    written.count += 1
+
+            _write_answers(count_written(), file, form, separator, files[0])
+        count = written.count
+    else:
+        rows = PartRows.plan(files, layout.form, generate_window_sizes(), work.read)
+        settings = {"form": form, "explain": explain, **describe_reading(columns, layout)}
+        facts = {"form": form, "separator": separator, "first_file": files[0]}
+        count = write_part(
+            out,
+            part,
+            make_answer_identity("predict", model, settings, files, out, rows.rows),
+            lambda turns: (
+                (list(window), None) for window in work.answer_windows(rows.read(turns), turns)
+            ),
+            lambda: {"rows": rows.total, **facts},
+            rows.windows,
+        )
+    for note in work.notes.notes():  # of the last file; `read_rows` has logged those before
+        log.info(note)
+    if isinstance(predictor.runtime, EarlyExit):
+        log.info(
+            f"texts used {predictor.runtime.share:.0%} of the layers; --exit-confidence off gives "
+            "the answers of all layers"
+        )
     if model.min_precision is not None and (answers := work.tally.total()):
         empty = work.tally[True]
         log.info(f"{empty:,} of {answers:,} answers stay empty ({empty / answers:.1%})")
@@ -109,8 +143,8 @@ class _Answering:
 
     model: Model
     files: Sequence[str]
-    source_form: FileFormat | None
     columns: Columns
+    layout: Layout
     form: Form
     explain: Method | None
     notes: Notes
@@ -118,15 +152,13 @@ class _Answering:
     """How many answers there are, by whether they are empty."""
 
     def read(self, stretches: Stretches | None = None) -> Iterator[Row[Any]]:
-        """Yield the rows of all files, or of stretches of them."""
         task = self.model.predictor.task
-        inputs = open_all(self.model, task, self.files, self.source_form, self.columns, stretches)
+        inputs = open_all(self.model, task, self.files, self.columns, self.layout, stretches)
         return read_rows(inputs, task.files, self.notes)
 
     def answer_windows(
         self, rows: Iterator[Row[Any]], turns: Turns = EVERY
     ) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yield, for each window of rows, the record of each row."""
         # Standard input and pipes may wait for somebody, who waits for the answer before.
         can_read_ahead = all(is_file(file) for file in self.files)
         windows = self.model.predictor.answer_windows(
@@ -135,9 +167,6 @@ class _Answering:
         return (itertools.starmap(self._make_record, window) for window in windows)
 
     def _make_record(self, row: Row[Any], answer: dict[str, Any]) -> dict[str, Any]:
-        """Return the record of a row: its file if there are several, its cells, the answer, and the
-        words that decided it if they are asked for.
-        """
         file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
         if self.explain is not None:
             words = self.model.explain_example(row.example, self.explain)
@@ -149,51 +178,24 @@ class _Answering:
         return {**file, **cells, **answer}
 
 
-def _write_all(work: _Answering, out: str | Path | TextIO) -> int:
-    """Answer all rows, and return how many there are."""
-    with (
-        report_partial(out, "answer") as written,
-        progress.task("answering", total=_count_rows(work.files), unit="rows") as bar,
-        open_output(out) as file,
-    ):
-        records = itertools.chain.from_iterable(work.answer_windows(work.read()))
-        counted = _count_written(records, written, bar)
-        separator = work.model.predictor.task.output.separator
-        _write_answers(counted, file, work.form, separator, work.files[0])
-    return written.count
-
-
-def _write_part(work: _Answering, out: str | Path | TextIO, part: Part) -> int:
-    """Answer the rows of a part, and return how many there are."""
-    rows = PartRows.plan(work.files, work.source_form, generate_window_sizes(), work.read)
-    settings = {"form": work.form, "source_form": work.source_form, "explain": work.explain}
-    settings |= work.columns._asdict()
-    separator = work.model.predictor.task.output.separator
-    facts = {"form": work.form, "separator": separator, "first_file": work.files[0]}
-    return write_part(
-        out,
-        part,
-        make_answer_identity("predict", work.model, settings, work.files, out, rows.rows),
-        lambda turns: (
-            (list(window), None) for window in work.answer_windows(rows.read(turns), turns)
-        ),
-        lambda: {"rows": rows.total, **facts},
-        rows.windows,
-    )
-
-
 def _write_answers(
     records: Iterator[dict[str, Any]], file: TextIO, form: Form, separator: str, source: str
 ) -> None:
-    """Write answers in a format.
-
-    Args:
-        source: the first file that was read, for a message.
-    """
-    if form == "json":
-        _write_by_id(records, file, source)
-    else:
+    """Write answers in a format. `source` is the first file that was read."""
+    if form != "json":
         write_records(records, file, form, separator)
+        return
+    answers: dict[str, str] = {}
+    try:
+        for record in records:
+            if "id" not in record:
+                raise ConfigError(
+                    f"{source} has no ids for JSON; give --out a .jsonl or .csv file, or --keep id"
+                )
+            answers[str(record["id"])] = record["prediction"]
+    finally:
+        if answers:
+            file.write(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
 
 
 def merge_answers(out: str | Path, parts: Sequence[FinishedPart]) -> None:
@@ -205,54 +207,12 @@ def merge_answers(out: str | Path, parts: Sequence[FinishedPart]) -> None:
         _write_answers(records, file, marker["form"], marker["separator"], marker["first_file"])
 
 
-def _log_notes(predictor: Predictor, notes: Notes) -> None:
-    """Log the notes of the last file, and the share of the layers that texts used.
-
-    `read_rows` has logged those of the files before.
-    """
-    for note in notes.notes():
-        log.info(note)
-    if isinstance(predictor.runtime, EarlyExit):
-        log.info(
-            f"texts used {predictor.runtime.share:.0%} of the layers; --exit-confidence off "
-            "gives the "
-            "answers of all layers"
-        )
-
-
-def _check_form(
-    form: Form, out: str | Path | TextIO, task: Task[Any], explain: Method | None
-) -> None:
-    """Refuse answers by id for a task whose benchmark does not have them, and words for a task that
-    they do not explain.
-    """
-    if explain is not None:
-        require_words(task)
-    if form == "json" and task.suffix != ".json":
-        better = (
-            Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
-        )
-        raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
-
-
-def _count_written(
-    records: Iterator[dict[str, Any]], written: Written, bar: progress.Task
-) -> Iterator[dict[str, Any]]:
-    """Yield records, and count each when the next is asked for: by then it is written."""
-    for record in records:
-        yield record
-        bar.advance()
-        written.count += 1
-
-
 def files_of_sources(
     sources: str | Path | Sequence[str | Path],
     out: str | Path | TextIO,
     task: Task[Any],
-    encoding: str,
 ) -> list[str]:
     """List the files to read, of which none may be the output."""
-    encodings.check(encoding, error=ConfigError)
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     refuse_duplicates(sources)
     files = expand(sources, task)
@@ -277,8 +237,8 @@ def open_all(
     model: Model,
     task: Task[Any],
     files: Sequence[str],
-    form: FileFormat | None,
     columns: Columns,
+    layout: Layout,
     stretches: Stretches | None = None,
 ) -> Iterator[InputFile]:
     """Open files one after the other, or those of which stretches are read. Where all columns are
@@ -291,7 +251,7 @@ def open_all(
         if not is_wanted and first_columns is not None:
             continue
         source = open_input(
-            path, str(model.path), task, model.task, form, columns, is_alone=is_alone
+            path, str(model.path), task, model.task, columns, layout, is_alone=is_alone
         )
         if first_columns is None:
             first_columns = source.file.optional
@@ -301,25 +261,8 @@ def open_all(
             yield source._replace(file=file)
 
 
-def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, source: str) -> None:
-    answers: dict[str, str] = {}
-    try:
-        for record in records:
-            if "id" not in record:
-                raise ConfigError(
-                    f"{source} has no ids for JSON; give --out a .jsonl or .csv file, or --keep id"
-                )
-            answers[str(record["id"])] = record["prediction"]
-    finally:
-        if answers:
-            file.write(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
-
-
 def _count_rows(files: Sequence[str]) -> int | None:
-    """Estimate the number of rows by the line ends.
-
-    Return None for files that cannot be read twice, or whose lines are no rows.
-    """
+    """Estimate the rows by line ends; None of files that cannot be read twice, or have no lines."""
     count = 0
     for name in files:
         path = Path(name)

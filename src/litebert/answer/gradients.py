@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from litebert.finetuning.values import EncodedRow
 from litebert.finetuning.words import (
     WordWeight,
-    choose_decision,
     list_words,
     require_words,
     weigh_words,
@@ -78,7 +77,7 @@ def integrate_gradients(
     masks = torch.where(special, ids, torch.full_like(ids, _choose_mask(tokenizer)))
     with torch.no_grad():
         text, nothing = table(ids), table(masks)
-        decision = choose_decision(output, network(ids, types)[0].float().cpu().numpy())
+        decision = int(network(ids, types)[0].float().argmax())
     total = torch.zeros_like(text)
     shares = (torch.arange(STEPS, device=device) + 0.5) / STEPS
     for part in torch.split(shares, _PASS):

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +29,9 @@ from litebert.text.records import (
     SEPARATOR_LINE,
     SUFFIXES,
     FileFormat,
+    Layout,
     Notes,
     RowFile,
-    check_delimiter,
     find_delimiter,
     format_value,
     read_cells,
@@ -56,9 +56,15 @@ class Columns(NamedTuple):
     text: str | None = None
     pair: str | None = None
     keep: tuple[str, ...] = ()
-    header: bool = True
-    encoding: str = "utf-8"
-    delimiter: str | None = None
+
+
+DEFAULT_COLUMNS = Columns()
+
+
+def describe_reading(columns: Columns, layout: Layout) -> dict[str, Any]:
+    """Return what decides the rows of files, for the identity of parts."""
+    named = asdict(layout)
+    return {"source_form": named.pop("form"), **named, **columns._asdict()}
 
 
 class InputFile(NamedTuple):
@@ -87,28 +93,7 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     return files
 
 
-def _check_options(form: str, path: str, columns: Columns) -> None:
-    """Refuse options of columns and of text that mean nothing for the file.
-
-    Args:
-        form: the format of the file, or `official`.
-    """
-    column_options = {"--text-column": columns.text, "--pair-column": columns.pair}
-    if form in ("text", "conll", "official"):
-        for option, value in column_options.items():
-            is_number = form == "conll" and option == "--text-column" and str(value).isdecimal()
-            if value is not None and not is_number:
-                raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
-    if not columns.header and form not in ("csv", "tsv", "xlsx"):
-        raise ConfigError(f"{path} has no header line to lack; leave out --no-header")
-    if columns.delimiter and form not in ("csv", "tsv"):
-        raise ConfigError(f"{path} is neither CSV nor TSV; leave out --delimiter")
-    if columns.encoding != "utf-8" and form in ("parquet", "xlsx"):
-        raise ConfigError(f"{path} has an encoding of its own; leave out --encoding")
-
-
 def _list_folder(folder: Path, task: Task[Any]) -> list[Path]:
-    """List the files of a folder, and of the folders in it, that can be read."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
     suffixes = {*IN_FOLDERS, task.suffix}
     readable = [path for path in files if find_suffix(path) in suffixes]
@@ -131,8 +116,8 @@ def open_input(
     model: str,
     task: Task[Any],
     saved: Mapping[str, Any],
-    form: FileFormat | None,
     columns: Columns,
+    layout: Layout,
     is_alone: bool = False,
 ) -> InputFile:
     """Decide how a file is read.
@@ -141,19 +126,25 @@ def open_input(
         model: the name of the model, for messages.
         saved: the content of the model's task.json; its `columns` and `header` are those of the
             training table.
-        form: the format of the file; by default its suffix decides, or else its content.
+        layout: where it has no format, the suffix of the file decides, or else its content.
         is_alone: True for the only file, for which every option must mean something.
     """
     training_columns = saved.get("columns")
     training_columns = training_columns if isinstance(training_columns, dict) else {}
     has_column_name = columns.text is not None and not columns.text.isdecimal()
-    header = columns.header and (has_column_name or saved.get("header") is not False)
+    header = layout.header and (has_column_name or saved.get("header") is not False)
+    form = layout.form
+    _refuse_piped(form, path)
     # Nothing is read yet where neither the format nor a column depends on the content.
     needs_head = form is None or columns.keep == (ALL,) or bool(training_columns)
-    head, content = _read_head(path) if needs_head else (b"", None)
-    delimiter = check_delimiter(columns.delimiter)
-    file = RowFile(path, form, header, columns.encoding, delimiter, content=content)
-    head_text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
+    head, content = b"", None
+    if needs_head:
+        blocks = read_blocks(path, Meter())
+        first = next(blocks, b"")
+        head = first[:HEAD]
+        if path == STANDARD_INPUT or not is_file(path):  # which can be read only once
+            content = itertools.chain([first], blocks)
+    head_text = head.decode(layout.encoding, "replace").lstrip("\ufeff")
     wanted = {
         name
         for name in (
@@ -165,14 +156,31 @@ def open_input(
         if name
     }
     wanted |= {"text"} if columns.text is None else set()
-    if form is None and _is_official(path, head_text, task):
-        return _open_official(file, task, columns, is_alone)
-    form = form or _tell_format(path, head, head_text, wanted | {"question", "context", "choices"})
+    is_official = form is None and _is_official(path, head_text, task)
+    if is_official and columns.keep:
+        raise ConfigError(
+            f"{path} is a file of the {task.name} benchmark, whose answers have its ids; leave out "
+            "--keep"
+        )
+    form = (
+        "jsonl"
+        if is_official
+        else form
+        or _tell_format(path, head, head_text, wanted | {"question", "context", "choices"})
+    )
     if columns.keep and form in ("text", "conll"):
         raise ConfigError(f"{path} has no named columns; leave out --keep")
     if is_alone:
-        _check_options(form, path, columns)
-    file = replace(file, form=form)
+        if is_official or form in ("text", "conll"):
+            column_options = {"--text-column": columns.text, "--pair-column": columns.pair}
+            for option, value in column_options.items():
+                is_number = form == "conll" and option == "--text-column" and str(value).isdecimal()
+                if value is not None and not is_number:
+                    raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
+        layout.check_used([form], path)
+    file = RowFile(path, replace(layout, form=form, header=header), content=content)
+    if is_official:
+        return InputFile(file, "text", None, True)
     names = _list_columns(file, head_text, wanted)
     text_column, pair_column = _choose_columns(names, columns, training_columns, task, model)
     if columns.keep == (ALL,):
@@ -182,19 +190,6 @@ def open_input(
     return InputFile(file, text_column, pair_column, False)
 
 
-def _open_official(file: RowFile, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
-    """Decide how a file in the form of the task's benchmark is read."""
-    if columns.keep:
-        raise ConfigError(
-            f"{file} is a file of the {task.name} benchmark, whose answers have its "
-            "ids; leave out "
-            "--keep"
-        )
-    if is_alone:
-        _check_options("official", file.path, columns)
-    return InputFile(replace(file, form="jsonl"), "text", None, True)
-
-
 def _choose_columns(
     names: Sequence[str],
     columns: Columns,
@@ -202,11 +197,8 @@ def _choose_columns(
     task: Task[Any],
     model: str,
 ) -> tuple[str, str | None]:
-    """Choose the columns of the text and of the second text, if the task takes pairs.
-
-    Args:
-        names: the columns of the file.
-        training_columns: the columns of the training table, by `text` and `pair`.
+    """Choose the columns of the text and of the second text, if the task takes pairs; `names` are
+    those of the file.
     """
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
@@ -222,23 +214,16 @@ def _choose_columns(
     return first, second
 
 
-def _read_head(path: str) -> tuple[bytes, Iterable[bytes] | None]:
-    """Read the beginning of a file.
-
-    Returns:
-        The first bytes, and all bytes of an input that can be read only once.
-    """
-    if path != STANDARD_INPUT and is_file(path):
-        return next(read_blocks(path, Meter()), b"")[:HEAD], None
-    data = read_blocks(path, Meter())
-    first = next(data, b"")
-    return first[:HEAD], itertools.chain([first], data)
+def _refuse_piped(form: FileFormat | None, path: str) -> None:
+    titles: dict[FileFormat | None, str] = {"parquet": "Parquet", "xlsx": "a workbook"}
+    if path == STANDARD_INPUT and form in titles:
+        raise DataError(
+            f"standard input is {titles[form]}, which can only be read from a file; name the file "
+            "with --input"
+        )
 
 
 def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
-    """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
-    `article`.
-    """
     # A task with official files overrides `stream_official`. A class makes its bound methods anew
     # each time, so their functions are compared.
     stream = task.files.stream_official.__func__  # type: ignore[attr-defined]
@@ -263,12 +248,8 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
     label = "standard input" if path == STANDARD_INPUT else path
     refuse_format(path)
     if head.startswith(b"PAR1"):
-        if path == STANDARD_INPUT:
-            raise DataError(
-                "standard input is Parquet, which can only be read from a file; name the "
-                "file with --input"
-            )
         form = "parquet"
+        _refuse_piped(form, path)
     else:
         form = sniff(head_text, wanted, whole=len(head) < HEAD)
     title = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
@@ -279,11 +260,8 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
 
 
 def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
-    """Tell the format by the beginning of a file: JSONL, words in columns, TSV, CSV, or plain text.
-
-    Args:
-        wanted: names of columns; a first line that has one is a header.
-        whole: whether `text` is all of the file; else its last line is not looked at.
+    """Tell the format by the beginning of a file, where a line with one of the `wanted` columns is
+    a header. The last line is not looked at unless `text` is the whole file.
     """
     lines = text.split("\n")[: None if whole else -1] or [text]
     rows = [line.removesuffix("\r") for line in lines[:200] if line.strip()]
@@ -319,28 +297,26 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
 
 def _list_columns(file: RowFile, head_text: str, wanted: Collection[str]) -> list[str]:
     """List the columns that the beginning of a file names; none if it names none."""
+    form, delimiter = file.layout.form, file.layout.delimiter
     rows = [line.removesuffix("\r") for line in head_text.split("\n") if line.strip()]
-    if file.form == "parquet":
-        return _list_parquet_columns(file.path)
-    if file.form is None or file.form in ("text", "conll") or not rows:
+    if form == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with open_file(file.path) as raw:
+                return list(pq.read_schema(raw).names)
+        except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
+            return []
+    if form is None or form in ("text", "conll") or not rows:
         return []
-    if file.form == "jsonl":
+    if form == "jsonl":
         return list(_parse_object("\n".join(rows)))
-    lines = enumerate(rows, 1)
-    cells_of_rows = read_cells(file.form, file.path, lines, sorted(wanted), Notes(), file.delimiter)
+    cells_of_rows = read_cells(
+        form, file.path, enumerate(rows, 1), sorted(wanted), Notes(), delimiter
+    )
     _, cells = next(cells_of_rows, (0, []))
-    return [cell.strip() for cell in cells] if file.header else [str(i) for i in range(len(cells))]
-
-
-def _list_parquet_columns(path: str) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with open_file(path) as file:
-            return list(pq.read_schema(file).names)
-    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
-        return []
+    return [cell.strip() if file.layout.header else str(i) for i, cell in enumerate(cells)]
 
 
 def _parse_object(text: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def make_answer_identity(
         raise ConfigError("a part is written next to the output; give --out a file")
     choices = {
         name: getattr(model, name)
-        for name in ("engine", "device", "exit_confidence", "min_precision")
+        for name in ("engine", "dtype", "device", "exit_confidence", "min_precision")
     }
     settings = {**settings, **choices, "sources": list(files)}
     return make_identity(verb, settings, fingerprint_model(model), files, rows)

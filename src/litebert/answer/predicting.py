@@ -20,8 +20,7 @@ from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
 from litebert.base import progress
 from litebert.base.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import are_finite, compute_logits
+from litebert.finetuning.scoring import Compute, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
 from litebert.finetuning.values import Item, Logits
 from litebert.finetuning.words import WordWeight, explain_by_occlusion
@@ -31,8 +30,6 @@ from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
 T = TypeVar("T")
-Compute = Callable[[PaddedRows], NDArray[np.float32]]
-"""Rows of one length -> what a runtime computes of them, (R, ...)."""
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
@@ -68,7 +65,7 @@ class Predictor:
     """The name of the model in messages."""
     comparison: Comparison | None = None
     """Compares an engine of fewer bits with float32 on the first rows."""
-    around: Callable[[Compute], Compute] = lambda compute: compute
+    around: Callable[[Compute], Compute] | None = None
     """Wraps the computation of each pass, for example with a pause after it."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
@@ -99,14 +96,12 @@ class Predictor:
     def answer_rows(
         self, rows: Iterable[Row[Any]], *, ahead: bool = False, notes: Notes | None = None
     ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
-        """Yield each row with the record of its answer, in order.
-
-        The rows before a malformed one are answered.
+        """Yield each row with the record of its answer, in order, also those before a malformed
+        one.
 
         Args:
-            ahead: read and tokenize the next rows while these are computed, in a thread. For
-                sources that never wait for somebody, as files are.
-            notes: collects the notes of the task, such as texts that were cut.
+            ahead: read and tokenize the next rows in a thread meanwhile. For sources that never
+                wait for somebody, as files are.
         """
         windows = self.answer_windows(rows, ahead=ahead, notes=notes)
         return (answered for window in windows for answered in window)
@@ -119,11 +114,8 @@ class Predictor:
         notes: Notes | None = None,
         turns: Turns = EVERY,
     ) -> Iterator[Iterator[tuple[Row[Any], dict[str, Any]]]]:
-        """Yield the windows of rows that are computed together, as `answer_rows` does.
-
-        Args:
-            turns: the windows to answer. `rows` begin with its first window, and the rows of the
-                others are only read.
+        """Yield the windows of rows that are computed together, as `answer_rows` does. `rows` begin
+        with the first window of `turns`; the rows of windows between are only read.
         """
         windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
@@ -203,16 +195,18 @@ class Predictor:
         self,
         runtime: Runtime,
         items: Sequence[Item],
-        around: Callable[[Compute], Compute] = lambda compute: compute,
+        around: Callable[[Compute], Compute] | None = None,
     ) -> Logits:
+        compute = runtime.logits_and_layers if isinstance(runtime, EarlyExit) else runtime.logits
         return compute_logits(
-            around(runtime.logits_and_layers if isinstance(runtime, EarlyExit) else runtime.logits),
+            compute if around is None else around(compute),
             items,
             self.task.output,
             self.tokenizer.pad_id,
             self.positions,
             most=runtime.capabilities.tokens,
             padding=runtime.capabilities.padding,
+            map_passes=runtime.map_passes if around is None else None,
         )
 
 

@@ -63,38 +63,36 @@ class RetrievalScores:
 
 
 def evaluate_retrieval(
-    model: str | Path,
+    model: str | Path | Model,
     folder: str | Path,
     *,
     split: str | None = None,
     vector_size: int | None = None,
     top: int | None = None,
     retriever: str | Path | None = None,
-    engine: str | None = None,
     device: str = "auto",
 ) -> RetrievalScores:
     """Score a model on a folder in the layout of BEIR.
 
     Args:
-        model: any model that gives sentence vectors, as `load` takes it; or a reranker, which
-            answers a pair of texts with a number.
+        model: any model that gives sentence vectors, as `load` takes or gives it; or a reranker,
+            which answers a pair of texts with a number.
         folder: a folder with corpus.jsonl, queries.jsonl and qrels/*.tsv.
         split: the name of the file in qrels; by default test, or the only one.
         vector_size: the numbers of a vector that are left, the first ones; all by default.
         top: the documents of each query that a reranker ranks; 100 by default.
         retriever: a model of sentence vectors that finds these documents; by default BM25 does.
-        engine: as in `load`.
         device: as in `load`.
 
     Raises:
-        ConfigError: there is no such file of judgments, size, engine or device, or an option that
+        ConfigError: there is no such file of judgments, size or device, or an option that
             the model does not take.
         DataError: the folder is not in this layout, or a file is malformed; the message names the
             line.
         ModelError: a model cannot be opened, or gives no vectors.
     """
     collection = read_collection(folder, split)  # first, for it may find a mistake
-    opened = load(model, engine=engine, device=device)
+    opened = model if isinstance(model, Model) else load(model, device=device)
     facts = collection.split, len(collection.documents), len(collection.queries)
     if not opened.ranks_pairs:
         for option, value in {"top": top, "retriever": retriever}.items():

@@ -29,7 +29,14 @@ from litebert.answer.files import (
     open_output,
     report_partial,
 )
-from litebert.answer.inputs import Columns, InputFile, format_cells, read_rows
+from litebert.answer.inputs import (
+    DEFAULT_COLUMNS,
+    Columns,
+    InputFile,
+    describe_reading,
+    format_cells,
+    read_rows,
+)
 from litebert.answer.model import Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
 from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
@@ -42,7 +49,6 @@ from litebert.base.storage import (
     json_text,
     naming,
 )
-from litebert.config import Pooling
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, Part, Turns
@@ -52,7 +58,7 @@ from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.table import Table
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes
 from litebert.text.tally import escape_name
 from litebert.tokenizer.coverage import Coverage
 
@@ -69,44 +75,50 @@ def embed_file(
     sources: str | Path | Sequence[str | Path],
     out: str | Path | TextIO,
     *,
-    pooling: Pooling | None = None,
-    normalize: bool | None = None,
-    size: int | None = None,
-    prompt_name: str | None = None,
+    encoder: SentenceEncoder | None = None,
     dtype: DType = "float32",
-    source_form: FileFormat | None = None,
-    text_column: str | None = None,
-    keep: Sequence[str] = (),
-    header: bool = True,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    columns: Columns = DEFAULT_COLUMNS,
+    layout: Layout = DEFAULT_LAYOUT,
     part: Part | None = None,
 ) -> int:
-    """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
-    other arguments and the errors.
+    """Write the sentence vector of every row; see `predict_file` for the other arguments and the
+    errors.
 
     Args:
+        encoder: makes the vectors, as `Model.vectors_by` returns it; by default as the model says.
         out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
             when they are whole; otherwise JSON Lines with `vector`.
         dtype: type of the numbers; for int8 see the top of this file.
         part: writes only this part, into a folder beside `out`, for `merge`.
     """
-    _check_output(out, dtype, keep)
-    encoder = model.vectors_by(pooling, normalize, size, prompt_name)
+    is_path = isinstance(out, (str, Path))
+    if is_path and Path(str(out)).suffix.lower() == ".npy" and columns.keep:
+        raise ConfigError(
+            f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
+        )
+    if dtype == "int8" and (not is_path or is_written_into(Path(str(out)))):
+        raise ConfigError(
+            "the scale of int8 stands in a file next to the output; give --out a file"
+        )
+    encoder = encoder or model.vectors_by()
     task = Table(Number())
-    columns = Columns(text_column, None, tuple(keep), header, encoding, delimiter)
-    files = files_of_sources(sources, out, task, encoding)
+    files = files_of_sources(sources, out, task)
     work = _Encoding(encoder, files, task, Coverage(encoder.tokenizer))
 
     def read(stretches: Stretches | None) -> Iterator[Row[str]]:
-        return work.read(open_all(model, task, files, source_form, columns, stretches))
+        return work.read(open_all(model, task, files, columns, layout, stretches))
 
     try:
         if part is None:
             return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
-        rows = PartRows.plan(files, source_form, generate_chunk_sizes(), read)
-        settings = {"dtype": dtype, "source_form": source_form, **columns._asdict()}
-        settings |= work.choices
+        rows = PartRows.plan(files, layout.form, generate_chunk_sizes(), read)
+        settings = {"dtype": dtype, **describe_reading(columns, layout)}
+        settings |= {
+            "pooling": encoder.settings.pooling,
+            "normalized": encoder.settings.normalized,
+            "width": encoder.width,
+            **({"prompt": encoder.prompt} if encoder.prompt else {}),
+        }
         return write_part(
             out,
             part,
@@ -130,26 +142,13 @@ class _Encoding:
     task: Table
     coverage: Coverage
 
-    @property
-    def choices(self) -> dict[str, Any]:
-        """The choices that decide the vectors."""
-        settings = self.encoder.settings
-        return {
-            "pooling": settings.pooling,
-            "normalized": settings.normalized,
-            "width": self.encoder.width,
-            **({"prompt": self.encoder.prompt} if self.encoder.prompt else {}),
-        }
-
     def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:
-        """Yield each text with the cells that stand before its vector."""
         for row in read_rows(inputs, self.task.files, Notes()):
             file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
             cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
             yield Row(row.example.text, {**file, **cells})
 
     def encode(self, rows: Iterator[Row[str]], turns: Turns = EVERY) -> Iterator[Block]:
-        """Yield the vectors of each chunk of rows with their cells."""
         is_ahead = all(is_file(file) for file in self.files)
         chunks = self.encoder.encode_rows(rows, ahead=is_ahead, coverage=self.coverage, turns=turns)
         return ((vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks)
@@ -167,18 +166,6 @@ def merge_vectors(out: str | Path, parts: Sequence[FinishedPart]) -> None:
     _write_vectors(out, blocks(), marker["width"], marker["dtype"])
 
 
-def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -> None:
-    """Refuse an output that cannot hold the cells to keep, or the scale of int8."""
-    if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy" and keep:
-        raise ConfigError(
-            f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
-        )
-    if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
-        raise ConfigError(
-            "the scale of int8 stands in a file next to the output; give --out a file"
-        )
-
-
 def _write_vectors(
     out: str | Path | TextIO,
     blocks: Iterator[Block],
@@ -186,11 +173,7 @@ def _write_vectors(
     dtype: DType,
     label: str | None = None,
 ) -> int:
-    """Write vectors in the format of the output's suffix, and return how many there were.
-
-    Args:
-        label: names the output in the log; by default `out`.
-    """
+    """Write vectors in the format of the suffix; `label` names the output in the log."""
     if isinstance(out, (str, Path)) and is_url(out):
         with open_output_file(out) as path:
             return _write_vectors(path, blocks, width, dtype, shorten(out))
@@ -214,7 +197,6 @@ def _write_vectors(
 
 
 def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
-    """Write a line for each vector, with the cells that are kept."""
     for vectors, cells in blocks:
         for row, vector in zip(cells, vectors.tolist(), strict=True):
             file.write(json_text({**row, "vector": vector}, indent=None))
@@ -223,7 +205,6 @@ def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
 
 
 def scale_file(out: str | Path) -> Path:
-    """Return the file of the scale of vectors in 8 bits."""
     return Path(out).with_suffix(".scale.npy")
 
 
@@ -338,8 +319,7 @@ def _column(name: str, values: list[Any], kind: Any) -> Any:
         column = pa.array(values, type=kind)
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
-            f"the column '{name}' holds values of several types "
-            f"({str(error).splitlines()[0]}), and a "
-            "Parquet file has one; give --out a .jsonl file"
+            f"the column '{name}' holds values of several types ({str(error).splitlines()[0]}), "
+            "and a Parquet file has one; give --out a .jsonl file"
         ) from None
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column

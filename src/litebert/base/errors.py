@@ -84,9 +84,10 @@ def naming_extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in TRAIN:
+        package = TRAIN.get(error.name or "")
+        if package is None:
             raise
-        raise MissingExtraError(TRAIN[error.name], "train") from error
+        raise MissingExtraError(package, "train") from error
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -120,7 +120,6 @@ class Registry(Mapping[str, Any]):
         self._parts[name] = part
 
     def __getitem__(self, name: str) -> Any:
-        """The part with a name."""
         if name not in self._parts:
             raise ConfigError(f"there is no {self.kind} '{name}'; {nearest(name, self._parts)}")
         part = self._parts[name]

@@ -124,7 +124,6 @@ def _alive(process: int) -> bool:
 
 
 def _copy_access(source: Path, target: Path) -> None:
-    """Give one file the owner and the mode of another, as far as this process may."""
     about = source.stat()
     if hasattr(os, "chown"):
         with suppress(OSError):
@@ -218,7 +217,6 @@ def _open_stream(path: Path) -> int | None:
 
 
 def _descriptor(path: Path) -> int:
-    """A new descriptor that writes into a device, a pipe or an open stream."""
     with naming(path):
         number = _open_stream(path)
         if number is None:
@@ -255,7 +253,6 @@ def json_text(data: Any, indent: int | None = 2) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The value as strict JSON can hold it."""
     if hasattr(value, "item"):  # a number of torch or numpy
         value = value.item()
     if isinstance(value, Mapping):

@@ -51,10 +51,8 @@ def lengthen(
     if window is not None or global_every is not None:
         width = was.window if window is None else window
         usual = 1 if not width else was.global_every if was.window else GLOBAL_EVERY
-        changes |= {
-            "window": width,
-            "global_every": usual if global_every is None else global_every,
-        }
+        changes |= {"window": width}
+        changes |= {"global_every": usual if global_every is None else global_every}
         changes |= {} if width else {"global_tokens": 0}
     changes |= {} if global_tokens is None else {"global_tokens": global_tokens}
     rotates = POSITIONS[was.positions](was).rotates
@@ -62,21 +60,18 @@ def lengthen(
         changes |= _bases(was, positions, changes.get("window", was.window))
     elif was.positions != "learned" and positions > was.max_positions:
         raise ModelError(
-            f"{loaded.path} has encoder.positions={was.positions}, which cannot be "
-            "stretched; leave "
-            "--positions out"
+            f"{loaded.path} has encoder.positions={was.positions}, which cannot be stretched; "
+            "leave --positions out"
         )
     config = replace(loaded.config, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
-    return rebuild(
-        loaded, config, other, lambda table: _repeat_rows(table, was.position_offset, positions)
-    )
 
+    def repeat_rows(table: Tensor) -> Tensor:
+        offset = was.position_offset  # rows before the first position
+        rows = offset + torch.arange(positions) % (len(table) - offset)
+        return torch.cat((table[:offset], table[rows]))
 
-def _repeat_rows(table: Tensor, offset: int, positions: int) -> Tensor:
-    """The rows before the first position, then those of the positions as often as needed."""
-    rows = offset + torch.arange(positions) % (len(table) - offset)
-    return torch.cat((table[:offset], table[rows]))
+    return rebuild(loaded, config, other, repeat_rows)
 
 
 def _bases(was: EncoderConfig, positions: int, window: int) -> dict[str, float]:

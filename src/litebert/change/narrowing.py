@@ -44,11 +44,8 @@ class Importance:
         def sums(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(entry + another for entry, another in zip(first, second, strict=True))
 
-        return Importance(
-            self.features + other.features,
-            sums(self.heads, other.heads),
-            sums(self.units, other.units),
-        )
+        heads, units = sums(self.heads, other.heads), sums(self.units, other.units)
+        return Importance(self.features + other.features, heads, units)
 
 
 def importance_of(encoder: Encoder) -> Importance:
@@ -58,9 +55,8 @@ def importance_of(encoder: Encoder) -> Importance:
     hidden, heads = encoder.config.hidden_size, encoder.config.heads
 
     def multiply_gradient(parameter: Tensor | None) -> Tensor:
-        if (
-            parameter is None or parameter.grad is None
-        ):  # a bias that is left out, or a block that the batch did not reach
+        # A bias that is left out, or a block that the batch did not reach.
+        if parameter is None or parameter.grad is None:
             return torch.zeros(())
         return (parameter.detach() * parameter.grad).cpu()
 
@@ -77,19 +73,13 @@ def importance_of(encoder: Encoder) -> Importance:
         ((multiply_gradient(norm.weight) + multiply_gradient(norm.bias)).abs() for norm in norms),
         torch.zeros(hidden),
     )
-    outputs = [
-        [block.get_submodule("output") for block in part]
-        for part in (encoder.attention, encoder.feedforward)
-    ]
-    return Importance(
-        features,
-        tuple(gates(output, heads) for output in outputs[0] if isinstance(output, nn.Linear)),
-        tuple(
-            gates(output, encoder.config.intermediate_size)
-            for output in outputs[1]
-            if isinstance(output, nn.Linear)
-        ),
-    )
+
+    def importances(blocks: nn.ModuleList, parts: int) -> tuple[Tensor, ...]:
+        outputs = [block.get_submodule("output") for block in blocks]
+        return tuple(gates(output, parts) for output in outputs if isinstance(output, nn.Linear))
+
+    of_units = importances(encoder.feedforward, encoder.config.intermediate_size)
+    return Importance(features, importances(encoder.attention, heads), of_units)
 
 
 def widths(
@@ -112,9 +102,8 @@ def widths(
         )
     if width < shape.hidden_size and shape.projects and shape.embedding_size == shape.hidden_size:
         raise ModelError(
-            f"{path} has a map between tables and states of one width "
-            "(encoder.always_project), which "
-            "cannot be told apart; leave --hidden-size out"
+            f"{path} has a map between tables and states of one width (encoder.always_project), "
+            "which cannot be told apart; leave --hidden-size out"
         )
     return width, inner
 

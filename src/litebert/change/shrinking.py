@@ -96,12 +96,10 @@ class Shrunk:
             (f"importance of {name} kept", f"{share:.1%}")
             for name, share in self.importance_kept.items()
         ]
-        rows += (
-            [] if self.energy is None else [("energy of the embeddings kept", f"{self.energy:.2%}")]
-        )
-        return rows + [
-            (f"distance of {name}", f"{value:.3f}") for name, value in self.distances.items()
-        ]
+        if self.energy is not None:
+            rows.append(("energy of the embeddings kept", f"{self.energy:.2%}"))
+        distances = self.distances.items()
+        return rows + [(f"distance of {name}", f"{value:.3f}") for name, value in distances]
 
 
 def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
@@ -112,14 +110,8 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     importance_kept: dict[str, float] = {}
     if how.importance is not None and how.narrows:
-        state, teacher, importance_kept = narrow(
-            state,
-            loaded.config.without_its_run(),
-            path,
-            how.hidden_size,
-            how.intermediate_size,
-            how.importance,
-        )
+        old, sizes = loaded.config.without_its_run(), (how.hidden_size, how.intermediate_size)
+        state, teacher, importance_kept = narrow(state, old, path, *sizes, how.importance)
     shape = replace(
         teacher,
         layers=depth,
@@ -197,12 +189,9 @@ def _merge_blocks(
         ("feedforward", EncoderConfig.feedforward_of),
     ):
         for block, sources in _sources(blocks, teacher, student).items():
-            tensors, distances[f"{part} {block + 1}"] = _merge(
-                state, f"encoder.{part}", sources, merge
-            )
-            merged.update(
-                {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in tensors.items()}
-            )
+            tensors, distance = _merge(state, f"encoder.{part}", sources, merge)
+            distances[f"{part} {block + 1}"] = distance
+            merged |= {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in tensors.items()}
     others = {name: tensor for name, tensor in state.items() if not name.startswith(_BLOCKS)}
     return others | merged, distances
 
@@ -274,17 +263,15 @@ def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> En
         )
     if shape.projects and shape.embedding_norm == "before":
         raise ModelError(
-            f"{path} has a norm between its tables and its map E -> H, so the two are no "
-            "single table to "
-            "factorize; leave --embedding-size out"
+            f"{path} has a norm between its tables and its map E -> H, so the two are no single "
+            "table to factorize; leave --embedding-size out"
         )
     if shape.untied:
         raise ModelError(f"{path} has two tables (encoder.untied); leave --embedding-size out")
     if shape.prediction == "embedding" and (shape.projects or not shape.bias):
         raise ModelError(
             f"{path} has a vocabulary head that cannot keep its form "
-            "(encoder.prediction=embedding); "
-            "leave --embedding-size out"
+            "(encoder.prediction=embedding); leave --embedding-size out"
         )
     supported = ("encoder.embedding.norm", *_TABLES, _MAP)
     other = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,13 +16,13 @@ from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.remote.names import path_of, shorten
+from litebert.text.records import FileFormat, Layout
 
 if TYPE_CHECKING:
+    from litebert.answer.inputs import Columns
     from litebert.parts import Part
 
 log = logging.getLogger("litebert")
-
-InputFormat = Literal["csv", "tsv", "jsonl", "xlsx", "text", "conll"]
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Reading:
     """Read column names from the first line of CSV and TSV; else columns are numbers from 0."""
     delimiter: str | None = None
     """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
-    input_format: InputFormat | None = None
+    input_format: FileFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """compiled, for CPUs; torch, for GPUs and parts of your own; or onnx. By default the one that
-    suits the machine and the model."""
+    """compiled (CPUs), torch (GPUs, parts of your own) or onnx; by default what suits the machine
+    and the model."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
     """Type of the matrix products: float32 by default; bfloat16 and int8 are faster. litebert
     doctor --engines MODEL measures all."""
@@ -61,7 +61,6 @@ class Reading:
     """Answer one of N parts on this machine, such as 1/4; litebert merge makes the file of all."""
 
     def parse_part(self) -> Part | None:
-        """The part, if the work is divided."""
         from litebert.parts import Part
 
         return None if self.part is None else Part.parse(self.part)
@@ -74,10 +73,15 @@ class Reading:
         folder = shorten(join(find_parts(self.out), part.name))
         console.ending(f"{count} to {folder}", ("merge", self.out))
 
+    def name_columns(self, pair: str | None = None) -> Columns:
+        from litebert.answer.inputs import Columns
+
+        names = (name.strip() for name in (self.keep or "").split(","))
+        return Columns(self.text_column, pair, tuple(filter(None, names)))
+
     @property
-    def kept_columns(self) -> list[str]:
-        """The columns of the input that the output repeats."""
-        return [name.strip() for name in (self.keep or "").split(",") if name.strip()]
+    def layout(self) -> Layout:
+        return Layout(self.input_format, self.header, self.encoding, self.delimiter)
 
 
 @dataclass
@@ -101,6 +105,15 @@ class PredictArguments(Reading):
     PyTorch."""
 
 
+_FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+}
+"""Formats by the suffix of --out."""
+
+
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --out G"""
     arguments = console.parse(PredictArguments, words, "predict")
@@ -109,7 +122,18 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    form, part = _choose_format(arguments), arguments.parse_part()
+    output, suffix = Path(arguments.out), path_of(arguments.out).suffix.lower()
+    if suffix in (".tsv", ".parquet", ".npy"):
+        raise ConfigError(
+            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
+        )
+    implied = _FORMS.get(suffix)
+    if implied is not None and arguments.format not in (None, implied):
+        raise ConfigError(
+            f"--format {arguments.format} contradicts the suffix of --out "
+            f"{shorten(arguments.out)}; leave one out"
+        )
+    part, layout = arguments.parse_part(), arguments.layout
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -122,14 +146,9 @@ def predict(words: list[str]) -> int:
         model,
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
-        form=form,
-        source_form=arguments.input_format,
-        text_column=arguments.text_column,
-        pair_column=arguments.pair_column,
-        keep=arguments.kept_columns,
-        header=arguments.header,
-        encoding=arguments.encoding,
-        delimiter=arguments.delimiter,
+        form=arguments.format or implied or "csv",
+        columns=arguments.name_columns(arguments.pair_column),
+        layout=layout,
         explain=arguments.explain,
         part=part,
     )
@@ -142,32 +161,6 @@ def predict(words: list[str]) -> int:
         else f"{format_count(count, 'answer')} to {shorten(arguments.out)}"
     )
     return 0
-
-
-_FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-}
-"""Formats by the suffix of --out."""
-
-
-def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
-    """Choose the format of the predictions."""
-    output = Path(arguments.out)
-    suffix = path_of(arguments.out).suffix.lower()
-    if suffix in (".tsv", ".parquet", ".npy"):
-        raise ConfigError(
-            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
-        )
-    implied = _FORMS.get(suffix)
-    if implied is not None and arguments.format not in (None, implied):
-        raise ConfigError(
-            f"--format {arguments.format} contradicts the suffix of --out "
-            f"{shorten(arguments.out)}; leave one out"
-        )
-    return arguments.format or implied or "csv"
 
 
 @dataclass
@@ -203,7 +196,7 @@ def embed(words: list[str]) -> int:
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import format_count
 
-    output, part = Path(arguments.out), arguments.parse_part()
+    output, part, layout = Path(arguments.out), arguments.parse_part(), arguments.layout
     # A device or a pipe takes JSON Lines, so its suffix is not checked.
     is_file = arguments.out != "-" and not is_written_into(output)
     if is_file and output.suffix.lower() not in SUFFIXES:
@@ -218,17 +211,12 @@ def embed(words: list[str]) -> int:
         model,
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
-        pooling=arguments.pooling,
-        normalize=arguments.normalize,
-        size=arguments.vector_size,
-        prompt_name=arguments.prompt_name,
+        encoder=model.vectors_by(
+            arguments.pooling, arguments.normalize, arguments.vector_size, arguments.prompt_name
+        ),
         dtype=arguments.vector_dtype,
-        source_form=arguments.input_format,
-        text_column=arguments.text_column,
-        keep=arguments.kept_columns,
-        header=arguments.header,
-        encoding=arguments.encoding,
-        delimiter=arguments.delimiter,
+        columns=arguments.name_columns(),
+        layout=layout,
         part=part,
     )
     if part is not None:
@@ -274,14 +262,19 @@ def fill_mask(words: list[str]) -> int:
     arguments = console.parse(FillMaskArguments, words, "fill-mask")
     from litebert.answer.model import load
     from litebert.base import progress
+    from litebert.text.lines import STANDARD_INPUT
+    from litebert.text.records import Notes, read_lines
     from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_filler.tokenizer)
     matches, count = [], 0
-    with progress.track(
-        arguments.texts or _read_input_lines(), "filling", len(arguments.texts) or None, "texts"
-    ) as texts:
+    given: Iterable[str] = arguments.texts
+    if not given:
+        if sys.stdin is not None and sys.stdin.isatty():
+            log.info("reading texts from standard input, one on each line")
+        given = (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())
+    with progress.track(given, "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:
             masks = model.fill_mask(text, arguments.top, arguments.targets or None)
             count += 1
@@ -307,13 +300,3 @@ def fill_mask(words: list[str]) -> int:
         console.print_json(matches)
     coverage.warn()
     return 0
-
-
-def _read_input_lines() -> Iterator[str]:
-    """Read the lines of standard input that are not blank."""
-    from litebert.text.lines import STANDARD_INPUT
-    from litebert.text.records import Notes, read_lines
-
-    if sys.stdin is not None and sys.stdin.isatty():
-        log.info("reading texts from standard input, one on each line")
-    return (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())

@@ -55,15 +55,9 @@ def completion(words: list[str]) -> int:
             tree[name] = arguments
     tree |= {name: _choice(parts) for name, parts in actions.items()}
     flags = (tyro.conf.OmitArgPrefixes,)
-    script = io.StringIO()
-    with (
-        READING,
-        suppress(SystemExit),
-        redirect_stdout(script),
-    ):  # how tyro ends after printing the script
-        tyro.cli(
-            _choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags
-        )
+    script, args = io.StringIO(), ["--tyro-print-completion", shell]
+    with READING, suppress(SystemExit), redirect_stdout(script):  # so tyro ends after printing
+        tyro.cli(_choice(tree), prog="litebert", args=args, config=flags)
     sys.stdout.write(script.getvalue())
     return 0
 
@@ -73,10 +67,8 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
     for module in pkgutil.iter_modules(litebert.commands.__path__, "litebert.commands."):
         for name, cls in vars(importlib.import_module(module.name)).items():
             if name.endswith("Arguments") and cls.__module__ == module.name:
-                yield (
-                    name_verb(cls),
-                    with_task_options(cls) if cls in (DistillArguments, FinetuneArguments) else cls,
-                )
+                has_task = cls in (DistillArguments, FinetuneArguments)
+                yield name_verb(cls), with_task_options(cls) if has_task else cls
 
 
 def with_task_options(cls: type[Any]) -> type[Any]:
@@ -93,12 +85,8 @@ def with_task_options(cls: type[Any]) -> type[Any]:
 
 def _choice(parts: Mapping[str, Any]) -> Any:
     """One of several subcommands, as tyro writes it."""
-    about = {
-        name: (getattr(part, "__doc__", None) or name).partition("\n")[0]
-        for name, part in parts.items()
-    }
-    kinds = (
-        Annotated[part, tyro.conf.subcommand(name, description=about[name])]
-        for name, part in parts.items()
-    )
+    kinds = []
+    for name, part in parts.items():
+        about = (getattr(part, "__doc__", None) or name).partition("\n")[0]
+        kinds.append(Annotated[part, tyro.conf.subcommand(name, description=about)])
     return reduce(or_, kinds)

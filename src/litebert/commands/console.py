@@ -76,20 +76,12 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
 
 
 def _refuse_twice(cls: type, words: Sequence[str]) -> None:
-    """Refuse an option that is given twice, of which the parser would drop the first without a
-    word.
-    """
+    # Of an option that is given twice, the parser would drop the first without a word.
     kinds = get_type_hints(cls, include_extras=True) if is_dataclass(cls) else {}
-    several = {
-        f"--{name.replace('_', '-')}"
-        for name, kind in kinds.items()
-        if "UseAppendAction" in repr(kind)
-    }
-    names = [
-        word.partition("=")[0].replace("_", "-")
-        for word in words
-        if word[:2] == "--" and len(word) > 2
-    ]
+    repeated = [name for name, kind in kinds.items() if "UseAppendAction" in repr(kind)]
+    several = {f"--{name.replace('_', '-')}" for name in repeated}
+    options = [word for word in words if word[:2] == "--" and len(word) > 2]
+    names = [word.partition("=")[0].replace("_", "-") for word in options]
     for name in names:
         if names.count(name) > 1 and name not in several | _flags_of(cls):
             raise ConfigError(f"{name} is given twice; give it once, with all that it shall hold")
@@ -157,14 +149,10 @@ def parse_with_recipe(
 
     words = first(words, cls, Config, wanted=is_recipe_name)
     from_model = any(word.partition("=")[0] == "--from" for word in words)
-    if (
-        unnamed is not None
-        and from_model
-        and words[0].startswith("-")
-        and not {"-h", "--help"} & {*words}
-    ):
+    asks = "-h" in words or "--help" in words
+    if unnamed is not None and from_model and words[0].startswith("-") and not asks:
         words = ["", *words]
-    if "-h" in words or "--help" in words:
+    if asks:
         name = words[0] if is_recipe_name(words[0]) else "albert-tiny"
         with suppress(SystemExit):
             parse(cls, ["--help"], verb)
@@ -304,12 +292,10 @@ def program() -> str:
     """Find how `litebert` is called from this shell."""
     if shutil.which("litebert"):
         return "litebert"
-    program_path = Path(sys.argv[0])
-    return (
-        shlex.quote(str(program_path))
-        if program_path.stem == "litebert"
-        else f"{shlex.quote(sys.executable)} -m litebert"
-    )
+    path = Path(sys.argv[0])
+    if path.stem == "litebert":
+        return shlex.quote(str(path))
+    return f"{shlex.quote(sys.executable)} -m litebert"
 
 
 def confirm_overwrite(*folders: RunFolder) -> None:
@@ -320,13 +306,10 @@ def confirm_overwrite(*folders: RunFolder) -> None:
     if not removable or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     files = ", ".join(sorted({name for names in removable.values() for name in names}))
-    errors().print(
-        f"This deletes the run in {' and '.join(map(str, removable))}: {files}", markup=False
-    )
-    if errors().input("Delete it and start again? [y/N] ", markup=False).strip().lower() not in (
-        "y",
-        "yes",
-    ):
+    folders_named = " and ".join(map(str, removable))
+    errors().print(f"This deletes the run in {folders_named}: {files}", markup=False)
+    answer = errors().input("Delete it and start again? [y/N] ", markup=False)
+    if answer.strip().lower() not in ("y", "yes"):
         raise RunError(
             "nothing was deleted; leave --overwrite out to continue the run, or choose "
             "another --out"

@@ -135,15 +135,8 @@ class ResizeArguments:
 
 _LENGTHS = ("positions", "window", "global_every", "global_tokens")
 """The options of `resize` that make a model read longer texts."""
-_SIZES = (
-    "share",
-    "groups",
-    "layers",
-    "embedding_size",
-    "merge",
-    "hidden_size",
-    "intermediate_size",
-)
+_SIZES = ("share", "groups", "layers", "embedding_size", "merge")
+_WIDTHS = ("hidden_size", "intermediate_size")
 """The options of `resize` that make a model smaller."""
 
 
@@ -162,7 +155,7 @@ def resize(words: list[str]) -> int:
     measure = None
     if shards is not None:
         measure = partial(measure_importance, model, shards, tokenizer=arguments.tokenizer)
-    sizes = {name: getattr(arguments, name) for name in _SIZES}
+    sizes = {name: getattr(arguments, name) for name in (*_SIZES, *_WIDTHS)}
     shrinking = Shrinking(**sizes, importance=measure)
     require(
         shards is not None or arguments.device == "auto",
@@ -175,14 +168,10 @@ def resize(words: list[str]) -> int:
     if shrinking.narrows:
         encoder = config_of(model).encoder
         widths(encoder, model, shrinking.hidden_size, shrinking.intermediate_size)
-    # The model is scored before a smaller one is made, because the score may find a mistake.
-    before = (
-        None
-        if shards is None
-        else evaluate_pretrained(
-            model, shards, tokenizer=arguments.tokenizer, device=arguments.device
-        )
-    )
+    before = after = None
+    if shards is not None:  # before a smaller model is made, because the score may find a mistake
+        device, tokenizer = arguments.device, arguments.tokenizer
+        before = evaluate_pretrained(model, shards, tokenizer=tokenizer, device=device)
     resized = run(
         model,
         arguments.out,
@@ -192,7 +181,6 @@ def resize(words: list[str]) -> int:
     )
     for note in resized.notes:
         log.warning(note)
-    after = None
     if shards is not None:
         after = evaluate_pretrained(arguments.out, shards, device=arguments.device)
     shrunk = resized.shrunk
@@ -216,7 +204,6 @@ def resize(words: list[str]) -> int:
 def _steps_after_resizing(
     arguments: ResizeArguments, shrunk: Shrunk | None
 ) -> list[Sequence[object] | str]:
-    """Choose what to show as next steps: how to train the model further, and how to open it."""
     opening = _describe_opening(arguments.out, "litebert")
     if (arguments.out / "task.json").is_file() or (shrunk is not None and bool(shrunk.loaded.task)):
         return [opening]

@@ -70,7 +70,6 @@ def demo(words: list[str]) -> int:
 
 @contextmanager
 def _open_models(out: Path | None) -> Iterator[Mapping[str, Path]]:
-    """Unpack the models for as long as they are used, or for good."""
     with console.loading():
         from litebert.demo import unpack
 

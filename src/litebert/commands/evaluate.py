@@ -65,8 +65,9 @@ class EvaluateArguments(LabeledFiles):
     """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
     engine: str | None = None
-    """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
-    on."""
+    """The engine for --data and --retrieval, as in litebert predict."""
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    """Type of the matrix products for --data and --retrieval, as in litebert predict."""
     min_precision: float | None = None
     """Score only the answers to --data that are this precise, as litebert predict gives them."""
     mistakes: int = 0
@@ -96,20 +97,29 @@ def evaluate(words: list[str]) -> int:
     if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
         paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.max_pairs)
     if arguments.shards is not None or arguments.data or paradigms is None:
+        model: Any = arguments.model
+        options = arguments.reading_options()
+        if arguments.data:
+            model = load(
+                arguments.model,
+                engine=arguments.engine,
+                dtype=arguments.dtype,
+                exit_confidence=arguments.exit_confidence,
+                min_precision=arguments.min_precision,
+                device=arguments.device,
+            )
+        for option in ("sequences", "length"):
+            if (value := getattr(arguments, option)) is not None:
+                options[option] = value
         scored = run(
-            arguments.model,
+            model,
             shards=_read_set(arguments.shards),
             data=arguments.data or None,
             predictions=arguments.predictions,
-            sequences=2048 if arguments.sequences is None else arguments.sequences,
-            length=arguments.length or None,
-            engine=arguments.engine,
-            exit_confidence=arguments.exit_confidence,
-            min_precision=arguments.min_precision,
             mistakes=arguments.mistakes,
             slice_columns=arguments.slice_columns,
             device=arguments.device,
-            **arguments.reading_options(),
+            **options,
         )
         measured_on = {"data": list(arguments.data)} if arguments.data else {}
         shards = {} if arguments.shards is None else {"shards": str(arguments.shards)}
@@ -117,9 +127,8 @@ def evaluate(words: list[str]) -> int:
         if not arguments.json:
             _show_scores(arguments, scored)
     if paradigms is not None:
-        scores = minimal_pairs.score_paradigms(
-            load(arguments.model, device=arguments.device), paradigms
-        )
+        model = load(arguments.model, device=arguments.device)
+        scores = minimal_pairs.score_paradigms(model, paradigms)
         report["blimp"] = asdict(scores)
         if not arguments.json:
             console.table(minimal_pairs.COLUMNS, scores.rows())
@@ -134,18 +143,22 @@ def evaluate(words: list[str]) -> int:
 
 
 def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
-    """Score a model on a folder in the layout of BEIR, and show the scores beside BM25."""
     with console.loading():
+        from litebert.answer.model import load
         from litebert.answer.retrieval import evaluate_retrieval
 
     scored = evaluate_retrieval(
-        arguments.model,
+        load(
+            arguments.model,
+            engine=arguments.engine,
+            dtype=arguments.dtype,
+            device=arguments.device,
+        ),
         folder,
         split=arguments.qrels,
         vector_size=arguments.vector_size,
         top=arguments.top,
         retriever=arguments.retriever,
-        engine=arguments.engine,
         device=arguments.device,
     )
     report = {"model": arguments.model, "retrieval": str(folder), **asdict(scored)}
@@ -154,13 +167,12 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
             write_json(path, report)
     if arguments.json:
         console.print_json(report)
-        return 0
-    _show_retrieval(arguments, scored)
+    else:
+        _show_retrieval(arguments, scored)
     return 0
 
 
 def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
-    """Print the scores of a model and of BM25, and say which is better."""
     from litebert.finetuning.seeds import judge
 
     name = Path(arguments.model).name
@@ -178,7 +190,6 @@ def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> No
 
 
 def _check_options(arguments: EvaluateArguments) -> None:
-    """Refuse options without the text, the files or the pairs that they belong to."""
     if arguments.out is not None:
         check_output_file(arguments.out)
     if not all(arguments.data):
@@ -191,14 +202,28 @@ def _check_options(arguments: EvaluateArguments) -> None:
         raise ConfigError(
             "--blimp scores a pretrained model and --data a fine-tuned model; give one of them"
         )
-    _check_retrieval(arguments)
+    if arguments.retrieval is None:
+        for option in ("qrels", "vector_size", "top", "retriever"):
+            require(
+                getattr(arguments, option) is None,
+                f"--{option.replace('_', '-')} is of --retrieval; give --retrieval too, or leave "
+                "it out",
+            )
+    else:
+        empty = "retrieval is empty; name a folder in the layout of BEIR"
+        require(arguments.retrieval != "", empty)
+        others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
+        for option, value in others.items():
+            require(
+                not value, f"--retrieval and --{option} are two things to score; give one of them"
+            )
     if arguments.mistakes < 0:
         raise ConfigError(f"mistakes is {arguments.mistakes}; give 0 or more")
-    computing = (arguments.engine, arguments.min_precision)
+    computing = (arguments.engine, arguments.dtype, arguments.min_precision)
     require(
         arguments.predictions is None
-        or (computing == (None, None) and arguments.exit_confidence == "auto"),
-        "--predictions are scored as they are; leave out --engine, --exit-confidence and "
+        or (computing == (None,) * 3 and arguments.exit_confidence == "auto"),
+        "--predictions are scored as they are; leave out --engine, --dtype, --exit-confidence and "
         "--min-precision",
     )
     for option in ("sequences", "length"):
@@ -207,39 +232,24 @@ def _check_options(arguments: EvaluateArguments) -> None:
             f"--{option} is of the held-out text of --shards; give --shards too, or leave "
             f"--{option} out",
         )
-    names = arguments.list_reading_options()
-    is_computed = arguments.engine is not None and arguments.retrieval is None
-    names += ["--engine"] * is_computed + ["--exit-confidence"] * (
-        arguments.exit_confidence != "auto"
-    )
-    names += ["--predictions"] * (arguments.predictions is not None)
-    names += ["--min-precision"] * (arguments.min_precision is not None)
-    names += ["--mistakes"] * bool(arguments.mistakes)
-    names += ["--slice-columns"] * bool(arguments.slice_columns)
-    for name in () if arguments.data else names:
+    is_given = {
+        "--engine": arguments.engine is not None and arguments.retrieval is None,
+        "--dtype": arguments.dtype is not None and arguments.retrieval is None,
+        "--exit-confidence": arguments.exit_confidence != "auto",
+        "--predictions": arguments.predictions is not None,
+        "--min-precision": arguments.min_precision is not None,
+        "--mistakes": bool(arguments.mistakes),
+        "--slice-columns": bool(arguments.slice_columns),
+    }
+    names = [*arguments.list_reading_options(), *filter(is_given.get, is_given)]
+    if names and not arguments.data:
         raise ConfigError(
-            f"{name} is of the labeled files of --data; give --data too, or leave {name} out"
+            f"{names[0]} is of the labeled files of --data; give --data too, or leave {names[0]} "
+            "out"
         )
 
 
-def _check_retrieval(arguments: EvaluateArguments) -> None:
-    """Refuse --retrieval beside other things to score, and its options without it."""
-    if arguments.retrieval is None:
-        for option in ("qrels", "vector_size", "top", "retriever"):
-            require(
-                getattr(arguments, option) is None,
-                f"--{option.replace('_', '-')} is of --retrieval; give --retrieval too, or leave "
-                "it out",
-            )
-        return
-    require(arguments.retrieval != "", "retrieval is empty; name a folder in the layout of BEIR")
-    others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
-    for option, value in others.items():
-        require(not value, f"--retrieval and --{option} are two things to score; give one of them")
-
-
 def _read_set(shards: str | Path | None) -> str | Path | None:
-    """Return the set of --shards."""
     from litebert.data.mixture import parse_weights
 
     if shards is not None and isinstance(weights := parse_weights([str(shards)]), dict):
@@ -252,7 +262,6 @@ def _read_set(shards: str | Path | None) -> str | Path | None:
 
 
 def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
-    """Print the scores, and of a classifier those of each class."""
     from litebert.model.objectives import score_rows
 
     if not arguments.data:
@@ -280,16 +289,10 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
         ]
         console.table((column, *names), cells)
     if scored.mistakes:
-        cells = [
-            (
-                row.location,
-                row.label,
-                row.prediction,
-                f"{row.probability:.3f}",
-                *row.inputs.values(),
-            )
-            for row in scored.mistakes
-        ]
+        cells = []
+        for row in scored.mistakes:
+            answer = (row.label, row.prediction, f"{row.probability:.3f}")
+            cells.append((row.location, *answer, *row.inputs.values()))
         texts = tuple(scored.mistakes[0].inputs)
         console.table(("line", "label", "prediction", "probability", *texts), cells)
 
@@ -308,9 +311,8 @@ def _show_confusions(scored: Scored) -> None:
         console.table(("label, answered as", *labels), cells)
         return
     confusions = list_confusions(labels, scored.confusion, MOST_COLUMNS)
-    console.table(
-        ("label", "answered as", "rows"), [(*pair[:2], str(pair[2])) for pair in confusions]
-    )
+    rows = [(label, answer, str(count)) for label, answer, count in confusions]
+    console.table(("label", "answered as", "rows"), rows)
 
 
 def _format_figure(value: float | int) -> str:

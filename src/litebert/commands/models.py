@@ -54,7 +54,7 @@ class PretrainArguments:
     1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
-    table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    table_from: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
     (page "A smaller model at pretraining")."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
@@ -64,9 +64,6 @@ class PretrainArguments:
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
-    tracker: tuple[str, ...] = ()
-    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
-    trackio."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -88,6 +85,8 @@ def pretrain(words: list[str]) -> int:
     data = parse_weights(arguments.shards)
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
+    if arguments.table_from:
+        config = replace(config, table=replace(config.table, model=arguments.table_from))
     with console.group() as ranks:
         if arguments.overwrite:
             ranks.decide(lambda: console.confirm_overwrite(run_folder(arguments.out)))
@@ -96,17 +95,15 @@ def pretrain(words: list[str]) -> int:
             data,
             arguments.out,
             from_model=arguments.from_model,
-            table_from=arguments.table_from,
             teacher=arguments.teacher,
             add_budget=arguments.add_budget,
             overwrite=arguments.overwrite,
             device=arguments.device,
-            trackers=arguments.tracker,
         )
         outcome = done.outcome
         if ranks.main:
             write_run(done.folder)
-            keep_artifacts(done.folder, arguments.tracker, outcome.step)
+            keep_artifacts(done.folder, config.tracker, outcome.step)
     if not outcome.finished:
         console.say(
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"
@@ -115,32 +112,20 @@ def pretrain(words: list[str]) -> int:
     if not ranks.main:  # only the main process has the run, where machines share no disk
         return 0
     if arguments.json:
-        console.print_json(
-            {
-                "run": str(done.folder),
-                "steps": done.steps,
-                "tokens": outcome.tokens,
-                "seconds": outcome.seconds,
-                "heldout": outcome.scores,
-            }
-        )
+        counts = {"steps": done.steps, "tokens": outcome.tokens, "seconds": outcome.seconds}
+        console.print_json({"run": str(done.folder), **counts, "heldout": outcome.scores})
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    first = shorten(data if isinstance(data, str) else next(iter(data)))
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        (
-            "evaluate",
-            done.folder,
-            "--shards",
-            shorten(data if isinstance(data, str) else next(iter(data))),
-        ),
+        ("evaluate", done.folder, "--shards", first),
         console.suggest_finetuning(done.folder),
     )
     return 0
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
-    """The recipe where none is named."""
     assert arguments.from_model is not None
     with console.loading():
         from litebert.train.initial_weights import build_further_recipe
@@ -212,18 +197,12 @@ def compare(words: list[str]) -> int:
     with progress.task("reading the runs"):
         if is_finetuned:
             scores = tasks.compare_tasks(arguments.runs)
-            comparison = _Comparison(
-                scores, tasks.make_task_table(scores), tasks.make_differences_table(scores), [], 2
-            )
+            tables = tasks.make_task_table(scores), tasks.make_differences_table(scores)
+            comparison = _Comparison(scores, *tables, [], 2)
         else:
             rows = runs.compare(arguments.runs, arguments.shards, arguments.device)
-            comparison = _Comparison(
-                rows,
-                runs.make_table(rows),
-                runs.make_settings_table(rows),
-                runs.list_differences(rows),
-                1,
-            )
+            tables = runs.make_table(rows), runs.make_settings_table(rows)
+            comparison = _Comparison(rows, *tables, runs.list_differences(rows), 1)
     _show_comparison(comparison, arguments)
     for remark in comparison.remarks:
         log.warning(remark)
@@ -255,8 +234,7 @@ class _Comparison:
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
-    """Print the tables of a comparison as JSON, as Markdown, or to the width of the terminal."""
-    from litebert.analysis.differences import split_table
+    from litebert.analysis.compare import split_table
 
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
@@ -280,9 +258,8 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
-    """Write the page of a comparison: its tables, and the held-out curves of its runs."""
+    from litebert.analysis.compare import shorten_names
     from litebert.analysis.curves import make_charts, read_points
-    from litebert.analysis.differences import shorten_names
     from litebert.analysis.report import write
 
     details = [comparison.settings] if comparison.settings.rows else []

@@ -146,12 +146,8 @@ def meanings(cls: type[Any]) -> dict[str, str]:
     for base in filter(is_dataclass, reversed(cls.__mro__)):
         body = _parse_classes(base.__module__).get(base.__name__, [])
         for field, below in pairwise(body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-            ):
-                docs[field.target.id] = join_lines(ast.literal_eval(below.value))
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                docs[ast.unparse(field.target)] = join_lines(ast.literal_eval(below.value))
     return docs
 
 
@@ -210,13 +206,10 @@ def _optional(kind: Any, default: Any) -> Any:
             bare(kind), tyro.conf.arg(help_behavior_hint="(optional)"), tyro.conf.DisallowNone
         ]
         return described
-    shown = (
-        "|".join(
-            _format_type(choice) for choice in get_args(bare(kind)) if choice is not type(None)
-        )
-        if default is None
-        else None
-    )
+    shown = None
+    if default is None:
+        choices = (choice for choice in get_args(bare(kind)) if choice is not type(None))
+        shown = "|".join(map(_format_type, choices))
     described = Annotated[bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)]
     for note in metadata_of(kind):  # the last one counts
         described = Annotated[described, note]

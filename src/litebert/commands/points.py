@@ -52,21 +52,11 @@ def recipes(words: list[str]) -> int:
         count = sum(cost.encoder_parameters(shape).values())
         masks = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
         masks += f" {mask.copies}x" if mask.copies else ""
-        rows.append(
-            (
-                name,
-                _short(count),
-                str(shape.layers),
-                str(shape.hidden_size),
-                str(shape.embedding_size),
-                shape.sharing,
-                "pair"
-                if config.sequences.format in PAIR_FORMATS
-                else config.sequences.format.split("-")[0],
-                masks,
-                "+".join(config.objectives),
-            )
-        )
+        sizes = map(str, (shape.layers, shape.hidden_size, shape.embedding_size))
+        form = config.sequences.format
+        reads = "pair" if form in PAIR_FORMATS else form.split("-")[0]
+        learns = "+".join(config.objectives)
+        rows.append((name, _short(count), *sizes, shape.sharing, reads, masks, learns))
     table(("recipe", "size", "L", "H", "E", "share", "input", "masks", "learns"), rows)
     ending(None, ("plan", next(iter(configs))))
     return 0
@@ -126,15 +116,12 @@ def plan(words: list[str]) -> int:
         if "measured" in data:
             _show_measured(config, data["measured"])
         if "data" in data:
-            rows = [
-                (
-                    entry["data"],
-                    f"{entry['tokens']:,}",
-                    f"{entry['share']:.1%}",
-                    "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}",
+            rows = []
+            for entry in data["data"]:
+                epochs = "-" if entry["epochs"] is None else f"{entry['epochs']:,.2f}"
+                rows.append(
+                    (entry["data"], f"{entry['tokens']:,}", f"{entry['share']:.1%}", epochs)
                 )
-                for entry in data["data"]
-            ]
             table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
             if any(entry["epochs"] is None for entry in data["data"]):
                 show("How often a budget in time reads the data is known with --measure.")
@@ -173,17 +160,12 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
         ],
     )
     recomputed = data["recompute_memory_bytes"]
-    table(
-        (
-            f"memory at {data['micro_batch']} x {config.sequences.length} tokens",
-            "bytes",
-            "with --train.recompute",
-        ),
-        [
-            (part, cost.format_bytes(size), cost.format_bytes(recomputed[part]))
-            for part, size in memory.items()
-        ],
-    )
+    head = f"memory at {data['micro_batch']} x {config.sequences.length} tokens"
+    sizes = [
+        (part, cost.format_bytes(size), cost.format_bytes(recomputed[part]))
+        for part, size in memory.items()
+    ]
+    table((head, "bytes", "with --train.recompute"), sizes)
 
 
 def _show_measured(config: Config, measured: dict[str, Any]) -> None:
@@ -219,11 +201,9 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     """Choose the options with which a run fits in the memory that was measured."""
     measured = data.get("measured", {})
-    again = (
-        ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
-    )
+    is_again = measured.get("recompute", False) > config.train.recompute
     smaller = measured.get("largest_micro_batch", config.micro_sequences) < config.micro_sequences
-    return [*again, *(["--train.micro-batch", "auto"] if smaller else [])]
+    return ["--train.recompute"] * is_again + ["--train.micro-batch", "auto"] * smaller
 
 
 def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
@@ -245,10 +225,8 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     published = next(
         (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
     )
-    memory, less = (
-        cost.memory(config),
-        cost.memory(replace(config, train=replace(config.train, recompute=True))),
-    )
+    memory = cost.memory(config)
+    less = cost.memory(replace(config, train=replace(config.train, recompute=True)))
     forward = cost.forward_flops(config)
     data: dict[str, Any] = {
         "recipe": config.name,
@@ -279,7 +257,7 @@ def _count_epochs(
     with loading():
         from litebert.data.mixture import list_sets
         from litebert.data.segments import list_splits
-        from litebert.train.budget import count_steps
+        from litebert.train.measure import count_steps
         from litebert.train.schedule import Plan
         from litebert.train.supply import PretrainingBatches
 
@@ -297,11 +275,9 @@ def _count_epochs(
 
 
 def _measure(config: Config, device: str) -> dict[str, Any]:
-    """Train a few steps on this machine: its speed, and the micro-batch that fits."""
     with loading():
         from litebert.train import device as devices
-        from litebert.train.budget import choose_batch, count_steps
-        from litebert.train.measure import measure, measure_matmul_speed
+        from litebert.train.measure import choose_batch, count_steps, measure, measure_matmul_speed
         from litebert.train.ranks import Ranks
         from litebert.train.supply import count_processes
 
@@ -316,10 +292,8 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
     steps = count_steps(config, rate)
     tokens = config.batch_sequences * config.sequences.length
     full_depth = rate.step_seconds[-1][1]
-    flops, products = (
-        3 * cost.forward_flops(config) * tokens / full_depth,
-        measure_matmul_speed(machine),
-    )
+    flops = 3 * cost.forward_flops(config) * tokens / full_depth
+    products = measure_matmul_speed(machine)
     return {
         "machine": machine.describe(),
         "batch_sequences": config.batch_sequences,
@@ -352,8 +326,7 @@ def _fit_memory(config: Config, machine: Device) -> tuple[Config, int]:
             config, largest = enable_recompute(config), more
     if largest == 0:
         raise ConfigError(
-            f"{config.name} does not fit in the free memory of this machine, even one "
-            "sequence at a time; free some memory, or use a smaller encoder or "
-            "--sequences.length"
+            f"{config.name} does not fit in the free memory of this machine, even one sequence at "
+            "a time; free some memory, or use a smaller encoder or --sequences.length"
         )
     return config, largest

@@ -110,7 +110,6 @@ def serve(words: list[str]) -> int:
 
 
 def _make_settings(arguments: ServeArguments) -> Settings:
-    """Make the settings of the service; models of the Hub are fetched."""
     from litebert.serve import logs
     from litebert.serve.limits import Limits
     from litebert.serve.server import Settings, parse_models, read_key

@@ -135,7 +135,7 @@ def _show_forecast(plan: Plan, arguments: StudyArguments) -> None:
 
 
 def _show_findings(findings: Findings) -> None:
-    from litebert.analysis.differences import split_table
+    from litebert.analysis.compare import split_table
 
     table = findings.make_table()
     for part in split_table(table, console.width(), 1):

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -17,6 +17,7 @@ from litebert.commands.console import ModelPath
 from litebert.commands.options import ShortForms
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.task import TaskOptions
+from litebert.text.records import TableFormat
 
 A = TypeVar("A")
 """The arguments of a verb, a frozen dataclass."""
@@ -41,7 +42,7 @@ class LabeledFiles:
     training."""
     delimiter: str | None = None
     """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet", "xlsx"] | None = None
+    input_format: TableFormat | None = None
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
@@ -64,14 +65,8 @@ class LabeledFiles:
 def parse_with_task(
     cls: type[A], words: Sequence[str], verb: str, default: str | None = None
 ) -> tuple[A, TaskOptions, list[str]]:
-    """Read the options of a verb and of its task.
-
-    Args:
-        default: the task where the words name none.
-
-    Returns:
-        The arguments of the verb; the options of the task; and the other words, which are fields of
-        the recipe.
+    """Return the arguments of a verb; the options of its task, which is `default` where the words
+    name none; and the other words, which are fields of the recipe.
     """
     task_name, options = _find_task(cls, words, default)
     ordered = console.first(words, cls, options, FinetuneConfig)
@@ -79,7 +74,14 @@ def parse_with_task(
     arguments, rest = console.parse_known(arguments_class, ordered, verb)
     rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
     if task_name:
-        _refuse_other_options(task_name, rest)
+        from litebert.tasks.registry import list_takers, require_option
+
+        recipe = {field.name for field in fields(FinetuneConfig)}
+        for word in rest:
+            name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+            option = name.removeprefix("no_")
+            if word.startswith("--") and not {name, option} & recipe and list_takers(option):
+                require_option(task_name, option)
     return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
 
 
@@ -106,7 +108,13 @@ def _find_task(
 ) -> tuple[str, type[TaskOptions]]:
     from litebert.tasks.registry import find_task
 
-    value = _find_task_name(words) or default
+    value = default
+    for place, word in enumerate(words):
+        flag, equals, task = word.partition("=")
+        task = task if equals else "".join(words[place + 1 : place + 2])
+        if flag == "--task" and (equals or task):
+            value = task or default
+            break
     if value is None:
         return "", TaskOptions
     name, task_class = find_task(value)
@@ -121,26 +129,6 @@ def _find_task(
             "that name; rename the field",
         )
     return name, options
-
-
-def _find_task_name(words: Sequence[str]) -> str | None:
-    for place, word in enumerate(words):
-        following = words[place + 1] if place + 1 < len(words) else ""
-        option, equals, value = word.partition("=")
-        if option == "--task" and (equals or following):
-            return value if equals else following
-    return None
-
-
-def _refuse_other_options(task: str, words: Sequence[str]) -> None:
-    from litebert.tasks.registry import list_takers, require_option
-
-    recipe = {field.name for field in fields(FinetuneConfig)}
-    for word in words:
-        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        option = name.removeprefix("no_")
-        if word.startswith("--") and not {name, option} & recipe and list_takers(option):
-            require_option(task, option)
 
 
 def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, Any]:
@@ -173,35 +161,28 @@ def list_option_words(options: TaskOptions) -> list[str]:
 
 
 def join_source(paths: tuple[str, ...]) -> Any:
-    """Give a task its files in its own form: one path alone, several, or None."""
     return paths[0] if len(paths) == 1 else paths or None
 
 
 def read_unlabeled(
     task: Any, paths: tuple[str, ...], options: Mapping[str, Any]
 ) -> list[Any] | None:
-    """Read the files of --unlabeled, whose columns are named as in the training files; None
-    without a file.
-
-    Args:
-        options: the options of the task, as `open_task` takes them.
+    """Read the files of --unlabeled, whose columns are named as in the training files; `options`
+    are those of `open_task`. None without a file.
     """
     if not paths:
         return None
     from litebert.answer.inputs import Columns, expand, open_input, read_rows
+    from litebert.tasks.splits import take_layout
     from litebert.text.records import Notes
 
     task = task.for_unlabeled()
-    columns = Columns(
-        options.get("text_column"),
-        options.get("pair_column") if task.pair else None,
-        header=options.get("header", True),
-        encoding=options.get("encoding", "utf-8"),
-        delimiter=options.get("delimiter"),
-    )
+    pair_column = options.get("pair_column") if task.pair else None
+    columns = Columns(options.get("text_column"), pair_column)
+    layout = replace(take_layout(dict(options)), form=None)  # each file tells its own
     files = expand(paths, task)
     inputs = [
-        open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
+        open_input(path, f"the task {task.name}", task, task.settings(), columns, layout)
         for path in files
     ]
     return [row.example for row in read_rows(inputs, task.files, Notes())]

@@ -83,7 +83,7 @@ class FinetuneArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineRequest(FinetuneArguments):
-    """Score the baseline of a task, without a network."""
+    """What --baseline-only reads."""
 
     out: Path = Path()
 
@@ -95,7 +95,7 @@ def finetune(words: list[str]) -> int:
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
-        from litebert.finetuning.run import finetune_seeds, run_folder
+        from litebert.finetuning.run import finetune_seeds, list_folders
         from litebert.finetuning.setup import change_config
         from litebert.recipes.finetuning import finetune_preset
         from litebert.tasks.registry import open_task
@@ -104,7 +104,19 @@ def finetune(words: list[str]) -> int:
 
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher or None)
-    _check_arguments(arguments)
+    is_recipe = is_recipe_name(arguments.model)
+    require(
+        is_recipe or not arguments.from_scratch,
+        f"--from-scratch trains the network of a recipe, and {arguments.model} is none; leave it "
+        "out",
+    )
+    published = HUB_NAMES.get(arguments.model)
+    require(
+        arguments.from_scratch or arguments.model not in RECIPES,
+        f"{arguments.model} is the recipe of an untrained network; "
+        + (f"for the published weights give {PREFIX}{published}, and " if published else "")
+        + "to train it without pretraining add --from-scratch",
+    )
 
     def change(default: FinetuneConfig) -> FinetuneConfig:
         if not rest:
@@ -131,9 +143,8 @@ def finetune(words: list[str]) -> int:
         if arguments.preset is not None:
             config = change_config(finetune_preset(arguments.preset, task.point), change)
         seeds, out = asked.seeds, arguments.out
-        paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
         if arguments.overwrite:
-            ranks.decide(lambda: console.confirm_overwrite(*map(run_folder, paths)))
+            ranks.decide(lambda: console.confirm_overwrite(*list_folders(out, seeds)))
         runs = finetune_seeds(
             arguments.model,
             files,
@@ -165,10 +176,12 @@ def finetune(words: list[str]) -> int:
 def _score_baseline(words: list[str]) -> int:
     """litebert finetune --task T --data D --baseline-only"""
     # Without a name in the place of MODEL, a second value of an option would be taken for it.
-    words = _move_model(words)
-    model = ["baseline"] if words[0].startswith("-") else []
-    arguments, options, rest = _parse_finetune([*model, *words], BaselineRequest)
-    _check_data(arguments)
+    behind = [_name_option(word) for word in words].index("--baseline-only") + 1
+    if behind < len(words) and not words[behind].startswith("-"):
+        words = [words[behind], *words[:behind], *words[behind + 1 :]]
+    elif words[0].startswith("-"):
+        words = ["baseline", *words]
+    arguments, options, rest = _parse_finetune(words, BaselineRequest)
     with console.loading():
         from litebert.finetuning.baselines import score_baseline
         from litebert.finetuning.scoring import name_metric
@@ -195,38 +208,6 @@ def _score_baseline(words: list[str]) -> int:
     console.table(("dev", "baseline"), cells)
     console.say(f"baseline: {baseline.note}")
     return 0
-
-
-def _move_model(words: list[str]) -> list[str]:
-    """Move the MODEL that stands behind --baseline-only to the front, where the parser reads it."""
-    places = [place for place, word in enumerate(words) if _name_option(word) == "--baseline-only"]
-    behind = places[0] + 1
-    if behind == len(words) or words[behind].startswith("-"):
-        return words
-    return [words[behind], *words[:behind], *words[behind + 1 :]]
-
-
-def _check_arguments(arguments: FinetuneArguments) -> None:
-    """Refuse values that cannot be, and a recipe's name that may mean the published model."""
-    _check_data(arguments)
-    is_recipe = is_recipe_name(arguments.model)
-    require(
-        is_recipe or not arguments.from_scratch,
-        f"--from-scratch trains the network of a recipe, and {arguments.model} is none; leave it "
-        "out",
-    )
-    published = HUB_NAMES.get(arguments.model)
-    require(
-        arguments.from_scratch or arguments.model not in RECIPES,
-        f"{arguments.model} is the recipe of an untrained network; "
-        + (f"for the published weights give {PREFIX}{published}, and " if published else "")
-        + "to train it without pretraining add --from-scratch",
-    )
-
-
-def _check_data(arguments: FinetuneArguments) -> None:
-    if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
 
 
 def _parse_finetune(
@@ -257,13 +238,14 @@ def _parse_finetune(
             )
     option_names = {word.partition("=")[0] for word in words}
     arguments, options, rest = parse_with_task(cls, words, "finetune")
+    if not all(arguments.data or [""]):
+        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     return arguments, collect_options(options, option_names), rest
 
 
 def _show_finetuned(
     arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
 ) -> None:
-    """Print the scores of all seeds beside those of the baseline."""
     from litebert.analysis.run_report import make_exit_tables
     from litebert.finetuning.scoring import name_metric
     from litebert.finetuning.seeds import describe_noise, summarize
@@ -303,9 +285,7 @@ def _show_finetuned(
 def _with_baseline(
     columns: tuple[str, ...], scores: Mapping[str, tuple[float, ...]], baseline: Mapping[str, float]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns and the rows of a table of scores, with a last column for the baseline where
-    there is one.
-    """
+    """Add a last column for the baseline, where there is one."""
     rows = [(name, *(f"{value:.4g}" for value in values)) for name, values in scores.items()]
     if not baseline:
         return columns, rows
@@ -347,7 +327,6 @@ class ExportArguments(LabeledFiles):
 
 
 def _export_static(arguments: ExportArguments) -> int:
-    """Write a static model, and return the exit status."""
     options = {
         "--head": arguments.head,
         "--int8": arguments.int8,

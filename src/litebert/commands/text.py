@@ -146,17 +146,10 @@ def prepare(words: list[str]) -> int:
         }
         print_json({**counts, **summary})
     else:
-        kinds = (("for training", "train"), ("held out", "heldout"))
-        splits = [
-            (
-                what,
-                ", ".join(
-                    format_count(count, part.removesuffix("s"))
-                    for part, count in counts[name].items()
-                ),
-            )
-            for what, name in kinds
-        ]
+        splits = []
+        for what, name in (("for training", "train"), ("held out", "heldout")):
+            sizes = (format_count(size, unit[:-1]) for unit, size in counts[name].items())
+            splits.append((what, ", ".join(sizes)))
         entropy = (
             f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how "
             "frequent each token is"

@@ -248,17 +248,11 @@ def _train(words: list[str]) -> int:
     if arguments.json:
         about = {"kind": trained.kind, "vocab_size": trained.vocab_size}
         print_json({"path": str(arguments.out), **about})
+    sources = arguments.words(arguments.sources)
     ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),
-        (
-            "prepare",
-            *arguments.words(arguments.sources),
-            "--tokenizer",
-            arguments.out,
-            "--out",
-            "DATA",
-        ),
+        ("prepare", *sources, "--tokenizer", arguments.out, "--out", "DATA"),
     )
     return 0
 
@@ -294,8 +288,7 @@ def _inspect(words: list[str]) -> int:
     require(
         compares or arguments.sample_mib is None,
         "--sample-mib is of --add-tokens and --other-tokenizer; give one of them, or leave "
-        "--sample-mib "
-        "out",
+        "--sample-mib out",
     )
     from litebert.text.sources import read_documents
     from litebert.tokenizer import Tokenizer

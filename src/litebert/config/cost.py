@@ -236,7 +236,7 @@ def attention_weights(config: Config) -> int:
 def teacher_bytes(shape: EncoderConfig, length: int) -> int:
     """Bytes of a sequence that a teacher of this shape holds while its student takes a step: the
     states of all layers, in float32 and without gradients, and the work of one layer at a time
-    (model/distillation.py)."""
+    (model/teacher.py)."""
     return length * (4 * (shape.layers + 1) * shape.hidden_size + _layer_bytes(shape, 4))
 
 
@@ -275,7 +275,6 @@ def require_room(parts: Mapping[str, int]) -> None:
         largest = max(parts, key=lambda name: parts[name])
         raise ModelError(
             f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its "
-            f"{largest}) takes "
-            f"{format_bytes(needed)}, and {format_bytes(free)} of memory are free; check the "
-            "sizes in its config"
+            f"{largest}) takes {format_bytes(needed)}, and {format_bytes(free)} of memory are "
+            "free; check the sizes in its config"
         )

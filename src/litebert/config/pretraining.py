@@ -111,8 +111,7 @@ class MaskingConfig:
             and self.replace_random >= 0
             and self.replace_mask + self.replace_random <= 1,
             f"masking.replace_mask {self.replace_mask} and masking.replace_random "
-            f"{self.replace_random} "
-            "must be shares that sum to at most 1",
+            f"{self.replace_random} must be shares that sum to at most 1",
         )
         require(
             self.replace_mask + self.replace_random > 0,
@@ -135,6 +134,9 @@ class TableConfig:
     """Neighbors stand in one sentence, or in one document; used only with start=cooccurrence."""
     std: float = 0.1
     """Standard deviation of the vectors; used only with start=cooccurrence."""
+    model: str | None = field(default=None, metadata={"left_out_if_empty": True})
+    """A larger model, of any tokenizer, from whose token table a new run starts
+    (page "A smaller model at pretraining"); run.json names it, and recipe.json does not."""
 
     def __post_init__(self) -> None:
         require(
@@ -146,9 +148,8 @@ class TableConfig:
             value = getattr(self, name)
             require(
                 self.start == "cooccurrence" or value == getattr(TableConfig, name),
-                f"table.{name} is {value}, which only table.start=cooccurrence reads; set "
-                "that too, or leave "
-                f"table.{name} out",
+                f"table.{name} is {value}, which only table.start=cooccurrence reads; set that "
+                f"too, or leave table.{name} out",
             )
 
 
@@ -172,6 +173,9 @@ class Config:
     distill: DistillConfig = field(default_factory=DistillConfig)
     table: TableConfig = field(default_factory=TableConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    tracker: tuple[str, ...] = field(default=(), metadata={"left_out_if_empty": True})
+    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
+    trackio; recipe.json does not name them."""
 
     def __post_init__(self) -> None:
         require(
@@ -197,8 +201,8 @@ class Config:
             lengths == sorted(lengths)
             and all(8 <= length <= self.sequences.length for length in lengths),
             f"train.length_schedule lengths {lengths} must rise from at least 8 to "
-            "sequences.length "
-            f"({self.sequences.length}); give others, or none: --train.length-schedule",
+            f"sequences.length ({self.sequences.length}); give others, or none: "
+            "--train.length-schedule",
         )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
@@ -213,9 +217,8 @@ class Config:
                 and depths == sorted(depths)
                 and depths[-1] <= self.encoder.layers,
                 f"train.depth_schedule depths {depths} must rise from encoder.groups "
-                f"({self.encoder.groups}) to "
-                f"encoder.layers ({self.encoder.layers}); give other depths, or none: "
-                "--train.depth-schedule",
+                f"({self.encoder.groups}) to encoder.layers ({self.encoder.layers}); give other "
+                "depths, or none: --train.depth-schedule",
             )
 
     def _check_objective_settings(self) -> None:

@@ -103,7 +103,14 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 def to_json(config: Any) -> str:
     """The text of `recipe.json`; a field that most configs leave empty is left out where it is."""
     plain = asdict(config)
-    for field_ in fields(config):
-        if field_.metadata.get("left_out_if_empty") and not plain[field_.name]:
-            del plain[field_.name]
+    _leave_out_empty(config, plain)
     return json.dumps(plain, indent=2) + "\n"
+
+
+def _leave_out_empty(config: Any, plain: dict[str, Any]) -> None:
+    for field_ in fields(config):
+        value = getattr(config, field_.name)
+        if is_dataclass(value):
+            _leave_out_empty(value, plain[field_.name])
+        elif field_.metadata.get("left_out_if_empty") and not value:
+            del plain[field_.name]

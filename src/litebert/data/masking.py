@@ -101,13 +101,7 @@ class Masker:
                 span = slice(rows[row], rows[row + 1])
                 order = ranks[span].argsort().tolist()
                 taken += choose_units(
-                    start[span],
-                    end[span],
-                    length[span],
-                    order,
-                    budget,
-                    coin,
-                    keeps_length,
+                    start[span], end[span], length[span], order, budget, coin, keeps_length
                 )
 
             chosen = np.frombuffer(taken, bool)

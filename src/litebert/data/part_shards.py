@@ -128,11 +128,7 @@ class _PartsCorpus:
             "similarity": similarity,
             "documents": int(result.dropped.sum()),
             "examples": [
-                {
-                    "dropped": excerpts[later],
-                    "kept": excerpts[first],
-                    "similarity": round(value, 3),
-                }
+                {"dropped": excerpts[later], "kept": excerpts[first], "similarity": round(value, 3)}
                 for later, first, value in result.examples
             ],
         }

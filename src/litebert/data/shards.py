@@ -394,11 +394,7 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
         other = f"has format {version}, and this version of litebert reads {FORMAT_VERSION}"
         raise DataError(f"{path} {other}; prepare the data again")
     try:
-        (
-            index["tokenizer"]["fingerprint"],
-            index["settings"].items(),
-            index["documents"]["kept"],
-        )
+        index["tokenizer"]["fingerprint"], index["settings"].items(), index["documents"]["kept"]
         float(index["unigram_entropy"]), float(index["top_piece_share"])
         infos = [ShardInfo.from_json(shard) for shard in index["shards"]]
         require_distinct(infos)

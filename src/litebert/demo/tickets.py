@@ -81,19 +81,17 @@ DETAILS = {
         "Bezahlt habe ich mit Karte.|Es wurden 20 Euro zu viel berechnet."
     ),
     "Rückgabe": (
-        "Ich möchte vom Kauf zurücktreten.|Wohin schicke ich die falsche Größe?|"
-        "Das Modell gefällt mir nicht.|Wann bekomme ich mein Geld zurück?|"
-        "Ich habe zwei bekommen und brauche nur eins.|"
-        "Die Ware ist unbenutzt und original verpackt.|"
-        "Bis wann darf ich den Artikel zurückgeben?|Muss ich das Porto selbst zahlen?|"
-        "Ich will lieber ein anderes Modell.|Die Retoure liegt schon fertig hier."
+        "Ich möchte vom Kauf zurücktreten.|Wohin schicke ich die falsche Größe?|Das Modell gefällt "
+        "mir nicht.|Wann bekomme ich mein Geld zurück?|Ich habe zwei bekommen und brauche nur "
+        "eins.|Die Ware ist unbenutzt und original verpackt.|Bis wann darf ich den Artikel "
+        "zurückgeben?|Muss ich das Porto selbst zahlen?|Ich will lieber ein anderes Modell.|Die "
+        "Retoure liegt schon fertig hier."
     ),
     "Technik": (
-        "Das Gerät geht nach fünf Minuten aus.|Es lässt sich nicht mehr einschalten.|"
-        "Beim Starten kommt nur ein schwarzes Bild.|Es piept und wird sehr heiß.|"
-        "Seit gestern hängt sich alles auf.|Die Einrichtung bricht mit Fehler 17 ab.|"
-        "Einen Neustart habe ich schon probiert.|Die rote Lampe blinkt dauernd.|"
-        "Der Ton ist weg.|Gibt es dafür einen neuen Treiber?"
+        "Das Gerät geht nach fünf Minuten aus.|Es lässt sich nicht mehr einschalten.|Beim Starten "
+        "kommt nur ein schwarzes Bild.|Es piept und wird sehr heiß.|Seit gestern hängt sich alles "
+        "auf.|Die Einrichtung bricht mit Fehler 17 ab.|Einen Neustart habe ich schon probiert.|Die "
+        "rote Lampe blinkt dauernd.|Der Ton ist weg.|Gibt es dafür einen neuen Treiber?"
     ),
     "Versand": (
         "Meine Bestellung ist noch nicht da.|Laut Status wurde sie abgegeben, aber nicht bei mir.|"

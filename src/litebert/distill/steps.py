@@ -210,12 +210,9 @@ class Step:
 def list_steps(
     request: DistillRequest, inputs: DistillInputs, out: Path, device: str
 ) -> list[Step]:
-    text, tokenizer, data, phrases = (
-        out / name for name in ("text.txt", "tokenizer", "data", "phrases.txt")
-    )
-    recipe, pretrained, student, int8 = (
-        out / name for name in ("student.json", "pretrained", "student", LAST)
-    )
+    text, phrases, recipe = (out / name for name in ("text.txt", "phrases.txt", "student.json"))
+    folders = (out / name for name in ("tokenizer", "data", "pretrained", "student", LAST))
+    tokenizer, data, pretrained, student, int8 = folders
     task = ("--task", request.task, "--data", *request.data, *request.task_words)
     on_device: tuple[str, ...] = () if device == "auto" else ("--device", device)
     teacher = locate_teacher(request, inputs, out)

@@ -108,7 +108,7 @@ def compute_calibration_error(likely: NDArray[np.float64], right: NDArray[np.boo
 
 
 def bin_decisions(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[Bin, ...]:
-    """Sort decisions into bins of equal width; a bin without decisions is left out."""
+    """Sort decisions into bins of equal width that are not empty."""
     places = np.minimum((likely * BINS).astype(int), BINS - 1)
     bins = []
     for place in np.unique(places).tolist():
@@ -264,7 +264,6 @@ def trace_part(
 
 
 def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
-    """Build the field `precision` of task.json."""
     return [asdict(point) for point in points]
 
 

@@ -36,7 +36,6 @@ _LEVELS = 16
 
 
 def require_exits(output: Output, layers: int) -> None:
-    """Refuse what cannot leave early."""
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
         raise ConfigError(
             "exits is True, and only tasks that answer with a class, labels or a number can exit "

@@ -209,7 +209,7 @@ class Output(ABC):
         """Compute the summed divergence of arranged logits from the teacher's, and on how many both
         agree.
         """
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         same = logits.argmax(-1) == teacher_logits.argmax(-1)
         return divergence(logits, teacher_logits, temperature).sum(), same.sum()
@@ -246,6 +246,23 @@ class Output(ABC):
             "prediction": value,
             "probabilities": [round(p, 6) for p in answer.probabilities.tolist()],
         }
+
+    def read_record(self, record: Mapping[str, Any]) -> Any:
+        """Make an answer of its record, or of its cells in CSV; the reverse of `record`."""
+        likely = record["probabilities"]
+        if isinstance(likely, Mapping):
+            likely = [likely[label] for label in self.labels]
+        elif isinstance(likely, str) and likely:
+            likely = likely.split(self.separator)
+        return Answer(self.read_value(record["prediction"]), np.array(likely or [], np.float64))
+
+    def read_value(self, value: Any) -> Any:
+        """Read the value of an answer in a record, or in a cell of CSV."""
+        if not self.labels:
+            return float(value)
+        if value:
+            self.labels.index(value)
+        return value or None
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if everything is answered alike, where the right answers differ."""

@@ -62,13 +62,14 @@ class Mistake:
 
 
 def count_confusions(
-    labels: Sequence[str], targets: Sequence[int], answers: Sequence[Any]
+    labels: Sequence[str], targets: Sequence[int | None], answers: Sequence[Any]
 ) -> list[list[int]]:
     """Count the rows of each label that were answered with each class, (C, C): rows are labels,
     columns are answers.
 
     Args:
-        targets: the classes that are right. Rows of an unknown class, below 0, are left out.
+        targets: the classes that are right; rows of an unknown class, None or below 0, are left
+            out.
         answers: of `OneClass`; rows without an answer are left out.
     """
     from sklearn.metrics import confusion_matrix
@@ -76,7 +77,7 @@ def count_confusions(
     rows = [
         (target, labels.index(answer.value))
         for target, answer in zip(targets, answers, strict=True)
-        if target >= 0 and answer.value is not None
+        if target is not None and target >= 0 and answer.value is not None
     ]
     if not rows:
         return [[0] * len(labels) for _ in labels]
@@ -90,7 +91,7 @@ def count_confusions(
 def list_confusions(
     labels: Sequence[str], matrix: Sequence[Sequence[int]], most: int
 ) -> list[tuple[str, str, int]]:
-    """List the commonest confusions: the label, the answer, and how many rows."""
+    """List the label, the answer and the rows of the commonest confusions."""
     pairs = [
         (labels[right], labels[predicted], count)
         for right, row in enumerate(matrix)
@@ -198,19 +199,13 @@ def write_reliability(
         "mistakes": [asdict(mistake) for mistake in mistakes],
     }
     if task.output.exclusive:
-        labeled = [place for place, target in enumerate(targets) if target is not None]
         labels = task.output.labels
-        record["confusion"] = {
-            "labels": list(labels),
-            "rows": count_confusions(
-                labels, [targets[place] for place in labeled], [answers[place] for place in labeled]
-            ),
-        }
+        rows = count_confusions(labels, targets, answers)
+        record["confusion"] = {"labels": list(labels), "rows": rows}
     write_json(folder / RELIABILITY, record)
 
 
 def forget_texts(folder: Path) -> None:
-    """Drop the texts of mistakes from the reliability.json of a finished run, if it has one."""
     file = folder / RELIABILITY
     if not file.is_file():
         return
@@ -239,7 +234,6 @@ class Suspect:
 
 
 def require_mislabeled(task: Task[Any]) -> None:
-    """Refuse a task without a baseline of classes or labels."""
     if not isinstance(make_baseline(task.output), LinearClasses):
         raise ConfigError(
             "mislabeled ranks rows by classes or labels of whole texts, and this task answers with "

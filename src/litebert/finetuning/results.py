@@ -103,7 +103,6 @@ class Finetuned:
 
     @property
     def dev_rows(self) -> int:
-        """Rows of the first development part; 0 where the run does not say."""
         return int(read_json(self.folder / "finetune.json", RunError).get("dev_rows", 0))
 
     @property
@@ -260,7 +259,19 @@ def write_results(
     whole = Config(
         name=tuned.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",)
     )
-    card = _build_card(setup, run.read_identities()[-1], fields, is_restarted)
+    sizes = {
+        part.name: (
+            len(part.examples),
+            sum(len(row.ids) for item in part.items for row in item.rows),
+        )
+        for part in (setup.train, *parts)
+    }
+    metric, full = name_metric(task), 100.0 if task.percent else 1.0
+    beside = None if baseline is None else baseline.scores.get(metric)
+    standing = describe_standing(scores[metric], beside, sizes[first.name][0], full)
+    identity, dev = run.read_identities()[-1], [part.name for part in setup.dev]
+    head, measured = task.output.head, fields.get(FIELD)
+    card = make_finetuned_card(head, identity, sizes, scores, dev, is_restarted, measured, standing)
 
     def write_beside(partial: Path) -> None:
         tuned.write_beside(partial)
@@ -281,30 +292,8 @@ def write_results(
     if calibration is not None:
         # In a group of processes, only the main one is here, and logits are computed by all.
         explains = explain if trainable.ranks.size == 1 else None
-        write_reliability(
-            *(folder, task, first, answers[0], calibration, precision, config, explains)
-        )
+        write_reliability(folder, task, first, answers[0], calibration, precision, config, explains)
     write_json(folder / "scores.json", fields)
-
-
-def _build_card(
-    setup: Setup, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
-) -> str:
-    parts, dev = (setup.train, *setup.dev, *setup.tests), [part.name for part in setup.dev]
-    sizes = {
-        part.name: (
-            len(part.examples),
-            sum(len(row.ids) for item in part.items for row in item.rows),
-        )
-        for part in parts
-    }
-    scores = {name: value for name, value in scored.items() if name != FIELD}
-    metric = name_metric(setup.task)
-    score, beside = scores[metric], scored.get(FIELD, {}).get("scores", {}).get(metric)
-    return make_finetuned_card(
-        *(setup.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)),
-        describe_standing(score, beside, sizes[dev[0]][0], 100.0 if setup.task.percent else 1.0),
-    )
 
 
 def require_calibrated(folder: Path, drop: float) -> None:

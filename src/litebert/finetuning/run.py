@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,6 @@ from litebert.base.storage import write_json, write_whole
 from litebert.config import FinetuneConfig
 from litebert.finetuning.baselines import RunBaseline, advise, read_scores
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
-from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.finetuning.reliability import (
     MISLABELED,
@@ -69,29 +68,27 @@ from litebert.finetuning.setup import (
 )
 from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.start import FITTED, choose_start
-from litebert.finetuning.task import EXAMPLES, Task, TaskFiles
+from litebert.finetuning.task import EXAMPLES, TaskFiles
 from litebert.finetuning.teachers import (
     FOLDER,
     KEPT,
-    compute_teacher_logits,
     list_sources,
     open_teachers,
     start_table,
 )
-from litebert.finetuning.trainable import TrainableTaskModel
-from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
+from litebert.finetuning.trainable import attach_answers, make_loop
+from litebert.finetuning.values import EncodedPart, Item
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train import checkpoint, metrics
 from litebert.train import device as devices
-from litebert.train.loop import Loop, Outcome
+from litebert.train.loop import Outcome
 from litebert.train.memory import explain_out_of_memory, fit_micro_batch, require_memory
-from litebert.train.parallel import load_state, parallelize
+from litebert.train.parallel import load_state
 from litebert.train.ranks import join_group
 from litebert.train.run_folder import ASIDE, RunFolder
-from litebert.train.schedule import Plan
 from litebert.train.teacher import match_layers
 from litebert.train.trackers import TRACKED, require_trackers
 
@@ -160,13 +157,9 @@ def finetune(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    return finetune_seeds(
-        *(model, data, out, config),
-        tokenizer=tokenizer,
-        teacher=teacher,
-        overwrite=overwrite,
-        device=device,
-    )[0]
+    options: dict[str, Any] = {"tokenizer": tokenizer, "teacher": teacher}
+    options |= {"overwrite": overwrite, "device": device}
+    return finetune_seeds(model, data, out, config, **options)[0]
 
 
 def finetune_seeds(
@@ -194,10 +187,24 @@ def finetune_seeds(
     # How many seeds there are does not depend on the model, which gives the default.
     asked = config(FinetuneConfig()) if callable(config) else config or FinetuneConfig()
     seeds = asked.seeds
-    paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
     with join_group() as ranks:
-        folders = [replace(run_folder(path), ranks=ranks) for path in paths]
-        ranks.decide(lambda: _check_folders(out, folders, (model, *sources), overwrite))
+        folders = [replace(folder, ranks=ranks) for folder in list_folders(out, seeds)]
+
+        def check_folders() -> None:
+            if seeds > 1 and (out / IDENTITY).exists():
+                raise RunError(
+                    f"{out} holds a run of one seed; give another --out for {seeds} seeds"
+                )
+            if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
+                raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
+            for folder in folders:
+                folder.check()
+                if overwrite:
+                    folder.list_removable()
+                    for source in (model, *sources):
+                        folder.protect(source)
+
+        ranks.decide(check_folders)
         require_trackers(asked.tracker)
         if asked.mislabeled:
             require_mislabeled(task)
@@ -244,12 +251,36 @@ def finetune_seeds(
                 notes: list[str] = []
                 unlabeled = None
                 if files.unlabeled is not None:
-                    unlabeled = _encode_unlabeled(task, list(files.unlabeled), words, length)
+                    if task.output.head != "sequence" and not isinstance(task.output, Similarity):
+                        raise ConfigError(
+                            "--unlabeled adds texts to tasks that answer with a class, labels, a "
+                            f"number or a vector; this one answers with '{task.output.name}', so "
+                            "leave it out"
+                        )
+                    if not (examples := list(files.unlabeled)):
+                        raise ConfigError(
+                            "--unlabeled names files without a single text; name others, or leave "
+                            "it out"
+                        )
+                    with progress.task("tokenizing the unlabeled texts"):
+                        items = task.encode(examples, words, length)
+                    items = [Item(item.example, item.rows, None) for item in items]
+                    unlabeled = EncodedPart("unlabeled", examples, items)
                 train, *others = (
                     _encode_part(files, name, words, length, notes)
                     for name in ("train", *task.dev, *task.tests)
                 )
-                _warn_about_parts(train, others, words)
+                coverage = Coverage(words)
+                for part in (train, *others):
+                    coverage.add(row.ids for item in part.items for row in item.rows)
+                coverage.warn()
+                for part in others:
+                    if (shared := count_shared(part, train)) > SHARED * len(part.items):
+                        log.warning(
+                            f"{shared:,} of {len(part.items):,} rows of {part.name} are training "
+                            "rows too, so its scores say little about new rows; give other files, "
+                            "or take these rows out of one part"
+                        )
                 balance = describe_balance(task.output, [item.target for item in train.items])
                 for note in (*start.notes, *filter(None, [balance])):
                     notes.append(note)
@@ -275,10 +306,20 @@ def finetune_seeds(
         )
         # Before hours of short runs and training, which a person may spare if the baseline will do.
         if (baseline := setup.baseline) is not None:
-            ranks.decide(lambda: baseline.announce(() if overwrite else paths))
+            kept = () if overwrite else [folder.path for folder in folders]
+            ranks.decide(lambda: baseline.announce(kept))
         setup = choose_start(setup, folders, device, overwrite)
         remarks += [*notes, *setup.chosen]
-        _warn_of_few_steps(setup)
+        if setup.steps < FEW_STEPS and not setup.config.steps:
+            epochs, batch = setup.config.epochs or 0, setup.batch
+            remedies = f"--batch-size {max(1, min(8, batch // 2))} or --epochs {3 * epochs:g}"
+            if not setup.fitted:  # else a larger rate would spoil the head
+                rate = 3 * setup.config.train.optimizer.peak
+                remedies = f"{remedies.replace(' or', ',')} or --lr {rate:.1g}"
+            log.warning(
+                f"{epochs:g} passes over {rows:,} rows in batches of {batch} are only "
+                f"{setup.steps} steps, which may be too few to learn; try {remedies}"
+            )
 
         runs: list[Finetuned] = []
         for number, folder in enumerate(folders):
@@ -302,29 +343,12 @@ def finetune_seeds(
         return runs
 
 
-def run_folder(out: str | Path) -> RunFolder:
-    """Return the folder of a fine-tuning run."""
-    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
-
-
-def _check_folders(
-    out: Path, folders: Sequence[RunFolder], sources: Sequence[str | Path], overwrite: bool
-) -> None:
-    if len(folders) > 1 and (out / IDENTITY).exists():
-        raise RunError(
-            f"{out} holds a run of one seed; give another --out for {len(folders)} seeds"
-        )
-    if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
-        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
-    for folder in folders:
-        folder.check()
-        if overwrite:
-            folder.list_removable()
-            for source in sources:
-                folder.protect(source)
-
-
-# --------------------------------------------------------------------------------------- the parts
+def list_folders(out: Path, seeds: int) -> list[RunFolder]:
+    """List the folders of the runs of so many seeds."""
+    paths = [out] if seeds == 1 else [out / f"seed-{number}" for number in range(seeds)]
+    return [
+        RunFolder(path, IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS) for path in paths
+    ]
 
 
 def _encode_part(
@@ -347,54 +371,6 @@ def _encode_part(
             f"the {name} part of the {task.name} task has no examples; give a file that has some"
         )
     return EncodedPart(name, examples, items)
-
-
-def _encode_unlabeled(
-    task: Task[Any], examples: list[Any], words: Tokenizer, length: int
-) -> EncodedPart:
-    if task.output.head != "sequence" and not isinstance(task.output, Similarity):
-        raise ConfigError(
-            "--unlabeled adds texts to tasks that answer with a class, labels, a number or a "
-            f"vector; this one answers with '{task.output.name}', so leave it out"
-        )
-    if not examples:
-        raise ConfigError(
-            "--unlabeled names files without a single text; name others, or leave it out"
-        )
-    with progress.task("tokenizing the unlabeled texts"):
-        items = task.encode(examples, words, length)
-    return EncodedPart(
-        "unlabeled", examples, [Item(item.example, item.rows, None) for item in items]
-    )
-
-
-def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: Tokenizer) -> None:
-    """Warn of texts that the tokenizer does not cover, and of parts that repeat training rows."""
-    coverage = Coverage(words)
-    coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
-    coverage.warn()
-    for part in others:
-        if (shared := count_shared(part, train)) > SHARED * len(part.items):
-            log.warning(
-                f"{shared:,} of {len(part.items):,} rows of {part.name} are training rows too, so "
-                "its scores say little about new rows; give other files, or take these rows out of "
-                "one part"
-            )
-
-
-def _warn_of_few_steps(setup: Setup) -> None:
-    config, batch, rows = setup.config, setup.batch, len(setup.rows)
-    if setup.steps >= FEW_STEPS or config.steps:
-        return
-    assert config.epochs is not None
-    remedies = f"--batch-size {max(1, min(8, batch // 2))} or --epochs {3 * config.epochs:g}"
-    if not setup.fitted:  # else a larger rate would spoil the head
-        rate = 3 * config.train.optimizer.peak
-        remedies = f"{remedies.replace(' or', ',')} or --lr {rate:.1g}"
-    log.warning(
-        f"{config.epochs:g} passes over {rows:,} rows in batches of {batch} are only "
-        f"{setup.steps} steps, which may be too few to learn; try {remedies}"
-    )
 
 
 # ---------------------------------------------------------------------------------------- one seed
@@ -455,7 +431,12 @@ def _train_seed(
     if (compared := setup.compared_teacher) is not None:  # before the free memory is measured
         compared.layers.to(machine.device)
     if config.train.micro_batch == "auto":
-        micro_batch = _choose_micro_batch(setup, folder, overwrite, machine, most_rows)
+        before = ranks.decide(lambda: [] if overwrite else folder.read_identities())
+        if before:  # first that of a run that was set aside, which the restarted run follows
+            micro_batch = before[0].get("config", {}).get("train", {}).get("micro_batch", 1)
+        else:
+            planned, shape = setup.as_pretraining(), setup.computing_teacher
+            micro_batch = ranks.agree(fit_micro_batch(planned, machine, most_rows, shape, ranks))
         config = replace(config, train=replace(config.train, micro_batch=micro_batch))
         setup = replace(setup, config=config)
     require_memory(setup.as_pretraining(), machine, most_rows, ranks, setup.computing_teacher)
@@ -467,9 +448,8 @@ def _train_seed(
         folder.clear()
     # For a new run only: one that is in the folder already keeps its fitted head, or has none.
     if ranks.main and not folder.identity_file.exists():
-        (path / FITTED).unlink(
-            missing_ok=True
-        )  # of a run that was killed before it had an identity
+        # Of a run that was killed before it had an identity.
+        (path / FITTED).unlink(missing_ok=True)
         if setup.fitted:
             with write_whole(path / FITTED) as aside:
                 write_tensors(aside, setup.fitted)
@@ -495,71 +475,27 @@ def _train_seed(
     if (baseline := setup.baseline) is not None and not is_scored:
         ranks.decide(lambda: baseline.keep(path))
 
-    # Batches, with the answers of the teachers to their rows.
-    positions = model.encoder.config.max_positions
-    if (teachers := setup.teachers) is not None:
-        parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
-        answers = ranks.decide(
-            lambda: compute_teacher_logits(
-                *(teachers, setup.student, parts, setup.dev[0], path, str(machine.device))
-            )
-        )
-        items = [
-            replace(item, teacher_logits=row_logits)
-            for item, row_logits in zip(items, answers, strict=True)
-        ]
-        if (shape := setup.computing_teacher) is not None:
-            positions = min(positions, shape.max_positions)
+    if setup.teachers is not None:
+        items = attach_answers(setup, items, path, machine, ranks)
         is_new = ranks.decide(lambda: checkpoint.find_newest(path / "checkpoints") is None)
         if is_new and learns_map(output) and setup.start.state is None:
             start_table(model, items)
-    batches = TaskBatches(
-        items,
-        output,
-        setup.start.tokenizer.pad_id,
-        setup.batch,
-        setup.steps,
-        config.train.seed,
-        positions=positions,
-        deletion=config.deletion,
-    )
 
     # Training: the loop continues from the newest checkpoint, and keeps the best weights.
-    settings = config.train
     if is_restarted:
-        rates = settings.optimizer
+        rates = config.train.optimizer
         rate, muon_rate = rates.peak / 3, rates.muon_learning_rate / 3
         rates = replace(rates, learning_rate=rate, muon_learning_rate=muon_rate)
-        settings = replace(settings, optimizer=rates)
+        setup = replace(setup, config=replace(config, train=replace(config.train, optimizer=rates)))
         # Logged here and not where the run is set aside, so that a command that was killed in
         # between reports it too.
         log.warning(
             f"the model gave one and the same answer for all examples of {setup.dev[0].name}; "
             f"this run restarts with a learning rate of {rate:.1e} (the first try is in {ASIDE}/)"
         )
-    trainable = TrainableTaskModel(
-        model,
-        output,
-        batches,
-        setup,
-        machine,
-        path / "best.safetensors",
-        network=parallelize(model, ranks),
-        ranks=ranks,
-    )
-    loop: Loop[TaskBatch] = Loop(
-        trainable=trainable,
-        config=settings,
-        plan=Plan((setup.steps,)),
-        batch_sequences=setup.batch,
-        device=machine,
-        folder=path,
-        trackers=config.tracker,
-        ranks=ranks,
-        remarks=remarks,
-        scores_start=bool(setup.fitted),
-    )
-    with explain_out_of_memory(machine, settings.at_once or setup.batch, settings.recompute):
+    trainable, loop = make_loop(setup, model, output, items, path, machine, ranks, remarks)
+    at_once = config.train.at_once or setup.batch
+    with explain_out_of_memory(machine, at_once, config.train.recompute):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(path, setup.steps, outcome, {})
@@ -574,46 +510,22 @@ def _train_seed(
         for part in (*setup.dev, *setup.tests):
             if part.name not in logits:
                 logits = logits | {part.name: trainable.logits(part)}
-        closed = replace(setup, task=_close_task(setup, trainable, logits))
+        # Of several endings, such as maps of vectors, the one with the highest score is taken.
+        endings = trainable.task.closing(items, trainable.logits_of_items, config.train.seed)
+        ending = next(iter(endings))
+        if len(endings) > 1:
+            first, metric = setup.dev[0], name_metric(setup.task)
+            by_part = {first.name: logits[first.name]}
+            closings = {
+                name: score_parts(task, (first,), by_part)[metric] for name, task in endings.items()
+            }
+            ending = max(closings, key=lambda name: closings[name])
+            shown = ", ".join(f"{name} {score:.4g}" for name, score in closings.items())
+            log.info(f"the vectors use the map {ending} ({metric} on {first.name}: {shown})")
+        closed = replace(setup, task=endings[ending])
         exit_logits = trainable.logits(setup.dev[0], every=True) if config.early_exits else None
         if ranks.main:
             write_results(folder, closed, trainable, logits, exit_logits, is_restarted)
     collapsed = trainable.diagnostic_state["one_answer"]
     scores = ranks.decide(lambda: read_scores(scores_file))
     return Finetuned(path, setup.steps, outcome, scores, collapsed, is_restarted)
-
-
-def _choose_micro_batch(
-    setup: Setup, folder: RunFolder, overwrite: bool, machine: devices.Device, rows: int
-) -> Any:
-    """Return the micro-batch of the run in the folder; for a new run, one that fits.
-
-    Args:
-        rows: the most rows of an item.
-    """
-    identities = folder.ranks.decide(lambda: [] if overwrite else folder.read_identities())
-    if identities:  # first that of a run that was set aside, which the restarted run follows
-        return identities[0].get("config", {}).get("train", {}).get("micro_batch", 1)
-    planned, teacher = setup.as_pretraining(), setup.computing_teacher
-    return folder.ranks.agree(fit_micro_batch(planned, machine, rows, teacher, folder.ranks))
-
-
-def _close_task(
-    setup: Setup, trainable: TrainableTaskModel, logits: Mapping[str, Logits]
-) -> Task[Any]:
-    """Return the task with what is computed when training has ended, such as a map of vectors: of
-    several, that with the highest score on the first development part.
-    """
-    items, dev = trainable.batch.items, setup.dev[0]
-    endings = trainable.task.closing(items, trainable.logits_of_items, setup.config.train.seed)
-    if len(endings) == 1:
-        return next(iter(endings.values()))
-    metric = name_metric(setup.task)
-    scores = {
-        name: score_parts(task, (dev,), {dev.name: logits[dev.name]})[metric]
-        for name, task in endings.items()
-    }
-    best = max(scores, key=lambda name: scores[name])
-    shown = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
-    log.info(f"the vectors use the map {best} ({metric} on {dev.name}: {shown})")
-    return endings[best]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:  # who answers without PyTorch has no network
     from litebert.train import device as devices
 
 _ALONE = Ranks()
+Compute = Callable[[PaddedRows], NDArray[np.float32]]
+MapPasses = Callable[[Compute, Sequence[PaddedRows]], Iterable[NDArray[np.float32]]]
 EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
 
 
 def name_metric(task: Task[Any]) -> str:
-    """Name the score that chooses the weights, as `score_parts` does."""
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
 
@@ -77,7 +78,6 @@ def are_finite(logits: Logits) -> bool:
 
 
 def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
-    """Return True if everything in a part is answered alike, where the right answers differ."""
     labeled = [i for i, item in enumerate(part.items) if item.target is not None]
     return bool(labeled) and output.one_answer(
         [part.items[i].target for i in labeled], [logits[i] for i in labeled]
@@ -102,21 +102,24 @@ def compute_network_logits(
 
 
 def compute_logits(
-    compute: Callable[[PaddedRows], NDArray[np.float32]],
+    compute: Compute,
     items: Sequence[Item],
     output: Output,
     pad_id: int,
     positions: int | None = None,
     ranks: Ranks = _ALONE,
+    *,
     most: int = EVALUATION_TOKENS,
     padding: int | None = None,
+    map_passes: MapPasses | None = None,
 ) -> Logits:
     """Compute the logits of each item, in order, with any engine: `compute` gives (R, C) or (R, S,
     C) for R rows of S tokens.
 
     No row is padded beyond the `positions` of the model. `compute` gets items of nearly the same
     length, as many as fit `most` tokens. None is shorter than the longest by more than `padding`.
-    The processes of `ranks` share the work, and all of them get the logits.
+    The processes of `ranks` share the work, and all of them get the logits. `map_passes` computes
+    passes side by side, as a `Runtime` does; all of them are in memory.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
@@ -125,11 +128,13 @@ def compute_logits(
     total = sum(len(chunks[turn]) for turn in assigned)
     reported = track(assigned, "scoring", total, "items", lambda turn: len(chunks[turn]))
     with nullcontext(assigned) if len(assigned) == 1 else reported as turns:
-        for turn in turns:
-            padded = pad_rows(
-                [row for i in chunks[turn] for row in items[i].rows], pad_id, positions
-            )
-            computed[turn] = compute(padded)
+        padded = (
+            pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+            for turn in assigned
+        )
+        made = map(compute, padded) if map_passes is None else map_passes(compute, list(padded))
+        for turn, values in zip(turns, made, strict=True):
+            computed[turn] = values
     for chunk, chunk_logits in zip(chunks, ranks.union(computed), strict=True):
         ends = np.cumsum([rows[i] for i in chunk])
         for i, rows_of_item in zip(chunk, np.split(chunk_logits, ends[:-1]), strict=True):

@@ -98,19 +98,16 @@ class Setup:
 
     @property
     def length(self) -> int:
-        """The longest row, in tokens."""
         assert self.config.length is not None
         return self.config.length
 
     @property
     def batch(self) -> int:
-        """Sequences of a batch."""
         assert self.config.train.batch is not None
         return int(parse_amount(self.config.train.batch, "train.batch", ("sequences",)).value)
 
     @property
     def steps(self) -> int:
-        """How many steps a run takes."""
         if self.config.steps:
             return self.config.steps
         assert self.config.epochs is not None
@@ -118,13 +115,10 @@ class Setup:
 
     @property
     def student(self) -> Student:
-        """Who learns, as teachers know it."""
         return Student(self.task, self.start.tokenizer, self.length)
 
     def fit_targets(self, items: Sequence[Item]) -> tuple[Output, list[Item]]:
-        """Fit the output to the targets of items; return it, and the items with the targets that
-        are learned.
-        """
+        """Fit the output to the targets of items, and give these the targets that are learned."""
         output, targets = self.task.output.fit([item.target for item in items])
         output = output.weigh(self.config, targets)
         return output, [
@@ -140,14 +134,11 @@ class Setup:
 
     @property
     def computing_teacher(self) -> EncoderConfig | None:
-        """The shape of the teacher's encoder, where it computes beside the student."""
         teacher = self.compared_teacher
         return None if teacher is None else teacher.loaded.config.encoder
 
     def as_pretraining(self) -> Config:
-        """Return a config that takes as much memory: its vocabulary head has next to nothing to
-        guess.
-        """
+        """Return a config of as much memory, whose vocabulary head guesses next to nothing."""
         loop, encoder = self.config.train, self.start.encoder
         compared: dict[str, Any] = {}
         if self.computing_teacher is not None:
@@ -302,7 +293,6 @@ def resolve_amount(
 
 
 def set_rate(config: FinetuneConfig, rate: float) -> FinetuneConfig:
-    """Return the config with a learning rate."""
     optimizer = replace(config.train.optimizer, learning_rate=rate)
     return replace(config, train=replace(config.train, optimizer=optimizer))
 
@@ -334,7 +324,23 @@ def settle_for_output(
     """
     deletes = False
     if isinstance(output, Similarity):
-        _require_sizes(output, encoder.hidden_size)
+        width = encoder.hidden_size
+        for size in output.sizes:
+            if not 1 <= size < width:
+                raise ConfigError(
+                    f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
+                    f"sizes from 1 to {width - 1}"
+                )
+        if output.sizes and output.taught:
+            raise ConfigError(
+                "matryoshka orders the numbers of a vector, and a student takes over the order of "
+                "its teacher; leave out --matryoshka or --teacher"
+            )
+        if output.sizes and output.whiten:
+            raise ConfigError(
+                "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
+                "--whiten or --matryoshka"
+            )
         batch = config.train.batch
         if batch and parse_amount(batch, "train.batch", ("sequences",)).value < 2:
             raise ConfigError(
@@ -368,25 +374,6 @@ def settle_for_output(
     if config.early_exits:
         require_exits(output, encoder.layers)
     return config
-
-
-def _require_sizes(output: Similarity, width: int) -> None:
-    for size in output.sizes:
-        if not 1 <= size < width:
-            raise ConfigError(
-                f"matryoshka has the size {size}, and the vectors have {width} numbers; give "
-                f"sizes from 1 to {width - 1}"
-            )
-    if output.sizes and output.taught:
-        raise ConfigError(
-            "matryoshka orders the numbers of a vector, and a student takes over the order of "
-            "its teacher; leave out --matryoshka or --teacher"
-        )
-    if output.sizes and output.whiten:
-        raise ConfigError(
-            "whitening mixes the numbers of a vector, which matryoshka orders; leave out "
-            "--whiten or --matryoshka"
-        )
 
 
 def require_weights(output: Output, config: FinetuneConfig) -> None:

@@ -19,7 +19,7 @@ Shapes: B pairs, R texts, S tokens, H hidden size, D numbers of a teacher's vect
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,7 +59,6 @@ itself.
 
 
 def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
-    """Sort the sizes that vectors may be cut to."""
     if matryoshka is None:
         return ()
     is_list = isinstance(matryoshka, (list, tuple))
@@ -241,7 +240,6 @@ class Similarity(Output):
         )
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """Return a `Compared` for each pair."""
         pairs = [
             scale_to_unit(row_logits if self.map is None else self.map.of(row_logits))
             for row_logits in logits
@@ -249,8 +247,10 @@ class Similarity(Output):
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
 
     def record(self, answer: Any) -> dict[str, Any]:
-        """Return the cosine, which has no probabilities."""
         return {"prediction": answer.value}
+
+    def read_record(self, record: Mapping[str, Any]) -> Compared:
+        return Compared(float(record["prediction"]), None)
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if all texts have nearly one vector: the mean of unit vectors is as long as
@@ -262,7 +262,7 @@ class Similarity(Output):
 
 
 def learns_map(output: Output) -> bool:
-    """Return whether a map to the width of a teacher's vectors is learned beside the network."""
+    """A map to the width of a teacher's vectors is learned beside the network."""
     return isinstance(output, Similarity) and output.taught
 
 
@@ -318,9 +318,8 @@ def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
     centered = exact - mean
     variances, directions = np.linalg.eigh(centered.T @ centered / len(exact))
     variances = np.maximum(variances, 0)
-    floor = max(
-        0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
-    )  # the second where all are nearly alike
+    # The second where all are nearly alike.
+    floor = max(0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30)
     # Turned back, so that it does not depend on the signs and the order of the directions.
     weight = directions / np.sqrt(variances + floor) @ directions.T
     return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from litebert.base import progress
 from litebert.base.errors import NonFiniteError
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.batches import TaskBatches, collate, collate_weights
+from litebert.finetuning.batches import collate, collate_weights
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import group_by_length, number_groups, pad_rows
@@ -50,16 +50,12 @@ from litebert.finetuning.scoring import (
     score_parts,
 )
 from litebert.finetuning.setup import Setup, set_rate
-from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.text_outputs import Number, SeveralLabels
-from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.finetuning.trainable import attach_answers, make_loop
 from litebert.finetuning.values import Item
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
-from litebert.train.loop import Loop
-from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
-from litebert.train.schedule import Plan
 
 log = logging.getLogger("litebert")
 
@@ -104,11 +100,8 @@ _ORDER = 51  # what the key of the held-out rows is for
 
 
 def choose_start(setup: Setup, folders: Sequence[RunFolder], device: str, overwrite: bool) -> Setup:
-    """Complete the setup with a fitted head and a rate, where the config asks for them. They are
-    those of a run in one of the folders, or are computed now.
-
-    Args:
-        overwrite: whether those runs are about to be deleted.
+    """Complete the setup with a fitted head and a rate, where the config asks for them: those of a
+    run in one of the folders, or computed now.
     """
     config, first = setup.config, folders[0]
     decide = first.ranks.decide
@@ -198,7 +191,6 @@ class FittedHead:
         return self.loss < self.prior or self.few
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the weights by their names in the head."""
         return {
             "classifier.weight": torch.from_numpy(self.weight.copy()),
             "classifier.bias": torch.from_numpy(self.bias.copy()),
@@ -293,9 +285,7 @@ def _compute_held_loss(
 def _fit_folded(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], strength: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Fit a linear map on standardized states; return its weights and biases for states as they
-    are.
-    """
+    """Fit a linear map on standardized states, with weights and biases for states as they are."""
     mean, std = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
     std[std < 1e-6] = 1.0  # a state that never changes tells nothing
     weight, bias = fit_linear(output, (states - mean) / std, targets, strength)
@@ -323,7 +313,6 @@ def fit_linear(
         return ridge.coef_[None], np.array([ridge.intercept_])
 
     def fit_logistic(classes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return one row each for more than two classes."""
         with warnings.catch_warnings():
             # The best of what was tried is judged on other rows.
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -357,10 +346,7 @@ def fit_linear(
 
 
 def _choose_rate(setup: Setup, learned: Setup, folder: Path, machine: devices.Device) -> Setup:
-    """Choose the rate by short runs on `learned`, or keep that of the preset.
-
-    `learned` is the same setup, whose fitted head has not seen the held-out rows.
-    """
+    """Choose the rate by short runs on `learned`, whose head has not seen the held-out rows."""
     config, optimizer = setup.config, setup.config.train.optimizer
     two = bool("head" in setup.tries and learned.fitted)
     setup = replace(setup, tries=frozenset())
@@ -387,7 +373,6 @@ def _choose_rate(setup: Setup, learned: Setup, folder: Path, machine: devices.De
 
 
 def list_rates(rates: Sequence[float], steps: int) -> list[float]:
-    """List the rates that are tried for a run of some steps."""
     return [rate for rate in rates if steps < LONG_RUN or rate <= LARGEST_OF_LONG]
 
 
@@ -416,7 +401,6 @@ def choose_rate(
 
 
 def compute_standard_error(differences: NDArray[np.float64]) -> float:
-    """Compute the standard error of the mean of differences; none of a single one."""
     return (
         float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
     )
@@ -458,7 +442,6 @@ class Probe:
         )
 
     def describe_losses(self) -> str:
-        """Return every rate with its loss."""
         return ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
 
 
@@ -476,17 +459,15 @@ class TwoStartProbe:
 
     @property
     def rate(self) -> float:
-        """The rate of the start that is taken."""
         return self.fitted.rate if self.takes_fitted else self.drawn.rate
 
     def __str__(self) -> str:
         return (
             f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'random'} "
             f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
-            f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, "
-            f"random {self.drawn.rate:.0e} {self.drawn_loss:.3g}); "
-            f"after {self.fitted.steps} steps: fitted {self.fitted.describe_losses()}; "
-            f"random {self.drawn.describe_losses()}"
+            f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, random "
+            f"{self.drawn.rate:.0e} {self.drawn_loss:.3g}); after {self.fitted.steps} steps: "
+            f"fitted {self.fitted.describe_losses()}; random {self.drawn.describe_losses()}"
         )
 
 
@@ -566,19 +547,9 @@ class _Trials:
 
     @classmethod
     def of(cls, setup: Setup, folder: Path, machine: devices.Device) -> _Trials:
-        """The training rows of a task, divided by its seed, with the answers of its teachers."""
         items, count = list(setup.train.items), len(setup.train.items)
         if _learns_answers(setup):
-            items = setup.rows
-            assert setup.teachers is not None
-            parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
-            logits = compute_teacher_logits(
-                *(setup.teachers, setup.student, parts, setup.dev[0], folder, str(machine.device))
-            )
-            items = [
-                replace(item, teacher_logits=row_logits)
-                for item, row_logits in zip(items, logits, strict=True)
-            ]
+            items = attach_answers(setup, setup.rows, folder, machine)
         learned, held = split_held_out(items[:count], setup.config.train.seed)
         return cls(learned, held, items[count:], folder / "probe", machine)
 
@@ -612,36 +583,13 @@ class _Trials:
         self, setup: Setup, rate: float, steps: int, bar: progress.Task
     ) -> NDArray[np.float64]:
         """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
-        alone = _plan_short_run(setup, rate)
-        config = alone.config
-        task, start, ranks = setup.task, setup.start, Ranks()
+        alone = _plan_short_run(setup, rate, steps)
         output, items = setup.fit_targets([*self.learned, *self.held_out])
         items, held = items[: len(self.learned)], items[len(self.learned) :]
-        model = build_task_model(start, task, config, setup.fitted).to(self.machine.device)
-        positions, pad = model.encoder.config.max_positions, start.tokenizer.pad_id
-        batches = TaskBatches(
-            [*items, *self.unlabeled],
-            output,
-            pad,
-            setup.batch,
-            steps,
-            config.train.seed,
-            positions=positions,
-            deletion=config.deletion,
-        )
-        trainable = TrainableTaskModel(
-            model, output, batches, alone, self.machine, self.folder, network=model, ranks=ranks
-        )
-        loop = Loop(
-            trainable=trainable,
-            config=config.train,
-            plan=Plan((steps,)),
-            batch_sequences=setup.batch,
-            device=self.machine,
-            folder=self.folder,
-            ranks=ranks,
-        )
-        model.train()
+        model = build_task_model(setup.start, setup.task, alone.config, setup.fitted)
+        model = model.to(self.machine.device).train()
+        items += self.unlabeled
+        trainable, loop = make_loop(alone, model, output, items, self.folder, self.machine)
         try:
             while loop.step < steps:
                 loop.train_step()
@@ -650,9 +598,10 @@ class _Trials:
             bar.advance(steps - loop.step)
             return np.full(1, np.inf)
         model.eval()
-        parts = []
+        parts, positions = [], model.encoder.config.max_positions
         for part in _split_by_length(held):
-            batch = collate(part, output, pad, positions).to(self.machine.device)
+            batch = collate(part, output, setup.start.tokenizer.pad_id, positions)
+            batch = batch.to(self.machine.device)
             with torch.no_grad(), self.machine.autocast_context():
                 losses = trainable.compute_losses(batch, trainable.layers)
             weights = trainable.get_weights()
@@ -662,14 +611,12 @@ class _Trials:
 
 
 def _learns_answers(setup: Setup) -> bool:
-    """Return whether the task is learned from the answers of teachers, not from vectors."""
+    """Vectors are not among them."""
     return setup.teachers is not None and not setup.teachers.vector_width
 
 
-def _plan_short_run(setup: Setup, rate: float) -> Setup:
-    """Return the setup with a config that suits a short run at a rate. Its teachers show answers at
-    most, and no layers.
-    """
+def _plan_short_run(setup: Setup, rate: float, steps: int) -> Setup:
+    """Plan a short run at a rate. Its teachers show answers at most, and no layers."""
     config = set_rate(setup.config, rate)
     train = config.train
     if train.micro_batch == "auto":  # how much fits is measured when the run starts
@@ -678,7 +625,7 @@ def _plan_short_run(setup: Setup, rate: float) -> Setup:
         share = train.schedule.warmup / setup.steps
         train = replace(train, schedule=replace(train.schedule, warmup=share))
     distill = replace(config.distill, states=0.0, relations=0.0)
-    config = replace(config, train=train, distill=distill)
+    config = replace(config, train=train, distill=distill, steps=steps)
     teachers = setup.teachers if _learns_answers(setup) else None
     return replace(setup, config=config, teachers=teachers, unlabeled=None)
 
@@ -694,9 +641,7 @@ def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
 def _compute_prior_losses(
     setup: Setup, learned: Sequence[Item], held: Sequence[Item]
 ) -> NDArray[np.float64] | None:
-    """Compute the mean loss of each part if every row is answered alike, by the shares of the
-    learned targets, (P,).
-    """
+    """Compute the mean loss of each part, (P,), if the shares of the targets answer every row."""
     if not setup.task.output.linear:
         return None
     output, items = setup.fit_targets([*learned, *held])

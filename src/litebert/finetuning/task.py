@@ -245,6 +245,10 @@ class Task(ABC, Generic[E]):
         """Return the record that `predict` writes of an answer, in the form of its benchmark."""
         return self.output.record(answer)
 
+    def read_record(self, example: E, record: Mapping[str, Any]) -> Any:
+        """Make an answer of what `predict` wrote of it, the reverse of `record`."""
+        return self.output.read_record(record)
+
     def by_class(
         self, examples: Sequence[E], answers: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
@@ -278,7 +282,6 @@ class Task(ABC, Generic[E]):
         return labeled, their_answers
 
     def file_name(self, split: str) -> str:
-        """Name the predictions file of a split."""
         return split + self.suffix
 
     @abstractmethod
@@ -319,20 +322,17 @@ class TaskFiles(ABC, Generic[E]):
         )
 
     def with_teacher(self) -> TaskFiles[E]:
-        """Return the files of the task as it is learned from a teacher."""
         files = copy(self)
         files.task = self.task.with_teacher()
         return files
 
     def with_unlabeled(self, examples: Sequence[E] | None) -> TaskFiles[E]:
-        """Return the files with further examples for a teacher to answer."""
         files = copy(self)
         files.unlabeled = examples
         return files
 
     @property
     def file_names(self) -> dict[str, list[str]]:
-        """The names of the files of each part, where they are known."""
         return {}
 
     @abstractmethod
@@ -376,9 +376,8 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
     """
     shown = (task.show_example(example) for example in part.examples)
     short = [example for example in shown if example is not None and example.is_readable]
-    short.sort(
-        key=lambda example: abs(example.characters - _PREFERRED)
-    )  # stable, so the same run keeps the same ones
+    # Stable, so the same run keeps the same ones.
+    short.sort(key=lambda example: abs(example.characters - _PREFERRED))
     by_label: dict[str | None, list[ModelExample]] = {}
     for example in short:
         by_label.setdefault(example.label, []).append(example)
@@ -392,7 +391,6 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
 
 
 def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:
-    """Write them into the folder of a model; without examples, no file."""
     listed = [{**example.inputs, "label": example.label} for example in examples]
     if listed:
         write_json(folder / EXAMPLES, {"examples": listed})

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -44,8 +44,8 @@ from litebert.finetuning.values import EncodedPart, Item, Logits
 from litebert.interop import LoadedModel, files, read_folder
 from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.model.distillation import Teacher
 from litebert.model.task_model import TaskModel
+from litebert.model.teacher import Teacher
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import FINGERPRINT, PATH, build_record, compute_fingerprint
 
@@ -90,8 +90,7 @@ class BaselineTeacher:
     examples: Sequence[Any] = ()
     """The examples of the training part."""
 
-    source = BASELINE
-    width = 0
+    source, width = BASELINE, 0
 
     @cached_property
     def fingerprint(self) -> str:
@@ -107,6 +106,12 @@ class BaselineTeacher:
     def key(self) -> bytes:
         return self.fingerprint.encode()
 
+    def record(self) -> dict[str, Any]:
+        return {PATH: BASELINE, FINGERPRINT: self.fingerprint}
+
+    def with_examples(self, examples: Sequence[Any]) -> BaselineTeacher:
+        return replace(self, examples=examples)
+
     def answer(
         self, student: Student, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
@@ -118,14 +123,29 @@ class BaselineTeacher:
         ]
 
 
+M = TypeVar("M", bound="ModelTeacher")
+
+
 @dataclass(frozen=True)
-class TaskTeacher:
-    """A fine-tuned model that answers the same task."""
+class ModelTeacher:
+    """A teacher in a model folder."""
 
     source: str
     loaded: LoadedModel
     fingerprint: str
     tokenizer: Tokenizer
+
+    def record(self) -> dict[str, Any]:
+        return build_record(self.source, self.fingerprint)
+
+    def with_examples(self: M, examples: Sequence[Any]) -> M:
+        return self
+
+
+@dataclass(frozen=True)
+class TaskTeacher(ModelTeacher):
+    """A fine-tuned model that answers the same task."""
+
     output: Output
     """The teacher's output, with the teacher's order of labels."""
     order: tuple[int, ...]
@@ -135,13 +155,12 @@ class TaskTeacher:
 
     @property
     def key(self) -> bytes:
-        """The facts that its answers to a row depend on."""
         return self.fingerprint.encode() + repr(self.order).encode()
 
     def answer(
         self, student: Student, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
-        """Compute the logits of the items of each part, in the task's order of labels."""
+        """Answer with logits in the task's order of labels."""
         exported = find_exported_graph(self.loaded.path) is not None  # which answers on the CPU
         runtime = ENGINES["onnx" if exported else "torch"](
             self.loaded, "cpu" if exported else device
@@ -178,11 +197,9 @@ class TaskTeacher:
 
     @cached_property
     def layers(self) -> Teacher:
-        """Its encoder, whose states and relations are learned."""
         return Teacher(self.loaded.model.encoder, None, self.fingerprint)
 
     def require_layers(self, words: Tokenizer, length: int) -> None:
-        """See to it that its layers can be compared with those of a student."""
         fix = "set distill.states and distill.relations to 0"
         if find_exported_graph(self.loaded.path) is not None:
             raise ModelError(
@@ -202,15 +219,11 @@ class TaskTeacher:
 
 
 @dataclass(frozen=True)
-class VectorTeacher:
+class VectorTeacher(ModelTeacher):
     """A model that gives sentence vectors: the student learns the vectors of texts, through a map
     to the teacher's width.
     """
 
-    source: str
-    loaded: LoadedModel
-    fingerprint: str
-    tokenizer: Tokenizer
     settings: VectorSettings
 
     @property
@@ -227,7 +240,6 @@ class VectorTeacher:
 
     @property
     def key(self) -> bytes:
-        """The facts that its vector of a text depends on."""
         facts = self.settings._replace(map=None), self.length
         return self.fingerprint.encode() + repr(facts).encode()
 
@@ -387,15 +399,10 @@ class TaskTeachers:
     """Their answers so far, by the key of the cache; seeds share them."""
 
     def with_examples(self, examples: Sequence[Any]) -> TaskTeachers:
-        """Return the teachers, of whom a baseline knows the examples that it learns from."""
-        members = tuple(
-            replace(member, examples=examples) if isinstance(member, BaselineTeacher) else member
-            for member in self.members
-        )
-        return replace(self, members=members)
+        """Return the teachers with the examples that a baseline learns from."""
+        return replace(self, members=tuple(m.with_examples(examples) for m in self.members))
 
     def require_network(self) -> TaskTeacher:
-        """Return the only teacher, whose layers can be compared."""
         fix = "name one fine-tuned model, or set distill.states and distill.relations to 0"
         require(
             len(self.members) == 1,
@@ -414,25 +421,90 @@ class TaskTeachers:
 
     @property
     def vector_width(self) -> int:
-        """The numbers of a vector of a teacher of sentence vectors; 0 of other teachers."""
         return max(member.width for member in self.members)
 
     def build_record(self) -> dict[str, Any]:
         """Build the fields of finetune.json that name the teachers; of several they hold lists."""
-        records = [
-            {PATH: BASELINE, FINGERPRINT: member.fingerprint}
-            if isinstance(member, BaselineTeacher)
-            else build_record(member.source, member.fingerprint)
-            for member in self.members
-        ]
+        records = [member.record() for member in self.members]
         if len(records) == 1:
             return records[0]
         names = dict.fromkeys(name for record in records for name in record)
         return {name: [record.get(name) for record in records] for name in names}
 
+    def answer(
+        self,
+        student: Student,
+        parts: Sequence[EncodedPart],
+        dev: EncodedPart,
+        folder: Path,
+        device: str,
+    ) -> Logits:
+        """Return the logits for the rows of the parts, one after the other, from the folder of the
+        run, or computed and written into it.
+
+        Args:
+            dev: the part whose scores are logged.
+        """
+        digest = hashlib.sha256(b"".join(member.key for member in self.members))
+        for part in parts:
+            for item in part.items:  # a teacher may read further than the student's rows go
+                digest.update(repr(part.examples[item.example]).encode("utf-8", "backslashreplace"))
+                for row in item.rows:
+                    digest.update(row.ids.tobytes() + b"|")
+        key, file = digest.hexdigest(), folder / KEPT
+        saved = _read_answers(file, key)
+        if key not in self.computed:
+            if saved is None:
+                answers = self._ask(student, parts, dev, folder, device)
+                kept = np.float32 if isinstance(student.task.output, Number) else np.float16
+                self.computed[key] = [
+                    # Numbers far from zero, which only float64 tells apart, stay as they are.
+                    row_logits if row_logits.dtype == np.float64 else row_logits.astype(kept)
+                    for part_logits in answers
+                    for row_logits in part_logits
+                ]
+            else:
+                self.computed[key] = saved
+        if saved is None:
+            _write_answers(file, key, self.computed[key])
+            shutil.rmtree(folder / FOLDER, ignore_errors=True)  # all vectors are in one file now
+        return self.computed[key]
+
+    def _ask(
+        self,
+        student: Student,
+        parts: Sequence[EncodedPart],
+        dev: EncodedPart,
+        folder: Path,
+        device: str,
+    ) -> list[Logits]:
+        task = student.task
+        metric = name_metric(task)
+
+        def log_score(name: str, logits: Logits) -> None:
+            score = score_parts(task, (dev,), {dev.name: logits})[metric]
+            log.info(f"{name} scores {metric} {score:.4g} on {dev.name}")
+
+        by_member = []
+        for member in self.members:
+            counts_texts = isinstance(member, VectorTeacher)  # and shows how many it has embedded
+            with nullcontext() if counts_texts else progress.task("asking the teacher"):
+                by_member.append(member.answer(student, (*parts, dev), device, folder))
+            log_score(f"the teacher {member.source}", by_member[-1][-1])
+        if len(by_member) == 1:
+            return by_member[0][:-1]
+        means: list[Logits] = []
+        for part in zip(*by_member, strict=True):
+            rows = list(zip(*part, strict=True))
+            # In float64 where a teacher gives numbers far from zero.
+            kinds = [np.result_type(np.float32, *row) for row in rows]
+            averages = [average_answers(task.output, row) for row in rows]
+            means.append([mean.astype(kind) for mean, kind in zip(averages, kinds, strict=True)])
+        log_score(f"the mean of {len(by_member)} teachers", means[-1])
+        return means[:-1]
+
 
 def list_sources(teacher: str | Path | Sequence[str | Path] | None) -> tuple[str | Path, ...]:
-    """List the teachers that a caller names: none, one, or several."""
     if teacher is None or isinstance(teacher, (str, Path)):
         return () if teacher is None else (teacher,)
     return tuple(teacher)
@@ -465,12 +537,10 @@ def open_teachers(
             members.append(BaselineTeacher(task))
         else:
             members.append(open_teacher(source, task, words, length))
-    identities = [
-        None if isinstance(member, BaselineTeacher) else member.fingerprint for member in members
-    ]
-    for place, identity in enumerate(identities):
+    fingerprints = [member.fingerprint for member in members]
+    for place, fingerprint in enumerate(fingerprints):
         require(
-            identity not in identities[:place],
+            fingerprint not in fingerprints[:place],
             f"--teacher names {sources[place]} twice, or two folders of the same weights; name "
             "each teacher once",
         )
@@ -491,78 +561,6 @@ def average_answers(
         likely, unlikely = -np.logaddexp(0, -values), -np.logaddexp(0, values)
         return average_log(likely) - average_log(unlikely)
     return average_log(log_softmax(values))
-
-
-def compute_teacher_logits(
-    teachers: TaskTeachers,
-    student: Student,
-    parts: Sequence[EncodedPart],
-    dev: EncodedPart,
-    folder: Path,
-    device: str,
-) -> Logits:
-    """Return the teachers' logits for the rows of the parts, one after the other, from the folder
-    of the run, or computed and written into it.
-
-    Args:
-        dev: the part whose scores are logged.
-    """
-    digest = hashlib.sha256(b"".join(member.key for member in teachers.members))
-    for part in parts:
-        for row in (row for item in part.items for row in item.rows):
-            digest.update(row.ids.tobytes() + b"|")
-    key, file = digest.hexdigest(), folder / KEPT
-    if key in teachers.computed:
-        if _read_answers(file, key) is None:
-            _write_answers(file, key, teachers.computed[key])
-    elif (saved := _read_answers(file, key)) is not None:
-        teachers.computed[key] = saved
-    else:
-        answers = _ask(teachers, student, parts, dev, folder, device)
-        kept = np.float32 if isinstance(student.task.output, Number) else np.float16
-        teachers.computed[key] = [
-            # Numbers far from zero, which only float64 tells apart, stay as they are.
-            row_logits if row_logits.dtype == np.float64 else row_logits.astype(kept)
-            for part_logits in answers
-            for row_logits in part_logits
-        ]
-        _write_answers(file, key, teachers.computed[key])
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)  # all vectors are in one file now
-    return teachers.computed[key]
-
-
-def _ask(
-    teachers: TaskTeachers,
-    student: Student,
-    parts: Sequence[EncodedPart],
-    dev: EncodedPart,
-    folder: Path,
-    device: str,
-) -> list[Logits]:
-    task = student.task
-    metric = name_metric(task)
-
-    def log_score(name: str, logits: Logits) -> None:
-        score = score_parts(task, (dev,), {dev.name: logits})[metric]
-        log.info(f"{name} scores {metric} {score:.4g} on {dev.name}")
-
-    by_member = []
-    for member in teachers.members:
-        counts_texts = isinstance(member, VectorTeacher)  # and shows how many it has embedded
-        with nullcontext() if counts_texts else progress.task("asking the teacher"):
-            by_member.append(member.answer(student, (*parts, dev), device, folder))
-        log_score(f"the teacher {member.source}", by_member[-1][-1])
-    if len(by_member) == 1:
-        return by_member[0][:-1]
-    means: list[Logits] = []
-    for part in zip(*by_member, strict=True):
-        rows = list(zip(*part, strict=True))
-        # In float64 where a teacher gives numbers far from zero.
-        kinds = [np.result_type(np.float32, *row) for row in rows]
-        averages = [average_answers(task.output, row) for row in rows]
-        means.append([mean.astype(kind) for mean, kind in zip(averages, kinds, strict=True)])
-    log_score(f"the mean of {len(by_member)} teachers", means[-1])
-    return means[:-1]
 
 
 def _write_answers(file: Path, key: str, answers: Logits) -> None:
@@ -595,10 +593,6 @@ def _read_answers(file: Path, key: str) -> Logits | None:
 
 
 def start_table(model: TaskModel, items: Sequence[Item]) -> None:
-    """Start the token table of an untrained student from the teacher's vectors of the rows of
-    items. Tokens that no row has keep their random rows, and so do the dimensions beyond those of
-    the teacher.
-    """
     started = time.monotonic()
     pairs = [
         (row.ids, vector)

@@ -103,7 +103,6 @@ class OneClass(Output):
         return self.labels.index(value)
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """Return the record with probabilities by label."""
         record = super().record(answer)
         return record | {
             "probabilities": dict(zip(self.labels, record["probabilities"], strict=True))
@@ -148,7 +147,7 @@ class SeveralLabels(OneClass):
         """
         import torch
 
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         student, teacher = (
             torch.stack((values, torch.zeros_like(values)), dim=-1)
@@ -178,6 +177,9 @@ class SeveralLabels(OneClass):
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
         return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
 
+    def read_value(self, value: Any) -> Any:
+        return tuple(value.split(self.separator) if value and isinstance(value, str) else value)
+
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)
 
@@ -187,7 +189,7 @@ class SeveralLabels(OneClass):
 
 
 def are_far(mean: float, std: float) -> bool:
-    """Return whether numbers lie so far from zero that float32 would lose what tells them apart."""
+    """Float32 would lose what tells such numbers apart."""
     return abs(mean) > 1e3 * std
 
 
@@ -258,7 +260,6 @@ class Number(Output):
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the squared error against the teacher's number."""
         return self.total(logits, teacher_logits.squeeze(-1))
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
@@ -282,7 +283,6 @@ class Number(Output):
         return np.ones(len(now), bool), 1 / (1 + change)
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """Return the number, which has no probabilities."""
         return {"prediction": answer.value}
 
     def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:
@@ -323,17 +323,18 @@ class OneChoice(Output):
         )
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """Return the logits of the choices, (choices,)."""
         return logits[:, 0]
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the place of the likeliest choice, the first of equals, and the probabilities of
-        all.
-        """
+        """Of equal choices the first."""
         return [
             Answer(int(row_logits.argmax()), softmax(row_logits.astype(np.float64)))
             for row_logits in logits
         ]
+
+    def read_value(self, value: Any) -> Any:
+        """Return the place of the choice, or its letter as the task writes it."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 class Relevance(Number):
@@ -366,7 +367,6 @@ class Relevance(Number):
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the squared error against the teacher's log-odds."""
         return super().total(logits, teacher_logits.squeeze(-1))
 
     def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:

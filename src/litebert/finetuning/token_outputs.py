@@ -31,28 +31,27 @@ class Tags(Output):
     scores = ("f1", "precision", "recall")
 
     def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-        """Lay out the tags of a batch, (B, S)."""
         return np.stack(
             [np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets]
         )
 
     def count(self, targets: NDArray[Any]) -> int:
-        """Count the tokens that have a tag."""
         return int((targets != IGNORED).sum())
 
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the divergence at the tokens that have a tag."""
         tagged = batch.targets != IGNORED
         return super().distill_total(logits[tagged], teacher_logits[tagged], batch, temperature)
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the likeliest tag of each token, and its probability."""
         likely = [softmax(row_logits.astype(np.float64), axis=-1) for row_logits in logits]
         return [
             Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
         ]
+
+    def read_value(self, value: Any) -> Any:
+        return tuple(value.split(self.separator) if value and isinstance(value, str) else value)
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Return True if every token that has a tag gets the same one."""
@@ -104,7 +103,7 @@ class OneSpan(Output):
         """Compute the mean of the divergences of first and last token; both are the same where the
         teacher's are.
         """
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         teacher_logits = teacher_logits.masked_fill(logits.isneginf(), -np.inf)
         same = (logits.argmax(1) == teacher_logits.argmax(1)).all(-1).sum()
@@ -134,5 +133,5 @@ class OneSpan(Output):
         return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Return False: spans are not compared."""
+        """Spans are not compared."""
         return False

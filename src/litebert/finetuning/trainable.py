@@ -37,12 +37,15 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.interop.files import write_tensors
 from litebert.interop.loaded import VectorMap
-from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
+from litebert.model.teacher import Lesson, mean_over_pairs, relation_distance, state_distance
 from litebert.model.unpadded import is_faster_unpadded
 from litebert.train import device as devices
+from litebert.train.loop import Loop
+from litebert.train.parallel import parallelize
 from litebert.train.ranks import Ranks
+from litebert.train.schedule import Plan
 
 _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
 """Names of the losses: of the labels, and of a teacher's answers, states and relations where there
@@ -124,15 +127,13 @@ class TrainableTaskModel:
         return losses | self._compute_lessons(batch, states)
 
     def _compute_lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
-        """Compute how far the layers are from the teacher's, at every real token; the pairs of
-        layers count alike.
-        """
+        """Compute how far the layers are from the teacher's at every real token."""
         teacher, distill = self.setup.compared_teacher, self.setup.config.distill
         encoder = self.module.encoder
         if teacher is None or not self._compared:
             return {}
         mask, map_ = batch.attention_mask, self.module.state_map
-        lesson = teacher.layers.lesson(batch)
+        lesson = Lesson(teacher.layers, batch)
 
         def compare_states(student_layer: int, teacher_layer: int) -> Tensor:
             assert map_ is not None
@@ -182,7 +183,6 @@ class TrainableTaskModel:
         return self._compute_logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
-        """Compute the logits of items that belong to no part."""
         return self._compute_logits(items, "reading training texts")
 
     def _compute_logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:
@@ -244,3 +244,78 @@ class TrainableTaskModel:
                     "run the same command again"
                 ) from error
         return scores
+
+
+def attach_answers(
+    setup: Setup,
+    items: Sequence[Item],
+    folder: Path,
+    machine: devices.Device,
+    ranks: Ranks | None = None,
+) -> list[Item]:
+    """Return the rows of a setup with the answers of its teachers, which are kept in a folder."""
+    teachers = setup.teachers
+    assert teachers is not None
+    parts = [setup.train, *([setup.unlabeled] if setup.unlabeled else [])]
+    answers = (ranks or Ranks()).decide(
+        lambda: teachers.answer(setup.student, parts, setup.dev[0], folder, str(machine.device))
+    )
+    return [
+        replace(item, teacher_logits=row_logits)
+        for item, row_logits in zip(items, answers, strict=True)
+    ]
+
+
+def make_loop(
+    setup: Setup,
+    model: TaskModel,
+    output: Output,
+    items: Sequence[Item],
+    folder: Path,
+    machine: devices.Device,
+    ranks: Ranks | None = None,
+    remarks: list[str] | None = None,
+) -> tuple[TrainableTaskModel, Loop[TaskBatch]]:
+    """Make the loop that trains a model on items as the setup says.
+
+    Args:
+        folder: has the checkpoints, and the best weights so far.
+        remarks: warnings that the caller collects, which are written into the metrics.
+    """
+    config, ranks = setup.config, ranks or Ranks()
+    positions = model.encoder.config.max_positions
+    if (shape := setup.computing_teacher) is not None:
+        positions = min(positions, shape.max_positions)
+    batches = TaskBatches(
+        items,
+        output,
+        setup.start.tokenizer.pad_id,
+        setup.batch,
+        setup.steps,
+        config.train.seed,
+        positions=positions,
+        deletion=config.deletion,
+    )
+    trainable = TrainableTaskModel(
+        model,
+        output,
+        batches,
+        setup,
+        machine,
+        folder / "best.safetensors",
+        network=parallelize(model, ranks),
+        ranks=ranks,
+    )
+    loop = Loop(
+        trainable=trainable,
+        config=config.train,
+        plan=Plan((setup.steps,)),
+        batch_sequences=setup.batch,
+        device=machine,
+        folder=folder,
+        trackers=config.tracker,
+        ranks=ranks,
+        remarks=[] if remarks is None else remarks,
+        scores_start=bool(setup.fitted),
+    )
+    return trainable, loop

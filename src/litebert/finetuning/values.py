@@ -122,7 +122,6 @@ class TaskBatch:
         return self._change_tensors(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> TaskBatch:
-        """Return the same batch in page-locked memory."""
         return self._change_tensors(lambda tensor: tensor.pin_memory())
 
     def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
@@ -169,7 +168,6 @@ class ModelExample:
 
     @property
     def characters(self) -> int:
-        """How many characters a reader would see."""
         parts = self.inputs.values()
         return sum(len(part) if isinstance(part, str) else sum(map(len, part)) for part in parts)
 

@@ -79,23 +79,14 @@ def list_words(tokenizer: Tokenizer, example: Any, length: int) -> list[Span]:
             elif end > start:
                 words.append(Span(field, start, end))
         spans += words
-    return _join_neighbors(spans)
-
-
-def _join_neighbors(spans: list[Span]) -> list[Span]:
     run = -(-len(spans) // MOST_WORDS)
     parts: list[Span] = []
-    for field in dict.fromkeys(span.field for span in spans):
+    for field in fields:
         words = [span for span in spans if span.field == field]
         for begin in range(0, len(words), run):
             last = words[min(begin + run, len(words)) - 1]
             parts.append(Span(field, words[begin].start, last.end))
     return parts
-
-
-def choose_decision(output: Output, logits: NDArray[np.float32]) -> int:
-    """Choose the number of the head that explains an answer: the likeliest class or label."""
-    return int(np.argmax(logits))
 
 
 def compute_log_odds(
@@ -126,12 +117,11 @@ def explain_by_occlusion(
     spans = list_words(tokenizer, example, length)
     variants = [example, *(_leave_out(example, span) for span in spans)]
     logits = list(compute(task.encode(variants, tokenizer, length)))
-    odds = compute_log_odds(task.output, logits, choose_decision(task.output, logits[0]))
+    odds = compute_log_odds(task.output, logits, int(np.argmax(logits[0])))
     return weigh_words(example, spans, (odds[0] - odds[1:]).tolist())
 
 
 def weigh_words(example: Any, spans: Sequence[Span], weights: Sequence[float]) -> list[WordWeight]:
-    """Join words to their weights."""
     return [
         WordWeight(
             span.field,
@@ -154,6 +144,6 @@ def _leave_out(example: Any, span: Span) -> Any:
 
 
 def format_weights(words: Sequence[WordWeight], most: int = 5) -> str:
-    """Name the words of the largest weights, as a cell of a table: `bad +3.10, not -1.20`."""
+    """Name the words of the largest weights: `bad +3.10, not -1.20`."""
     largest = sorted(words, key=lambda word: -abs(word.weight))[:most]
     return ", ".join(f"{word.word} {word.weight:+.2f}" for word in largest)

@@ -61,8 +61,6 @@ ANSWER_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a model, as the Hub describes it."""
-
     path: str
     size: int
     digest: str | None
@@ -145,7 +143,6 @@ class Fetching:
         return [files[path] for path in dict.fromkeys(chosen)]
 
     def _download(self, files: list[_File], commit: str) -> Path:
-        """Fetch the files of a commit that are not in the cache yet."""
         first, *others = files
         # By its revision, so that the cache knows the commit of a branch without a connection.
         folder = self._fetch(first, commit, revision=self.name.revision or "main")
@@ -168,7 +165,6 @@ class Fetching:
         revision: str | None = None,
         task: progress.Task | None = None,
     ) -> Path:
-        """Fetch a file and compare it with what the Hub says of it; returns the folder."""
         from huggingface_hub import hf_hub_download
 
         was_there = self._is_cached(file, commit)
@@ -219,7 +215,6 @@ class Fetching:
         return _find(self.name, file.path, commit) is not None
 
     def _find_cached(self) -> Path | None:
-        """Return the folder of the name in the cache, if all of it is there."""
         names = TOKENIZER[3:] if self.tokenizer_only else _CHOICES
         for name in (*names, *(f"tokenizer/{name}" for name in names)):
             path = _find(self.name, name, self.name.revision or "main")
@@ -231,7 +226,6 @@ class Fetching:
 
 
 def _find(name: HubName, path: str, revision: str) -> Path | None:
-    """Return a file in the cache of the Hub."""
     from huggingface_hub import try_to_load_from_cache
 
     cached: object = try_to_load_from_cache(name.repository, path, revision=revision)
@@ -338,7 +332,6 @@ def get_reason(error: BaseException) -> str:
 
 
 def _explain(name: HubName, error: Exception) -> str:
-    """Say in one sentence why a model cannot be fetched, and what to do."""
     from huggingface_hub import constants, errors
 
     reason, cache, hub = get_reason(error), constants.HF_HUB_CACHE, constants.ENDPOINT

@@ -56,7 +56,6 @@ def push_folder(folder: Path, name: HubName, *, private: bool, message: str) -> 
 
 
 def _explain(name: HubName, error: Exception) -> str:
-    """Say in one sentence why a model cannot be pushed, and what to do."""
     from huggingface_hub import constants, errors
 
     if constants.HF_HUB_OFFLINE:

@@ -24,7 +24,7 @@ from typing import Any
 from litebert.base.errors import ModelError
 from litebert.base.json_reader import parse_json, read_json, read_regular
 from litebert.base.storage import hash_fault, newest_whole
-from litebert.config import Config, cost
+from litebert.config import cost
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
 from litebert.recipes.files import is_recipe_name
@@ -57,20 +57,10 @@ _INPUTS = {
     "backbone": '("A first text.", "A second text.")',
 }
 _FIELDS = (
-    "length",
-    "epochs",
-    "steps",
-    "dropout",
-    "head_dropout",
-    "layer_decay",
-    "train.batch",
-    "train.seed",
-    "train.precision",
-    "train.optimizer.name",
-    "train.optimizer.learning_rate",
-    "train.optimizer.weight_decay",
-    "train.schedule.name",
-    "train.schedule.warmup",
+    *("length", "epochs", "steps", "dropout", "head_dropout", "layer_decay"),
+    *("train.batch", "train.seed", "train.precision", "train.optimizer.name"),
+    *("train.optimizer.learning_rate", "train.optimizer.weight_decay"),
+    *("train.schedule.name", "train.schedule.warmup"),
 )
 
 
@@ -100,13 +90,25 @@ def make_finetuned_card(
             of the model.
         standing: sentences on which differences are chance, and on the baseline.
     """
+    from huggingface_hub import EvalResult
+
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
-    base = _name_source(source)
-    name = f"{base} fine-tuned on {task}"
-    front = _make_front_of_tuning(kind, identity, scores, dev[0])
+    base, revision = _name_source(source), identity.get("model_revision")
+    name, asked = f"{base} fine-tuned on {task}", _pipeline(kind, True)
+    front = _front(
+        base_model=base if "/" in base else None,  # a name of the Hub, and no local one
+        base_model_revision=revision,
+        metrics=[metric],
+        model_name=name,
+        eval_results=[
+            EvalResult(asked, task, f"{task}, {dev[0]} part", score, round(value, 4))
+            for score, value in scores.items()
+            if math.isfinite(value)
+        ],
+    )
     start = f"the untrained network of the recipe {base}" if is_recipe_name(source) else f"`{base}`"
-    if revision := identity.get("model_revision"):
+    if revision:
         start += f" of the Hugging Face Hub, at commit `{revision}`"
     parts = [
         (part, ", ".join(files.get(part, [])) or "held out", f"{examples:,}", f"{tokens:,}")
@@ -119,71 +121,40 @@ def make_finetuned_card(
         "The first run gave one answer to everything; this one learned at a third of the rate "
         "above.\n\n"
     )
+    beside = baseline["scores"] if baseline else {}
+    columns = ("score", "model", "baseline") if baseline else ("score", "value")
+    rows = [
+        (
+            score,
+            f"{value:.4g}",
+            *([f"{beside[score]:.4g}" if score in beside else "-"] if baseline else []),
+        )
+        for score, value in scores.items()
+    ]
+    learned = "\nThe baseline learned from the same rows: "
+    note = f"{learned}{_clean(baseline['name'])}.\n" if baseline else ""
     return front + (
         f"# {_clean(name)}\n\n"
-        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned "
-        "with litebert.\n\n"
+        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned with "
+        "litebert.\n\n"
         f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
-        f"## Scores\n\n{_score_table(scores, baseline)}\n"
-        f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the "
-        "weights, so a new sample of the same kind will score a little lower. "
-        f"{standing}\n\n"
+        f"## Scores\n\n{_table(columns, rows)}{note}\n"
+        f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the weights, so "
+        f"a new sample of the same kind will score a little lower. {standing}\n\n"
         "## Limits\n\n"
         f"- It reads {config['length']} tokens at most; what is longer is truncated or read in "
         "parts.\n"
-        "- It was not tested on text of other kinds, other languages or another time than "
-        "the data above.\n"
+        "- It was not tested on text of other kinds, other languages or another time than the data "
+        "above.\n"
         "- It repeats the errors and the bias of its data.\n"
     )
 
 
-def _make_front_of_tuning(
-    kind: str,
-    identity: Mapping[str, Any],
-    scores: Mapping[str, float],
-    dev: str,
-) -> str:
-    from huggingface_hub import EvalResult
-
-    task, source, metric = (identity[key] for key in ("task", "model", "metric"))
-    base = _name_source(source)
-    return _front(
-        base_model=base if "/" in base else None,  # a name of the Hub, and no local one
-        **_revision_metadata(identity.get("model_revision")),
-        metrics=[metric],
-        model_name=f"{base} fine-tuned on {task}",
-        eval_results=[
-            EvalResult(_pipeline(kind, True), task, f"{task}, {dev} part", score, round(value, 4))
-            for score, value in scores.items()
-            if math.isfinite(value)
-        ],
-    )
-
-
-def _score_table(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
-    if baseline is None:
-        return _table(
-            ("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()]
-        )
-    beside = baseline["scores"]
-    rows = [
-        (name, f"{value:.4g}", f"{beside[name]:.4g}" if name in beside else "-")
-        for name, value in scores.items()
-    ]
-    note = f"The baseline learned from the same rows: {_clean(baseline['name'])}.\n"
-    return f"{_table(('score', 'model', 'baseline'), rows)}\n{note}"
-
-
 def _pipeline(head: str, compares: bool) -> str:
-    """The Hub's name of what a head does; the states of a model that was fine-tuned to compare
-    texts are vectors.
-    """
-    return (
-        "sentence-similarity"
-        if compares and head == "backbone"
-        else _PIPELINES.get(head, "fill-mask")
-    )
+    """The Hub's name of what a head does; the states of a model that compares texts are vectors."""
+    compared = compares and head == "backbone"
+    return "sentence-similarity" if compared else _PIPELINES.get(head, "fill-mask")
 
 
 def _make_pretrained_card(loaded: LoadedModel) -> str:
@@ -196,14 +167,13 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         datasets=[name.removeprefix("hf:") for name in named if name.startswith("hf:")] or None,
         language=language,
         base_model=_name_source(base) if is_hub_name(base) else None,
-        **_revision_metadata(run.get("from_revision")),
+        base_model_revision=run.get("from_revision"),
     )
     text = [f"# {_clean(config.name)}\n"]
     shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())
     text.append(
-        f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of "
-        "hidden size "
-        f"{shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
+        f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of hidden "
+        f"size {shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
     )
     if run:
         mixture = ", ".join(
@@ -215,13 +185,24 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         data = data or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
-        rows = _list_settings(config, run)
-        text.append(f"## Training\n\n{_table(('setting', 'value'), rows)}")
+        train, table = config.train, str(run.get("table_from", ""))
+        settings = [
+            ("steps", run.get("steps")),
+            ("objectives", " + ".join(config.objectives)),
+            ("sequence length", str(config.sequences.length)),
+            ("batch", train.batch),
+            ("optimizer", train.optimizer.name),
+            ("seed", str(train.seed)),
+            ("learning rate", str(train.optimizer.learning_rate)),
+            ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
+            ("token table", f"started from {_name_source(table)}" if table else None),
+        ]
+        text.append(f"## Training\n\n{_table(('setting', 'value'), _list_set(settings))}")
         if heldout := _heldout(folder / "metrics.jsonl"):
             scores = [(name, f"{value:.4g}") for name, value in heldout.items()]
             text.append(
-                "## Scores\n\nOn text that was held out of the "
-                f"training:\n\n{_table(('score', 'value'), scores)}"
+                "## Scores\n\nOn text that was held out of the training:\n\n"
+                f"{_table(('score', 'value'), scores)}"
             )
     else:
         text.append("Its folder does not record what it was trained on.\n")
@@ -230,8 +211,8 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of "
         f"{config.sequences.length}.\n"
         "- It answers no questions as it stands: fine-tune it for a task.\n"
-        "- It was not tested on text of other kinds or languages than its data, whose bias "
-        "it repeats.\n"
+        "- It was not tested on text of other kinds or languages than its data, whose bias it "
+        "repeats.\n"
     )
     return front + "\n".join(text)
 
@@ -255,22 +236,6 @@ def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
         languages.add(settings.get("language"))
     language = languages.pop() if len(languages) == 1 else None
     return list(named), language if isinstance(language, str) else None
-
-
-def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [
-        ("steps", run.get("steps")),
-        ("objectives", " + ".join(config.objectives)),
-        ("sequence length", str(config.sequences.length)),
-        ("batch", config.train.batch),
-        ("optimizer", config.train.optimizer.name),
-        ("seed", str(config.train.seed)),
-        ("learning rate", str(config.train.optimizer.learning_rate)),
-        ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
-    ]
-    if table := str(run.get("table_from", "")):
-        rows.append(("token table", f"started from {_name_source(table)}"))
-    return _list_set(rows)
 
 
 def _list_set(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
@@ -319,19 +284,11 @@ def make_card(
         opened: further arguments of `from_pretrained`.
     """
     kind, about = _about(loaded)
-    task = (
-        head
-        or kind
-        or (
-            "mlm"
-            if any(
-                objective.foreign_part == "mlm"
-                for name, objective in loaded.config.build_objectives().items()
-                if name not in loaded.untrained
-            )
-            else "backbone"
-        )
+    predicts = any(
+        objective.foreign_part == "mlm" and name not in loaded.untrained
+        for name, objective in loaded.config.build_objectives().items()
     )
+    task = head or kind or ("mlm" if predicts else "backbone")
     compares = kind == "backbone"
     end = [
         "In litebert, with this folder as the working directory:",
@@ -340,9 +297,8 @@ def make_card(
     if not architecture:
         library = "litebert"
         end += [
-            "`transformers` cannot open this folder. `litebert convert . "
-            "../for-transformers --to hf` writes one "
-            "that it can, if it has a class for this model."
+            "`transformers` cannot open this folder. `litebert convert . ../for-transformers "
+            "--to hf` writes one that it can, if it has a class for this model."
         ]
     elif compares:
         library = "sentence-transformers"
@@ -499,11 +455,6 @@ def _name_source(source: str) -> str:
         return parse_name(source).repository
     origin = find_origin(Path(source))
     return _last(source) if origin is None else origin.repository
-
-
-def _revision_metadata(revision: str | None) -> dict[str, str]:
-    """The commit of the base model, where it is known."""
-    return {} if revision is None else {"base_model_revision": revision}
 
 
 def _flat(fields: Any, path: str = "") -> dict[str, Any]:

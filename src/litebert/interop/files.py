@@ -189,7 +189,10 @@ def to_tensor(raw: RawTensor) -> Tensor:
     """A tensor of PyTorch on the same bytes."""
     import torch
 
-    return torch.from_numpy(raw.data).view(getattr(torch, raw.dtype)).view(raw.shape)
+    dtype = getattr(torch, raw.dtype)
+    if not raw.data.size:  # which has no view in another type
+        return torch.empty(raw.shape, dtype=dtype)
+    return torch.from_numpy(raw.data).view(dtype).view(raw.shape)
 
 
 def _read(path: Path) -> list[RawTensor]:

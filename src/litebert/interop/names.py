@@ -37,9 +37,8 @@ def find_exported_graph(folder: Path) -> Path | None:
 def without_weights(folder: Path) -> ModelError:
     """The error that an exported folder has no weights."""
     return ModelError(
-        f"{folder} is an ONNX export, without the weights for PyTorch; the engine "
-        "onnx can answer with it, and for everything else give the folder it was "
-        "exported from"
+        f"{folder} is an ONNX export, without the weights for PyTorch; the engine onnx can "
+        "answer with it, and for everything else give the folder it was exported from"
     )
 
 

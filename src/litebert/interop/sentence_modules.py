@@ -14,6 +14,7 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -34,25 +35,17 @@ log = logging.getLogger("litebert")
 
 L = TypeVar("L", bound=LoadedModel)
 LIST = "modules.json"
-_LENGTHS = "sentence_bert_config.json"
-_SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
-_KNOWN = (
-    {
-        "max_seq_length",
-        "do_lower_case",
-        "transformer_task",
-        "modality_config",
+_LENGTHS, _OPTIONS = "sentence_bert_config.json", "config_sentence_transformers.json"
+_KNOWN = {
+    _LENGTHS: (
+        *("max_seq_length", "do_lower_case", "transformer_task", "modality_config"),
         "module_output_name",
-    },
-    {
-        "__version__",
-        "model_type",
-        "prompts",
-        "default_prompt_name",
-        "similarity_fn_name",
+    ),
+    _OPTIONS: (
+        *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
         "truncate_dim",
-    },
-)
+    ),
+}
 """The settings of these files that are applied, or say what litebert does anyway."""
 _POOLING = "1_Pooling"
 DENSE = "2_Dense"
@@ -69,6 +62,68 @@ _FORMER = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 """The key of each mode in files of sentence-transformers up to 5.2, each true or false."""
+
+
+class _Folder:
+    """The files of a folder that say how vectors are made, each parsed when it is first asked for.
+
+    Before version 2 of sentence-transformers the encoder is in a folder within, `0_Transformer`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.has_modules = path, (path / LIST).is_file()
+
+    @cached_property
+    def modules(self) -> list[Any]:
+        modules = _parse_file(self.path / LIST) if self.has_modules else []
+        return modules if isinstance(modules, list) else []
+
+    @cached_property
+    def inner(self) -> Path:
+        """Where the encoder is."""
+        first = next(iter(self.modules), None)
+        path = first.get("path") if isinstance(first, dict) else None
+        has_encoder = any((self.path / name).is_file() for name in ("config.json", "recipe.json"))
+        if has_encoder or not isinstance(path, str) or not is_inside(path):
+            return self.path
+        inner = self.path / path
+        return inner if inner.is_dir() and not inner.is_symlink() else self.path
+
+    def place(self, name: str) -> Path:
+        return (self.inner if name == _LENGTHS else self.path) / name
+
+    @cached_property
+    def lengths(self) -> dict[str, Any]:
+        return _json(self.place(_LENGTHS))
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        return _json(self.place(_OPTIONS))
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The files and folders that belong to the modules."""
+        if not self.has_modules:
+            return []
+        paths = [module.get("path") for module in self.modules if isinstance(module, dict)]
+        # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
+        folders = {
+            path: self.path / path for path in paths if isinstance(path, str) and is_inside(path)
+        }
+        return [
+            LIST,
+            *(name for name in _KNOWN if self.place(name).is_file()),
+            *(
+                name
+                for name, inside in folders.items()
+                if inside.is_dir() and not inside.is_symlink() and inside != self.inner
+            ),
+        ]
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Where the encoder is in a folder of sentence-transformers, or in any other."""
+    return _Folder(folder).inner
 
 
 class VectorSettings(NamedTuple):
@@ -114,11 +169,91 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     """Read the vector settings from the task of a model, or from the modules of its folder; None
     where neither has any.
     """
-    settings = settings_of(loaded.path, loaded.task, loaded.vector_map)
-    if settings is None:
+    folder = _Folder(loaded.path)
+    if "vectors" in loaded.task:
+        vectors = loaded.task["vectors"]
+        pooling = str(vectors.get("pooling")) if isinstance(vectors, dict) else ""
+        if pooling not in _POOLINGS:
+            raise ModelError(
+                f"{loaded.path / 'task.json'} has vectors {vectors!r}; give them the pooling mean "
+                "or cls"
+            )
+        unit, length = bool(vectors.get("normalized")), loaded.task.get("length")
+        settings = VectorSettings(_POOLINGS[pooling], unit, length, read_vector_map(loaded))
+    elif folder.has_modules:
+        settings = _read_modules(folder, loaded.vector_map)
+    else:
         return None
+
+    # What sentence-transformers applies before and after the modules.
+    file, options = folder.place(_OPTIONS), folder.options
+    prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
+    size = options.get("truncate_dim")
+    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
+        raise ModelError(f"{file} has prompts {prompts!r}; write a text for each name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise ModelError(
+            f"{file} has the default_prompt_name {default!r}, which prompts does not have; add it"
+        )
+    if size is not None and (type(size) is not int or size < 1):
+        raise ModelError(f"{file} has truncate_dim {size!r}; write a whole number above 0")
     width = loaded.config.encoder.hidden_size if settings.map is None else len(settings.map.bias)
-    return settings._replace(sizes=read_sizes(loaded, width))
+    return settings._replace(
+        size=size,
+        lowers=folder.lengths.get("do_lower_case") is True,
+        prompts=prompts,
+        default_prompt=default,
+        sizes=read_sizes(loaded, width),
+    )
+
+
+def _read_modules(folder: _Folder, replacement: VectorMap | None) -> VectorSettings:
+    """What the modules do; `replacement` is the map, where it is another than that of the
+    folder.
+    """
+    path, alone = folder.path, "give --pooling mean to take vectors of the encoder alone"
+    modules = [module for module in folder.modules if isinstance(module, dict)]
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    if unknown := next((kind for kind in kinds if kind not in _KINDS), None):
+        raise ModelError(
+            f"{path / LIST} lists a module {unknown}, which litebert does not compute; {alone}"
+        )
+    if kinds != [kind for kind in _KINDS if kind in kinds]:
+        raise ModelError(
+            f"{path / LIST} lists {', '.join(kinds)}, and litebert computes {', '.join(_KINDS)} "
+            f"once each and in this order; {alone}"
+        )
+    places = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
+    length = folder.lengths.get("max_seq_length")
+    if length is None:  # as of version 6
+        length = _json(folder.inner / "tokenizer_config.json").get("model_max_length")
+
+    file = path / places.get("Pooling", _POOLING) / "config.json"
+    pooling, prompts = _json(file), folder.options.get("prompts")
+    leaves_out = pooling.get("include_prompt") is False
+    if leaves_out and isinstance(prompts, dict) and any(prompts.values()):
+        raise ModelError(
+            f"{file} leaves the prompt out of the pooling (include_prompt), which litebert does "
+            f"not compute; {alone}"
+        )
+    former = [mode for mode, key in _FORMER.items() if pooling.get(key)]
+    named = pooling.get("pooling_mode") or former or "mean"
+    modes = [named] if isinstance(named, str) else list(named)
+    if len(modes) > 1 or modes[0] not in _POOLINGS:
+        raise ModelError(
+            f"{file} asks for the pooling {' + '.join(map(str, modes))}, which litebert does not "
+            "compute; give --pooling mean or cls"
+        )
+    map_ = replacement
+    if map_ is None and "Dense" in places:
+        map_ = read_dense(path, places["Dense"])
+    return VectorSettings(
+        _POOLINGS[modes[0]],
+        "Normalize" in kinds,
+        length if isinstance(length, int) and 2 < length < 1_000_000 else None,
+        map_,
+        places.get("Dense", DENSE),
+    )
 
 
 def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
@@ -127,13 +262,9 @@ def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
     """
     vectors = loaded.task.get("vectors")
     name = vectors.get("map") if isinstance(vectors, Mapping) else None
-    return _choose_map(loaded.path, name, loaded.vector_map)
-
-
-def _choose_map(folder: Path, name: Any, replacement: VectorMap | None) -> VectorMap | None:
-    if replacement is not None:
-        return replacement
-    return None if name is None else read_dense(folder, name)
+    if loaded.vector_map is not None or name is None:
+        return loaded.vector_map
+    return read_dense(loaded.path, name)
 
 
 def truncate_vectors(
@@ -195,102 +326,6 @@ def truncate_saved_vectors(loaded: L, size: int | None) -> L:
     return replace(loaded, vector_map=settings.map, task={**loaded.task, "vectors": record})
 
 
-def settings_of(
-    folder: Path, task: Mapping[str, Any], replacement: VectorMap | None = None
-) -> VectorSettings | None:
-    """The same of a folder and what its task.json holds, without sizes.
-
-    Args:
-        replacement: the map, where it is another than that of the folder.
-    """
-    settings = _read_settings(folder, task, replacement)
-    return None if settings is None else _with_options(folder, settings)
-
-
-def _with_options(folder: Path, settings: VectorSettings) -> VectorSettings:
-    """Add what sentence-transformers applies before and after the modules of a folder."""
-    file = folder / _SETTINGS[1]
-    options = _json(file)
-    prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
-    size = options.get("truncate_dim")
-    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
-        raise ModelError(f"{file} has prompts {prompts!r}; write a text for each name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise ModelError(
-            f"{file} has the default_prompt_name {default!r}, which prompts does not have; add it"
-        )
-    if size is not None and (type(size) is not int or size < 1):
-        raise ModelError(f"{file} has truncate_dim {size!r}; write a whole number above 0")
-    lowers = _json(encoder_folder(folder) / _LENGTHS).get("do_lower_case")
-    return settings._replace(
-        size=size, lowers=lowers is True, prompts=prompts, default_prompt=default
-    )
-
-
-def encoder_folder(folder: Path) -> Path:
-    """Return where sentence-transformers has the encoder: before version 2 in `0_Transformer`."""
-    first = next(iter(_modules(folder)), None) if (folder / LIST).is_file() else None
-    path = first.get("path") if isinstance(first, dict) else None
-    has_encoder = any((folder / name).is_file() for name in ("config.json", "recipe.json"))
-    if has_encoder or not isinstance(path, str) or not is_inside(path):
-        return folder
-    inner = folder / path
-    return inner if inner.is_dir() and not inner.is_symlink() else folder
-
-
-def _read_settings(
-    folder: Path, task: Mapping[str, Any], replacement: VectorMap | None
-) -> VectorSettings | None:
-    if "vectors" in task:
-        vectors = task["vectors"]
-        pooling = str(vectors.get("pooling")) if isinstance(vectors, dict) else ""
-        if pooling not in _POOLINGS:
-            raise ModelError(
-                f"{folder / 'task.json'} has vectors {vectors!r}; give them the pooling mean or cls"
-            )
-        return VectorSettings(
-            _POOLINGS[pooling],
-            bool(vectors.get("normalized")),
-            task.get("length"),
-            _choose_map(folder, vectors.get("map"), replacement),
-        )
-    if not (folder / LIST).is_file():
-        return None
-    modules = [module for module in _modules(folder) if isinstance(module, dict)]
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    in_order = [kind for kind in _KINDS if kind in kinds]
-    alone = "give --pooling mean to take vectors of the encoder alone"
-    if unknown := next((kind for kind in kinds if kind not in _KINDS), None):
-        raise ModelError(
-            f"{folder / LIST} lists a module {unknown}, which litebert does not compute; {alone}"
-        )
-    if kinds != in_order:
-        raise ModelError(
-            f"{folder / LIST} lists {', '.join(kinds)}, and litebert computes "
-            f"{', '.join(_KINDS)} once "
-            f"each and in this order; {alone}"
-        )
-    path_of = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
-    inner, pooling_file = encoder_folder(folder), path_of.get("Pooling", _POOLING) + "/config.json"
-    length = _json(inner / _LENGTHS).get("max_seq_length")
-    if length is None:  # as of version 6
-        length = _json(inner / "tokenizer_config.json").get("model_max_length")
-    prompts = _json(folder / _SETTINGS[1]).get("prompts")
-    left_out = _json(folder / pooling_file).get("include_prompt") is False
-    if left_out and isinstance(prompts, dict) and any(prompts.values()):
-        raise ModelError(
-            f"{folder / pooling_file} leaves the prompt out of the pooling (include_prompt), which "
-            f"litebert does not compute; {alone}"
-        )
-    return VectorSettings(
-        _pooling(folder / pooling_file),
-        "Normalize" in kinds,
-        length if isinstance(length, int) and 2 < length < 1_000_000 else None,
-        _choose_map(folder, path_of.get("Dense"), replacement),
-        path_of.get("Dense", DENSE),
-    )
-
-
 def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
     """Read the sizes to which vectors of `width` numbers may be cut, from a model's task.json."""
     vectors = loaded.task.get("vectors")
@@ -310,14 +345,12 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
     if not is_inside(name):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     dense_folder = folder / name
-    activation = str(
-        _json(dense_folder / "config.json").get("activation_function", "Identity")
-    ).rpartition(".")[2]
+    named = _json(dense_folder / "config.json").get("activation_function", "Identity")
+    activation = str(named).rpartition(".")[2]
     if activation not in _ACTIVATIONS:
         raise ModelError(
             f"{dense_folder / 'config.json'} asks for the activation {activation}, which litebert "
-            "does not "
-            "compute; give --pooling mean to take vectors of the encoder alone"
+            "does not compute; give --pooling mean to take vectors of the encoder alone"
         )
     file = dense_folder / WEIGHTS
     if not file.is_file() and (dense_folder / PICKLED).is_file():
@@ -350,40 +383,20 @@ def write_dense(dense_folder: Path, map_: VectorMap) -> None:
     )
 
 
-def _pooling(file: Path) -> Pooling:
-    """Read the pooling of a Pooling module, in files of any version of sentence-transformers; the
-    mean by default.
-    """
-    settings = _json(file)
-    named = (
-        settings.get("pooling_mode")
-        or [mode for mode, key in _FORMER.items() if settings.get(key)]
-        or "mean"
-    )
-    modes = [named] if isinstance(named, str) else list(named)
-    if len(modes) > 1 or modes[0] not in _POOLINGS:
-        raise ModelError(
-            f"{file} asks for the pooling {' + '.join(map(str, modes))}, which litebert "
-            "does not compute; "
-            "give --pooling mean or cls"
-        )
-    return _POOLINGS[modes[0]]
-
-
-def modules_note(folder: Path) -> list[str]:
+def modules_note(path: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
-    names = _present(folder)
-    if not names:
+    folder = _Folder(path)
+    if not folder.files:
         return []
     notes = [
-        f"{folder} is a sentence-transformers model; litebert embed applies its "
-        "pooling and what follows it, and "
-        f"{_are_copied(names)} when the model is converted"
+        f"{path} is a sentence-transformers model; litebert embed applies its pooling and what "
+        f"follows it, and {_are_copied(folder.files)} when the model is converted"
     ]
-    for file, known in zip(_SETTINGS, _KNOWN, strict=True):
-        place = (encoder_folder(folder) if file == _LENGTHS else folder) / file
-        if unknown := sorted({*_json(place)} - known):
-            notes.append(f"{place} has {', '.join(unknown)}, which litebert does not read")
+    for name, settings in ((_LENGTHS, folder.lengths), (_OPTIONS, folder.options)):
+        if unknown := sorted({*settings}.difference(_KNOWN[name])):
+            notes.append(
+                f"{folder.place(name)} has {', '.join(unknown)}, which litebert does not read"
+            )
     return notes
 
 
@@ -393,14 +406,12 @@ def map_note(loaded: LoadedModel) -> list[str]:
         settings = vector_settings(loaded)
     except ModelError:  # which asking for vectors reports
         return []
-    return (
-        []
-        if settings is None or settings.map is None
-        else [
-            "the map of its vectors was made for the larger model; train the smaller one "
-            "before its vectors are used"
-        ]
-    )
+    if settings is None or settings.map is None:
+        return []
+    return [
+        "the map of its vectors was made for the larger model; train the smaller one before its "
+        "vectors are used"
+    ]
 
 
 def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> tuple[str, ...]:
@@ -410,11 +421,8 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         foreign: whether sentence-transformers will open the folder; then modules that a litebert
             folder describes in its task.json are written.
     """
-    if (
-        foreign
-        and "vectors" in loaded.task
-        and isinstance(settings := vector_settings(loaded), VectorSettings)
-    ):
+    settings = vector_settings(loaded) if foreign and "vectors" in loaded.task else None
+    if settings is not None:
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
     replaces = loaded.vector_map is not None
@@ -423,13 +431,13 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         map_ = read_vector_map(loaded)
         if map_ is not None:
             write_dense(folder / DENSE, map_)
-    names = [] if loaded.task_record else _present(loaded.path)
-    names = [name for name in names if not (folder / name).exists()]
-    inner = encoder_folder(loaded.path)
+    opened = _Folder(loaded.path)
+    files = [] if loaded.task_record else opened.files
+    names = [name for name in files if not (folder / name).exists()]
     for name in names:
-        source = (inner if name == _LENGTHS else loaded.path) / name
-        if name == LIST and inner != loaded.path:
-            first, *others = _modules(loaded.path)
+        source = opened.place(name)
+        if name == LIST and opened.inner != loaded.path:
+            first, *others = opened.modules
             text = json.dumps([{**first, "path": ""}, *others], indent=2) + "\n"
             (folder / name).write_text(text, encoding="utf-8")
         elif source.is_dir():
@@ -445,7 +453,6 @@ def _are_copied(names: Sequence[str]) -> str:
 
 
 def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
-    """The files of sentence-transformers, in the form that all versions from 2 on read."""
     names = (
         "Transformer",
         "Pooling",
@@ -464,7 +471,7 @@ def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
     written: dict[str, Any] = {
         LIST: modules,
         f"{_POOLING}/config.json": pooling,
-        _SETTINGS[1]: {"similarity_fn_name": "cosine"},
+        _OPTIONS: {"similarity_fn_name": "cosine"},
     }
     if settings.length is not None:
         written[_LENGTHS] = {"max_seq_length": settings.length, "do_lower_case": False}
@@ -475,30 +482,6 @@ def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
             (folder / path).mkdir()
     for name, content in written.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _present(folder: Path) -> list[str]:
-    """The files and folders that belong to the modules; none where the folder is of another
-    kind."""
-    if not (folder / LIST).is_file():
-        return []
-    inner = encoder_folder(folder)
-    paths = [module.get("path") for module in _modules(folder) if isinstance(module, dict)]
-    # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
-    names = [path for path in paths if isinstance(path, str) and is_inside(path)]
-    inside = [
-        name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()
-    ]
-    return [
-        LIST,
-        *(name for name in _SETTINGS if ((inner if name == _LENGTHS else folder) / name).is_file()),
-        *(name for name in dict.fromkeys(inside) if folder / name != inner),
-    ]
-
-
-def _modules(folder: Path) -> list[Any]:
-    modules = _parse_file(folder / LIST)
-    return modules if isinstance(modules, list) else []
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -33,6 +33,8 @@ Source = Literal["training", "answers"]
 FOLDER = Path(__file__).parent
 FLAGS: tuple[str, ...] = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-std=gnu11")
 """None of them lets the compiler assume that numbers are finite or reorder sums."""
+PROCESSOR = "native"
+"""What a source tree is compiled for."""
 THREADS = {"training": "-fopenmp", "answers": "-fopenmp-simd"}
 X86 = platform.machine() in ("x86_64", "AMD64")
 WIDE = "-mprefer-vector-width=512"
@@ -153,7 +155,7 @@ def compile_source(source: Source, compiler: Sequence[str], processor: str, made
     # Vectors of 512 bits are wanted where they exist; compilers for other machines refuse the flag.
     wide = (WIDE,) if X86 or "86" in processor else ()
     object_file = made.with_suffix(".o")
-    flags = (*FLAGS, f"-march={processor}", *wide, THREADS[source])
+    flags = (f"-march={processor}", *wide, *FLAGS, THREADS[source])
     for command in (
         (*flags, "-c", FOLDER / f"{source}.c", "-o", object_file),
         ("-shared", object_file, "-o", made, "-lm", "-lpthread"),
@@ -184,7 +186,7 @@ def _compile_library(source: Source) -> tuple[ctypes.CDLL, str]:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
             made = Path(folder, "made.so")
-            compile_source(source, [compiler], "native", made)
+            compile_source(source, [compiler], PROCESSOR, made)
             opened = _open(source, made)
             # Other processes may do the same meanwhile, with the same result.
             os.replace(made, file)
@@ -200,7 +202,7 @@ def _key(source: Source) -> str:
         for key in ("model name", "flags", "Features", "CPU part")
         for value in facts.get(key, ())
     ]
-    digest = hashlib.sha256("\n".join((*FLAGS, platform.machine(), *kinds)).encode())
+    digest = hashlib.sha256("\n".join((*FLAGS, PROCESSOR, platform.machine(), *kinds)).encode())
     for name in (f"{source}.c", "functions.h"):
         digest.update((FOLDER / name).read_bytes())
     return digest.hexdigest()[:20]

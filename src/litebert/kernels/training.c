@@ -1,5 +1,4 @@
-/* What a training step on a CPU does between its matrix products, in one pass over memory each; and, in a
-   section of its own, a layer of a network that answers without padding, its products included (model/cpu/packed.py).
+/* What a training step on a CPU does between its matrix products, in one pass over memory each.
 
    Tensors are contiguous, in float32 or bfloat16 (`type` 0 or 1); all arithmetic is float32. NaN and infinity pass
    through as in PyTorch's kernels, for the loop must see them. Each row is computed by one thread, and sums over rows
@@ -31,7 +30,7 @@ static inline void close_row(void *data, int type, long at, long n, const float 
 
 /* ---- sums over rows -------------------------------------------------------------------------------------------- */
 
-#define BLOCK 64 /* rows to a block; compiled.py knows it */
+#define BLOCK 64 /* rows to a block; loader.py knows it */
 
 static inline long blocks_of(long rows) { return (rows + BLOCK - 1) / BLOCK; }
 static inline long end_of(long block, long rows) { return (block + 1) * BLOCK < rows ? (block + 1) * BLOCK : rows; }
@@ -385,7 +384,7 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
 
 /* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
 
-#define STRETCH 16384 /* elements of a tensor whose squares are summed together; compiled.py knows it */
+#define STRETCH 16384 /* elements of a tensor whose squares are summed together; loader.py knows it */
 
 /* first, second: 1 - beta1, 1 - beta2. m and v take the gradient in; update = m / (sqrt(v) + eps) + decay w.
    w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */

@@ -9,31 +9,23 @@ from litebert.config import EncoderConfig
 
 
 class AttentionPositions(nn.Module):
-    """Change attention by position: rotate queries and keys, or bias the scores. This base does
-    neither.
-    """
+    """Rotates queries and keys by position, or biases the scores. This base does neither."""
 
     def rotate(self, x_BASD: Tensor) -> Tensor:
         """Queries or keys as attention shall compare them, (B, A, S, D) in and out."""
         return x_BASD
 
     def tables(self) -> tuple[Tensor, Tensor] | None:
-        """The cosines and sines of a rotation of halves of the features, as `Rotary` has them; None
-        for any other.
-        """
+        """Cosines and sines of a rotation of halves of the features (`Rotary`); None for others."""
         return None
 
     def bias(self, length: int) -> Tensor | None:
-        """Return what is added to scores of S = `length` tokens, once a pass; it broadcasts to (B,
-        A, S, S).
-        """
+        """Return what is added to scores of S = `length` tokens; it broadcasts to (B, A, S, S)."""
         return None
 
 
 class Rotary(AttentionPositions):
-    """Queries and keys are rotated by their position (Su et al. 2021, section 3.2.2), up to
-    `max_positions`.
-    """
+    """Rotation of queries and keys by position (Su et al. 2021), up to `max_positions`."""
 
     cos: Tensor
     sin: Tensor
@@ -54,14 +46,11 @@ class Rotary(AttentionPositions):
         """Rotate the first half of the features against the second."""
         length = x_BASD.shape[2]
         cos_SD, sin_SD = self.cos[:length].to(x_BASD.dtype), self.sin[:length].to(x_BASD.dtype)
-        x_BASD = (
-            x_BASD.contiguous()
-        )  # a CPU takes twice the time for element-wise products of strided rows
+        # A CPU takes twice the time for element-wise products of strided rows.
+        x_BASD = x_BASD.contiguous()
         first, second = x_BASD.chunk(2, dim=-1)
         return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)
 
     def tables(self) -> tuple[Tensor, Tensor]:
-        """The whole tables, for each half of the features the same but for the sign of the sines in
-        the first.
-        """
+        """The whole tables, equal for both halves of the features but for the sign of the sines."""
         return self.cos, self.sin

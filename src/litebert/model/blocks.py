@@ -1,6 +1,5 @@
 """The two blocks of a layer: attention with one fused q, k, v matrix multiplication, and
-feed-forward, plain or
-gated.
+feed-forward, plain or gated.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, I intermediate size.
 """
@@ -27,25 +26,20 @@ from litebert.model.windows import Blocks, attend_by_blocks
 
 
 class Block(nn.Module):
-    """A part of a layer, owning the layer norm of its residual sum. Layers that share it hold the
-    same instance.
-    """
+    """A part of a layer, with the layer norm of its residual sum; layers that share it hold one."""
 
     pre_norm: bool
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
     """Compute the input of the last matrix multiplication from a state and further inputs; a
-    pre-norm encoder
-    gives the normalized state.
+    pre-norm encoder gives the normalized state.
     """
     output: nn.Linear
     """The last matrix multiplication, whose result is added to the state."""
     dropout: nn.Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
-        """Transform, add and normalize, (B, S, H) in and out; without `norm` a pre-norm block
-        leaves out its own.
-        """
+        """Transform, add and normalize, (B, S, H); a pre-norm block may leave out its `norm`."""
         if self.pre_norm:
             normed = layer_norm(x_BSH, self.norm) if norm else x_BSH
             added: Tensor = self.dropout(self.output(self.inner(normed, *inputs)))
@@ -54,8 +48,7 @@ class Block(nn.Module):
         return linear_norm(self.inner(x_BSH, *inputs), self.output, self.dropout, x_BSH, self.norm)
 
     def matrices(self) -> list[nn.Parameter]:
-        """The matrices between hidden states, which Muon takes: every parameter of two
-        dimensions."""
+        """The matrices between hidden states, which Muon takes: all of two dimensions."""
         return [parameter for parameter in self.parameters() if parameter.ndim == 2]
 
 
@@ -79,9 +72,7 @@ def compile_blocks(module: nn.Module) -> None:
 
 
 class Attention(Block):
-    """One attention block (BERT section 3); without `norm`, that of a first layer whose input is
-    not normalized.
-    """
+    """One attention block (BERT section 3); without `norm`, its input is not normalized."""
 
     def __init__(self, config: EncoderConfig, norm: bool = True) -> None:
         super().__init__()

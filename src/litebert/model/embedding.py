@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
-from litebert.base.errors import DataError
 from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
+from litebert.kernels.network import too_long
 from litebert.model.operations import layer_norm
 
 Borrows = Literal["tables", "all"]
@@ -26,9 +26,7 @@ class AddedPositions(Protocol):
     """A module whose rows are added to the token embeddings."""
 
     def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
-        """Return what is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask
-        is the encoder's.
-        """
+        """Return what is added to S = `length` tokens, (S, E) or (B, S, E), given their mask."""
 
 
 class PositionTable(nn.Embedding):
@@ -110,11 +108,3 @@ class Embedding(nn.Module):
             return normed
         projected: Tensor = self.project(self.dropout(layer_norm(x_BSE, owner.norm)))
         return projected
-
-
-def too_long(length: int, most: int) -> DataError:
-    """The error for a sequence with more tokens than the model has positions."""
-    return DataError(
-        f"a sequence has {length} tokens and the model's encoder.max_positions is {most}; "
-        "shorten or split the text"
-    )

@@ -40,8 +40,7 @@ class EncoderOutput:
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
     states: tuple[Tensor, ...] = ()
-    """The embedding and the state after each layer, (B, S, H) each, where an objective reads
-    them."""
+    """The embedding and the state after each layer, (B, S, H) each, if an objective reads them."""
 
 
 AttentionInputs = tuple[Tensor | None, Rotation, Blocks | Unpadded | None]
@@ -65,9 +64,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.recompute = False
-        """True where a pass keeps only the state before each layer and computes the rest again in
-        the backward pass.
-        """
+        """True if only the state before each layer is kept, and the rest is computed again."""
         self.unpadded = False
         """True where a pass computes no padding (model/unpadded.py says when)."""
         self.embedding = Embedding(config, borrows)
@@ -301,9 +298,7 @@ class Encoder(nn.Module):
         return packing.unpack(x_1TH, *input_ids.shape)
 
     def depths(self) -> dict[nn.Parameter, int]:
-        """The highest layer that uses each parameter, from 1 to L: 0 is the embedding, L + 1 the
-        norm and the pooler on top.
-        """
+        """The highest layer that uses each parameter; 0 for the embedding, L + 1 on top."""
         depths = dict.fromkeys(self.parameters(), self.config.layers + 1)
         depths.update(dict.fromkeys(self.embedding.parameters(), 0))
         for positions in filter(None, (self.positions, self.window_positions)):

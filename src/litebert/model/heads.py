@@ -45,9 +45,8 @@ class VocabularyHead(nn.Module):
         )
         self.apply(make_initializer(config))
         if self.project is not None:
-            nn.init.normal_(
-                self.project.weight, std=config.embedding_size**-0.5
-            )  # as that of the embeddings
+            # As that of the embeddings.
+            nn.init.normal_(self.project.weight, std=config.embedding_size**-0.5)
 
     def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
@@ -57,10 +56,8 @@ class VocabularyHead(nn.Module):
                 one. With `untied`, neither is read.
         """
         if self.word is not None:
-            word_VE, map_HE = (
-                self.word.weight,
-                None if self.project is None else self.project.weight,
-            )
+            word_VE = self.word.weight
+            map_HE = None if self.project is None else self.project.weight
         y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
         if self.hidden and map_HE is not None:
             y_K = y_K @ map_HE

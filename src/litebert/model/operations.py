@@ -85,9 +85,7 @@ class Rotation(Protocol):
 def linear_heads(
     x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of one matrix multiplication, (B, A, S, D) each, the first two
-    rotated.
-    """
+    """Queries, keys and values of one multiplication, (B, A, S, D) each, the first two rotated."""
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()
@@ -135,24 +133,18 @@ def attend(
 
 
 def computing_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which matrix multiplications of x are computed: that of autocast, where it is
-    on.
-    """
+    """The dtype in which matrix multiplications of x are computed: autocast's, if that is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool mask as numbers to add to scores: 0 where it is True, elsewhere the lowest finite
-    number of `dtype`.
-    """
+    """A bool mask to add to scores: 0 where it is True, else the lowest finite number."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
-    """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the
-    highest logit.
-    """
+    """The summed cross-entropy in nats, in float32, and how many labels have the highest logit."""
     if fused.can_follow(logits_NC, None, 1) and fused.labels_fit(
         labels_N, logits_NC.shape[-1], ignored
     ):
@@ -163,8 +155,7 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Te
 
 
 def pad_rows(rows: Tensor) -> Tensor:
-    """On a CPU under autocast, rows of zeros behind those given (K, ...), up to a multiple of
-    64."""
+    """On a CPU under autocast, zeros behind the rows (K, ...), up to a multiple of 64."""
     if rows.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return rows
     return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % 64))

@@ -28,9 +28,7 @@ class Positions:
         self.config = config
 
     def check(self) -> None:
-        """Refuse a config in which the kind is impossible, by a ConfigError; this base refuses an
-        offset.
-        """
+        """Refuse an impossible config by a ConfigError; this base refuses an offset."""
         offset = self.config.position_offset
         require(
             offset == 0,
@@ -57,15 +55,12 @@ class Positions:
         return AttentionPositions()
 
     def window_attention(self) -> AttentionPositions | None:
-        """Such a module for the layers that attend within a window; None where they use the
-        same."""
+        """Such a module for layers that attend within a window; None if they use the same."""
         return None
 
 
 class LearnedPositions(Positions):
-    """A learned table of width E (BERT section 3.2), with `position_offset` rows before the first
-    token's.
-    """
+    """A learned table of width E (BERT section 3.2), after `position_offset` other rows."""
 
     def check(self) -> None:
         """Any encoder can have a table."""

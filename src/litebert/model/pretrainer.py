@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from litebert.config import Config, cost, replace
 from litebert.data.batches import Batch
-from litebert.model.distillation import Teacher
 from litebert.model.encoder import Encoder
 from litebert.model.objectives import Context, Loss, Objective
+from litebert.model.teacher import Lesson, Teacher
 
 
 class Pretrainer(nn.Module):
@@ -45,7 +45,7 @@ class Pretrainer(nn.Module):
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
         """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""
-        lesson = None if self.teacher is None else self.teacher.lesson(batch)
+        lesson = None if self.teacher is None else Lesson(self.teacher, batch)
         shared: dict[str, Tensor] = {}
         named = [
             (name, objective, replace(self.context(name, layers), teacher=lesson, shared=shared))

@@ -41,33 +41,17 @@ class TaskModel(nn.Module):
         )
         super().__init__()
         predicts = config.prediction == "hidden"
-        if predicts and (config.pooler or dense is not None):
+        mapped, mean = dense is not None, pooling == "mean"
+        if reads_cls:
+            unfit = (config.pooler or mapped) if predicts or mean else config.pooler == mapped
+            impossible = unfit or classes == 0
+        else:
+            impossible = mapped or mean or (predicts and config.pooler)
+        if impossible:
             raise ModelError(
-                "a head of an encoder with prediction=hidden has its own dense map; set "
-                "encoder.pooler=False and leave "
-                f"dense={dense} out"
-            )
-        if pooling == "mean" and not reads_cls:
-            raise ModelError("only a head of whole texts reads a mean; give pooling=cls")
-        if pooling == "mean" and (config.pooler or dense is not None):
-            raise ModelError(
-                "a head that reads a mean has no pooler and no dense map before it; set "
-                "encoder.pooler=False and leave "
-                f"dense={dense} out"
-            )
-        if not predicts and reads_cls and pooling == "cls" and config.pooler == (dense is not None):
-            raise ModelError(
-                "a head reads the pooled [CLS] state or has a dense map of its own; set "
-                "encoder.pooler=True, or give "
-                "dense an activation, and not both"
-            )
-        if reads_cls and classes == 0:
-            raise ModelError(
-                "a head without classes gives the states of all tokens; give reads_cls=False"
-            )
-        if not reads_cls and dense is not None:
-            raise ModelError(
-                f"a head that reads every token has no dense map; leave dense={dense} out"
+                f"no head has {reads_cls=}, {classes=}, {dense=} and {pooling=} on an encoder with "
+                f"encoder.pooler={config.pooler} and encoder.prediction={config.prediction}; "
+                "TaskModel says which there are"
             )
         self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
@@ -122,9 +106,7 @@ class TaskModel(nn.Module):
         return logits + 0 * sum(parameter.sum() for parameter in self.state_map.parameters())
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The logits that the state after any layer gives: the final norm and the head are the same
-        for all.
-        """
+        """The logits of the state after any layer, by the one final norm and head."""
         if self.reads_cls and self.pooling == "cls":
             state_BSH = state_BSH[:, :1]  # the norm of the other tokens would be lost
         return self._logits(self.encoder.read_out(state_BSH), attention_mask)

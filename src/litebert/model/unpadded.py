@@ -12,7 +12,6 @@ Shapes: B sequences, S tokens, T real tokens of all sequences, H hidden size, A 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,8 +27,7 @@ log = logging.getLogger("litebert")
 _LARGEST_HEAD, _HEAD_STEP = 256, 8
 """The kernel takes heads of at most this size, in steps of eight features."""
 _TOLERANCE = 0.02
-"""Most that the kernel may differ from the reference, both in bfloat16, on numbers of deviation 1.
-"""
+"""Most that the kernel may differ from the reference, in bfloat16, on numbers of deviation 1."""
 
 
 class Packing(NamedTuple):
@@ -113,7 +111,6 @@ def attend_unpadded(q: Tensor, k: Tensor, v: Tensor, unpadded: Unpadded) -> Tens
 
 
 def _attend_each(q: Tensor, k: Tensor, v: Tensor, packing: Packing, reach: int) -> Tensor:
-    """Attend sequence by sequence with PyTorch's own attention."""
     sizes: list[int] = packing.starts.diff().tolist()
     parts = []
     for rows in zip(*(torch.split(x, sizes, dim=2) for x in (q, k, v)), strict=True):
@@ -124,9 +121,7 @@ def _attend_each(q: Tensor, k: Tensor, v: Tensor, packing: Packing, reach: int) 
 
 
 def can_unpad(config: EncoderConfig) -> bool:
-    """Say whether a pass without padding computes an encoder: not one that biases its scores, nor
-    one with global tokens.
-    """
+    """Say whether a pass without padding computes it: no biased scores, no global tokens."""
     head = config.hidden_size // config.heads
     fits = head <= _LARGEST_HEAD and head % _HEAD_STEP == 0
     return fits and config.positions in ("learned", "rotary") and not config.global_tokens
@@ -157,11 +152,13 @@ def _is_kernel_right(device: torch.device, dtype: torch.dtype) -> bool:
     first, second = make_packing(real_BS.to(device)), make_packing(real_BS)
     tokens = len(second.index_T)
     numbers = [torch.randn(1, 2, tokens, 32, generator=generator) for _ in range(4)]
+    answers = []
     try:
-        answers = [
-            _attend_and_differentiate([x.to(place, dtype) for x in numbers], packing)
-            for place, packing in ((device, first), (torch.device("cpu"), second))
-        ]
+        for place, packing in ((device, first), (torch.device("cpu"), second)):
+            *leaves, given = (x.to(place, dtype) for x in numbers)
+            q, k, v = (x.detach().requires_grad_() for x in leaves)
+            out = attend_unpadded(q, k, v, Unpadded(packing, -1))
+            answers.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given)])
     except (ImportError, RuntimeError, NotImplementedError, TypeError) as error:
         log.info(
             f"padding is computed, because attention without it fails on this device ({error})"
@@ -176,10 +173,3 @@ def _is_kernel_right(device: torch.device, dtype: torch.dtype) -> bool:
             f"{far:.2g}"
         )
     return far <= _TOLERANCE
-
-
-def _attend_and_differentiate(numbers: Sequence[Tensor], packing: Packing) -> list[Tensor]:
-    """The answer, and the gradients of queries, keys and values for given ones of the answer."""
-    q, k, v = (x.detach().requires_grad_() for x in numbers[:3])
-    out = attend_unpadded(q, k, v, Unpadded(packing, -1))
-    return [out.detach(), *torch.autograd.grad(out, (q, k, v), numbers[3])]

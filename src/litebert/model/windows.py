@@ -78,10 +78,8 @@ def block_mask(
     Arguments as of `window_mask`; what global tokens read is not in it.
     """
     half, count = block // 2, -(-length // block)
-    query, key = (
-        torch.arange(block, device=device),
-        torch.arange(-half, block + half, device=device),
-    )
+    query = torch.arange(block, device=device)
+    key = torch.arange(-half, block + half, device=device)
     distance = (key - query[:, None]).abs()
     if real_BS is None:
         real_BS = torch.ones(1, length, dtype=torch.bool, device=device)
@@ -100,16 +98,13 @@ def block_mask(
 def attend_by_blocks(
     q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, blocks: Blocks, dropout: float
 ) -> Tensor:
-    """Attention by blocks of queries, (B, A, S, D), with the mask that `block_mask` makes, as bool
-    or additive.
-    """
+    """Attention by blocks of queries, (B, A, S, D), with `block_mask`'s mask, bool or additive."""
     batch, heads, length, size = q_BASD.shape
     block, first, first_mask = blocks
     count = -(-length // block)
 
     def split_blocks(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
-        """(B, blocks, A, C, D), the first `before` tokens and those behind the last of them
-        zeros."""
+        """(B, blocks, A, C, D): `before` zeros, the tokens, and zeros."""
         after = blocks * block - before - length
         x_BASD = F.pad(x_BASD, (0, 0, before, after)) if before or after else x_BASD
         return x_BASD.view(batch, heads, blocks, block, size).transpose(1, 2)

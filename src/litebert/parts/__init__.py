@@ -68,10 +68,6 @@ class Part:
         """The name of its folder."""
         return f"{self.number}-of-{self.count}"
 
-    def has_turn(self, turn: int) -> bool:
-        """Return whether this part computes unit `turn` of the work, from 0: every n-th."""
-        return turn % self.count == self.number - 1
-
     def choose_neighbors(self, total: int) -> range:
         """Return the units of this part where each part computes neighbors among `total`."""
         begin, end = ((self.number - back) * total // self.count for back in (1, 0))
@@ -112,7 +108,7 @@ class Turns:
         if self.part is None or not isinstance(turn, int):
             is_due = self.part is None
         elif self.total is None:
-            is_due = self.part.has_turn(turn)
+            is_due = turn % self.part.count == self.part.number - 1
         else:
             is_due = turn in self.part.choose_neighbors(self.total)
         return is_due and turn not in self.finished
@@ -208,13 +204,16 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
     """Give the folder of a part, locked, to work in. It may be finished already (`is_finished`)."""
     target = open_target(join(find_parts(out), part.name))
     with target.open() as folder, lock_folder(folder, DataError):
-        begun = folder / BEGUN
-        remedy = f"delete {folder}, or give --out another name"
-        if is_finished(folder) or begun.exists():
-            finished = is_finished(folder)
-            existing = read_marker(folder)["identity"] if finished else _read_begun(folder)
-            if fault := compare_identities(existing, identity):
-                raise ConfigError(f"{folder} was made {fault}; {remedy}")
+        begun, existing = folder / BEGUN, None
+        if is_finished(folder):
+            existing = read_marker(folder)["identity"]
+        elif begun.exists():
+            existing = read_json(begun, DataError, f"delete {folder}")
+            _check_identity(existing, begun, f"delete {folder} and run its command again")
+        if existing is not None and (fault := compare_identities(existing, identity)):
+            raise ConfigError(
+                f"{folder} was made {fault}; delete {folder}, or give --out another name"
+            )
         if is_finished(folder):
             target.delete(BEGUN)
         else:
@@ -224,15 +223,7 @@ def lock_part(out: str | Path, part: Part, identity: Mapping[str, Any]) -> Itera
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the part in a folder is finished."""
     return (folder / MARKER).exists()
-
-
-def _read_begun(folder: Path) -> dict[str, Any]:
-    """Read the identity of an unfinished part."""
-    identity = read_json(folder / BEGUN, DataError, f"delete {folder}")
-    _check_identity(identity, folder / BEGUN, f"delete {folder} and run its command again")
-    return identity
 
 
 def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content: Any) -> None:
@@ -248,13 +239,6 @@ def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content
     marker = {"format": FORMAT_VERSION, "part": part.number, "parts": part.count}
     write_json(folder / MARKER, {**marker, "identity": identity, "files": files, **content})
     (folder / BEGUN).unlink(missing_ok=True)
-
-
-def finish_target(target: Target, file: str) -> None:
-    """Bring a finished part of one file to its store, its marker last."""
-    target.send(file)
-    target.finish(MARKER)
-    target.delete(BEGUN)
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
@@ -280,7 +264,6 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def _check_identity(identity: Any, path: Path, remedy: str) -> None:
-    """Refuse an identity that lacks a field."""
     try:
         for field in ("verb", "version", "fingerprint"):
             identity[field]

@@ -15,14 +15,7 @@ from typing import Any
 
 from litebert.base.errors import DataError
 from litebert.base.storage import sha256_of
-from litebert.parts import (
-    MARKER,
-    Part,
-    compare_identities,
-    find_parts,
-    is_finished,
-    read_marker,
-)
+from litebert.parts import MARKER, Part, compare_identities, find_parts, is_finished, read_marker
 from litebert.remote import cache, stores
 from litebert.remote.names import as_url, join, shorten
 

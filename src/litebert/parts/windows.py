@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from litebert.base.errors import DataError
 from litebert.base.storage import naming
 from litebert.parts import (
+    BEGUN,
+    MARKER,
     Part,
     Turns,
     finish_part,
-    finish_target,
     is_finished,
     lock_part,
     read_marker,
@@ -70,29 +71,25 @@ def write_part(
             numbers = (number for number in units if number in turns)
             with naming(path), open(path, "ab") as file:
                 for (records, vectors), number in zip(compute(turns), numbers, strict=False):
-                    file.write(_format_line(number, records, vectors))
+                    line: dict[str, Any] = {"window": number, "records": records}
+                    if vectors is not None:
+                        line["width"] = vectors.shape[1]
+                        data = vectors.astype("<f4").tobytes()
+                        line["vectors"] = base64.b64encode(data).decode()
+                    file.write(json.dumps(line).encode() + b"\n")
                     file.flush()
                     os.fsync(file.fileno())
                     finished[number] = len(records)
                     target.send_growing(FILE)
             count = sum(finished.values())
             finish_part(folder, part, identity, files=[FILE], count=count, **describe())
-            finish_target(target, FILE)
+            target.send(FILE)
+            target.finish(MARKER)
+            target.delete(BEGUN)
         return int(read_marker(folder)["count"])
 
 
-def _format_line(
-    number: int, records: list[dict[str, Any]], vectors: NDArray[np.float32] | None
-) -> bytes:
-    line: dict[str, Any] = {"window": number, "records": records}
-    if vectors is not None:
-        line["width"] = vectors.shape[1]
-        line["vectors"] = base64.b64encode(vectors.astype("<f4").tobytes()).decode()
-    return json.dumps(line).encode() + b"\n"
-
-
 def _parse_line(line: bytes) -> tuple[int, Window]:
-    """Read a line."""
     if not line.endswith(b"\n"):
         raise ValueError("the line has no end")
     content = json.loads(line)
@@ -141,9 +138,7 @@ def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
         raise _make_damage_error(parts[-1])
 
 
-def _order_windows(
-    parts: Sequence[FinishedPart],
-) -> Iterator[tuple[FinishedPart, int, Window]]:
+def _order_windows(parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, int, Window]]:
     """Yield the windows in order, each with its part and its number."""
     lines = [_read_lines(part) for part in parts]
     if "rows" in parts[0].marker["identity"]["input"]:  # a part has neighbors

@@ -143,7 +143,6 @@ def _touch(path: Path) -> bool:
 
 
 def _download(url: str, path: Path, size: int, sha256: str) -> bool:
-    """Copy a file to `path`, and return whether it is the right one."""
     digest = hashlib.sha256()
     entry = stores.look_at_file(url)
     if entry.size != size:

@@ -61,7 +61,6 @@ def open_output_file(out: str | Path) -> Iterator[Path]:
 
 
 def _send(path: Path, url: str) -> None:
-    """Send a file to a URL, after the files next to it."""
     beside = sorted(file for file in path.parent.iterdir() if file != path)
     if beside:  # such as a scale: with it, an old file would hold other numbers
         stores.delete(url)

@@ -186,7 +186,6 @@ def make_absence_error(url: str) -> DataError:
 
 
 def _open_store(url: str) -> tuple[Any, str]:
-    """Return the file system of `fsspec` for a URL, and the path there."""
     scheme = get_scheme(url)
     if scheme in ("file", "local"):
         raise DataError(f"{url} is a file or folder here; give its path without {scheme}://")
@@ -298,7 +297,6 @@ def is_lasting(error: BaseException) -> bool:
 
 
 def _make_error(url: str, error: Exception) -> DataError:
-    """Say in a sentence why a store cannot be used."""
     label, reason = shorten(url), _describe(url, error)
     if _needs_credentials(error):
         return DataError(

@@ -57,8 +57,6 @@ _fits: defaultdict[Path, Lock] = defaultdict(Lock)
 
 
 class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A fine-tuned model behind the methods of scikit-learn."""
-
     target: ClassVar[str]
 
     def __init__(
@@ -187,11 +185,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_is_fitted(self, "folder_")
 
     def _encode_targets(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the targets as the run reads them, and the attributes that a fit with them sets.
-
-        Raises:
-            DataError: a target cannot be used.
-        """
+        """The targets as the run reads them, and the attributes that a fit with them sets."""
         raise NotImplementedError
 
     def _make_folder(self, *rows: Sequence[Any] | None) -> Path:
@@ -209,12 +203,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return folder
 
     def _list_parameters(self) -> dict[str, Any]:
-        """Return the parameters; a search over an array gives numbers of numpy, which no JSON
-        holds.
-
-        Raises:
-            ConfigError: one is of another kind.
-        """
+        # A search over an array gives numbers of numpy, which no JSON holds.
         parameters = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params().items()
@@ -225,10 +214,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return parameters
 
     def _change_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
-        """Return the default config with the parameters that are set; a run chooses the others.
-
-        Args:
-            facts: the attributes that a fit sets.
+        """The default config with the parameters that are set; a run chooses the others. `facts`
+        are the attributes that a fit sets.
         """
         parameters = self._list_parameters()
         train = replace(config.train, seed=parameters["random_state"])
@@ -438,8 +425,6 @@ class TextVectorizer(
 def _write_rows(
     file: Path, texts: Sequence[Any], targets: Sequence[Any], weights: Sequence[float] | None
 ) -> None:
-    """Write the training file of a run."""
-
     names = ("text", "pair")
     with atomic_text(file) as output:
         for number, (text, target) in enumerate(zip(texts, targets, strict=True)):

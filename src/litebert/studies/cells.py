@@ -214,7 +214,11 @@ def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = lambda _: ()) 
                         jobs[slot] = _start_next(job.cell, slot, plan, logs)
                     if not job.cell.fault:
                         _note_time(plan, job, seconds)
-                _show_progress(cells, bar)
+                bar.done = sum(cell.count_steps() for cell in cells)
+                failed = sum(bool(cell.fault) for cell in cells)
+                needed = sum(not cell.is_needless for cell in cells)
+                bar.text = f"{sum(cell.done for cell in cells)} of {needed} runs"
+                bar.text += f", {failed} failed" if failed else ""
         finally:  # no process goes on after a signal or an error
             _end([job.process for job in jobs.values()])
             for job in jobs.values():
@@ -262,14 +266,6 @@ def _drop_needless(cells: Sequence[Cell], plan: Plan, decide: Decide) -> None:
 
 def _has_ended(cell: Cell) -> bool:
     return cell.done or bool(cell.fault) or cell.is_needless
-
-
-def _show_progress(cells: Sequence[Cell], bar: progress.Task) -> None:
-    bar.done = sum(cell.count_steps() for cell in cells)
-    ended = sum(cell.done for cell in cells)
-    failed = sum(bool(cell.fault) for cell in cells)
-    needed = sum(not cell.is_needless for cell in cells)
-    bar.text = f"{ended} of {needed} runs" + (f", {failed} failed" if failed else "")
 
 
 def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
@@ -355,17 +351,13 @@ def _finish(job: _Job, logs: Path) -> None:
 
 
 def _temporary_path(output: Path) -> Path:
-    """Return the path where a command prints first.
-
-    Its name holds the id of this process, because commands of a killed study may still print.
-    """
+    # With the id of this process, because commands of a killed study may still print.
     return output.with_suffix(f".{os.getpid()}.part")
 
 
 class _Stop:
-    """Hold the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save.
-
-    The second signal ends the study at once.
+    """Hold the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save; the second ends the
+    study at once.
     """
 
     def __init__(self) -> None:
@@ -376,9 +368,8 @@ class _Stop:
         with suppress(ValueError):  # not in the main thread, where signals arrive
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
                 number = getattr(signal, name, None)
-                if number is None:  # Windows has no SIGHUP
-                    continue
-                if signal.getsignal(number) == signal.SIG_IGN:  # nohup ignores SIGHUP
+                # Windows has no SIGHUP, and nohup ignores it.
+                if number is None or signal.getsignal(number) == signal.SIG_IGN:
                     continue
                 self._handlers_before[number] = signal.signal(number, self._receive)
         return self

@@ -71,16 +71,8 @@ def find_decided(
     differences = compare_with_baseline(
         read_cells(study, cells), study.baseline, study.list_judged(extras), plan.planned
     )
-    return {
-        variant
-        for variant in study.variants
-        if any(difference.variant == variant for difference in differences)
-        and all(
-            difference.is_beyond_noise
-            for difference in differences
-            if difference.variant == variant
-        )
-    }
+    undecided = {each.variant for each in differences if not each.is_beyond_noise}
+    return {each.variant for each in differences} - undecided
 
 
 class Findings:
@@ -166,11 +158,8 @@ class Findings:
             columns.insert(position, "difference")
         if paper:
             columns += [f"paper: {column}" for column in paper.columns]
-        difference_of = {
-            difference.variant: difference
-            for difference in self.differences
-            if difference.score == self.judged[0]
-        }
+        deciding = [each for each in self.differences if each.score == self.judged[0]]
+        difference_of = {each.variant: each for each in deciding}
         rows = []
         for variant, config in self.study.variants.items():
             encoder = set_vocabulary(config, self.plan.vocabulary).encoder
@@ -206,10 +195,8 @@ class Findings:
         return note
 
     def _describe_seeds(self) -> str:
-        """Say how many runs the means are of: a run that failed has no scores."""
-        ended = {
-            name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants
-        }
+        variants = [cell.variant for cell in self.ended]  # a run that failed has no scores
+        ended = {name: variants.count(name) for name in self.study.variants}
         most = max(ended.values())
         if most == 0:
             return "No run has ended yet."
@@ -220,23 +207,19 @@ class Findings:
         return f"Means of {most} seeds{exceptions} with 95 % intervals (Student's t)."
 
     def make_difference_figure(self) -> Intervals | None:
-        """Make a figure of the differences from the baseline in the first judged score.
-
-        It shows what is tested: a mean over seeds can vary more than the difference of a pair.
+        """Make a figure of the differences from the baseline in the first judged score: these are
+        tested, for a mean over seeds can vary more than the difference of a pair.
         """
-        differences = [
-            difference
-            for difference in self.differences
-            if difference.score == self.judged[0] and difference.halfwidth is not None
-        ]
-        if not differences:
+        shown = [each for each in self.differences if each.halfwidth is not None]
+        shown = [each for each in shown if each.score == self.judged[0]]
+        if not shown:
             return None
         name, baseline = self.judged[0], self.study.baseline
         return Intervals(
             f"{format_title(name)}: difference from '{baseline}'",
-            tuple(difference.variant for difference in differences),
-            tuple(difference.value for difference in differences),
-            tuple(difference.halfwidth or 0.0 for difference in differences),
+            tuple(each.variant for each in shown),
+            tuple(each.value for each in shown),
+            tuple(each.halfwidth or 0.0 for each in shown),
             "mean difference of pairs and 95 % interval over seeds",
             0.0,
             f"The dashed line is no difference from '{baseline}'.",
@@ -302,28 +285,20 @@ class Findings:
         plan, config = self.plan, self.study.variants[self.study.baseline]
         encoder = config.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
+        made = f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"
+        machine = f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}"
+        runs = f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, {plan.budget}"
+        network = (
+            f"{encoder.layers} layers of {encoder.hidden_size} units, E {encoder.embedding_size}, "
+            f"sharing {encoder.sharing}; {config.batch_sequences} sequences of up to "
+            f"{config.sequences.length} tokens a step"
+        )
         rows = (
-            (
-                "date and version",
-                f"{date.today()}, litebert {version('litebert')}, Python {python_version()}",
-            ),
-            (
-                "machine",
-                f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}",
-            ),
-            (
-                "runs",
-                f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, "
-                f"{plan.budget}",
-            ),
+            ("date and version", made),
+            ("machine", machine),
+            ("runs", runs),
             ("text", plan.text),
-            (
-                f"network of '{self.study.baseline}', scale {plan.scale}",
-                f"{encoder.layers} layers of {encoder.hidden_size} units, E "
-                f"{encoder.embedding_size}, sharing "
-                f"{encoder.sharing}; {config.batch_sequences} sequences of up to "
-                f"{config.sequences.length} tokens a step",
-            ),
+            (f"network of '{self.study.baseline}', scale {plan.scale}", network),
         )
         note = (
             "To cite this study, give the date and the version above, and cite litebert by its "
@@ -334,10 +309,9 @@ class Findings:
     def make_curves(self) -> list[Switched]:
         name, runs = self.names[0], {}
         for variant in self.study.variants:
+            folders = [cell.run for cell in self.ended if cell.variant == variant]
             with suppress(OSError, RunError):
-                runs[variant] = average_points(
-                    [read_points(cell.run) for cell in self.ended if cell.variant == variant]
-                )
+                runs[variant] = average_points(list(map(read_points, folders)))
         scale, unit = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
         axes = ("step", "minutes of training")
         curves = make_switched(format_title(name), unit, (name, ""), runs, scale=scale, axes=axes)

@@ -26,8 +26,7 @@ from litebert.config.amounts import Amount
 from litebert.config.serialization import from_dict, to_dict
 from litebert.studies.study import Study
 from litebert.train import device as devices
-from litebert.train.budget import LEAST_STEPS
-from litebert.train.measure import Rate, measure
+from litebert.train.measure import LEAST_STEPS, Rate, measure
 
 START_SECONDS = 12.0
 """The seconds of a run without steps, for its commands pretrain and evaluate.
@@ -47,11 +46,9 @@ def set_vocabulary(config: Config, vocabulary: int) -> Config:
 
 
 def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
-    """Choose how many runs go at a time: one for each GPU, or for each core if memory allows.
-
-    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast
+    """Choose how many runs go at a time: one for each GPU, or for each core if memory allows, for a
+    second thread makes a step of a small encoder only 1.4 to 1.6 times as fast
     (docs/reports/performance.md).
-    A second run beside it gets twice as much done.
     """
     if machine.device.type != "cpu":
         return max(1, torch.cuda.device_count())
@@ -116,13 +113,8 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
 
 
 def _plan_steps(grid: Grid, value: float, unit: str, rates: Mapping[str, Rate]) -> dict[str, int]:
-    """Plan the steps of each variant from a budget.
-
-    A budget in time is for the whole grid. A budget in steps or tokens is for each run: the
-    baseline takes the steps, and every other variant what is equal.
-
-    Args:
-        rates: the speed of each variant, which budgets in time need.
+    """Plan the steps of each variant. A budget in time is for the whole grid. A budget in steps or
+    tokens is for each run: the baseline takes the steps, and every other variant what is equal.
     """
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
     equal = "tokens" if unit == "tokens" else grid.study.equal
@@ -195,17 +187,11 @@ def _measure_speeds(grid: Grid) -> dict[str, _Speed]:
 def _measure_speed(
     config: Config, environment: Mapping[str, str], threads: int, device: str
 ) -> _Speed:
-    """Measure the speed of a config in another process.
-
-    It is a program rather than a worker of `multiprocessing`, so that a script that calls `study`
-    needs no `if __name__ == "__main__"`.
+    """Measure the speed of a config in another process: a program rather than a worker of
+    `multiprocessing`, so that a script that calls `study` needs no `if __name__ == "__main__"`.
     """
-    request = {
-        "config": to_dict(config),
-        "device": device,
-        "threads": threads,
-        "seconds": MEASURE_SECONDS,
-    }
+    request = {"config": to_dict(config), "device": device, "threads": threads}
+    request["seconds"] = MEASURE_SECONDS
     process = subprocess.run(
         [sys.executable, "-m", "litebert.studies.grid"],
         input=json.dumps(request),

@@ -104,26 +104,19 @@ def _make_sections(
     if not command:
         return [*sections, findings.make_origin_table()]
     commands = [command, *(first.words for first in findings.cells[0].commands)]
-    again = Table(
-        "How to do this again",
-        ("command",),
-        tuple((f"litebert {shlex.join(words)}",) for words in commands),
-        "The first is the study; the others belong to its first run. Recipes of all "
-        "variants are in recipes/.",
+    note = (
+        "The first is the study; the others belong to its first run. Recipes of all variants are "
+        "in recipes/."
     )
+    lines = tuple((f"litebert {shlex.join(words)}",) for words in commands)
+    again = Table("How to do this again", ("command",), lines, note)
     return [*sections, findings.make_origin_table(), again]
 
 
 def _format_markdown(
     findings: Findings, tables: Sequence[Table], command: Sequence[str], picture: str | None
 ) -> str:
-    """Format the page of a study.
-
-    Args:
-        tables: details for the end of the page.
-        command: the words of the study's command.
-        picture: the path of the picture, from the page; None without a picture.
-    """
+    """Format the page of a study, with tables at its end; `picture` is a path from the page."""
     study = findings.study
     paragraphs = [f"# {study.question}"]
     if study.finding:
@@ -169,23 +162,17 @@ def _count_fits(findings: Findings) -> str:
     )
     if not fits:
         return ""
-    counts = (
-        f"{fits[AGREES]} agree{'s' * (fits[AGREES] == 1)}",
-        f"{fits[DISAGREES]} disagree{'s' * (fits[DISAGREES] == 1)}",
-        f"{fits[NOISE]} {'is' if fits[NOISE] == 1 else 'are'} inside the noise",
-    )
-    if sum(fits.values()) == 1 and not fits[OPEN]:
-        verdict = next(name for name in (AGREES, DISAGREES, NOISE) if fits[name])
-        return {
-            AGREES: "The one comparison agrees with the paper.",
-            DISAGREES: "The one comparison disagrees with the paper.",
-            NOISE: "The one comparison with the paper is inside the noise.",
-        }[verdict]
-    pending = f", {fits[OPEN]} open" if fits[OPEN] else ""
     total = sum(fits.values())
+    if total == 1 and not fits[OPEN]:
+        if fits[NOISE]:
+            return "The one comparison with the paper is inside the noise."
+        return f"The one comparison {next(iter(fits))} with the paper."
+    agree = f"{fits[AGREES]} agree{'s' * (fits[AGREES] == 1)}"
+    disagree = f"{fits[DISAGREES]} disagree{'s' * (fits[DISAGREES] == 1)}"
+    pending = f", {fits[OPEN]} open" if fits[OPEN] else ""
     return (
-        f"Of {total} comparison{'s' * (total > 1)} with the paper, {', '.join(counts[:2])} and "
-        f"{counts[2]}{pending}."
+        f"Of {total} comparison{'s' * (total > 1)} with the paper, {agree}, {disagree} and "
+        f"{fits[NOISE]} {'is' if fits[NOISE] == 1 else 'are'} inside the noise{pending}."
     )
 
 
@@ -223,10 +210,9 @@ def _describe_runs(findings: Findings) -> str:
     config = study.variants[study.baseline]
     encoder, counts = config.encoder, sorted({*plan.steps.values()})
     steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-    needless = sum(cell.is_needless for cell in findings.cells)
-    early = (
-        f" {needless} more were not needed, because their verdicts were clear." if needless else ""
-    )
+    needless, early = sum(cell.is_needless for cell in findings.cells), ""
+    if needless:
+        early = f" {needless} more were not needed, because their verdicts were clear."
     table = ""
     if config.table.start == "cooccurrence":
         table = " The token table starts from counts of neighboring tokens."
@@ -255,16 +241,12 @@ def _describe_block(config: Config) -> str:
         f"The networks have {', '.join(parts)} and {'biases' if encoder.bias else 'no biases'}. "
         f"The optimizer is {config.train.optimizer.name}."
     )
-    is_paper = (encoder.norm, encoder.feedforward, encoder.positions) == (
-        "post",
-        "plain",
-        "learned",
-    )
+    block = encoder.norm, encoder.feedforward, encoder.positions
+    is_paper = block == ("post", "plain", "learned")
     return sentence if is_paper else f"{sentence} The papers have other blocks."
 
 
 def _describe_power(findings: Findings) -> str:
-    """Say what the study could see, as stated before it ran and by the spread of its seeds."""
     power = findings.find_power()
     stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
     measured = f"Afterwards: {describe_power(power)}" if power else ""
@@ -277,7 +259,6 @@ def _describe_power(findings: Findings) -> str:
 
 
 def _describe_cost(findings: Findings) -> str:
-    """Say what the runs took, and what all take if some are still to come."""
     plan, seconds = findings.plan, _read_seconds(findings.plan.folder)
     sentences = []
     if seconds:
@@ -292,7 +273,6 @@ def _describe_cost(findings: Findings) -> str:
 
 
 def _read_seconds(folder: Path) -> float:
-    """Read the processor seconds of all commands of a study that have ended."""
     try:
         lines = (folder / TIMES).read_text(encoding="utf-8").split()
         return sum(float(line.rpartition(",")[2]) for line in lines)

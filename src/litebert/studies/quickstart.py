@@ -44,9 +44,8 @@ from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import check_size, train_tokenizer
 from litebert.train import device as devices
-from litebert.train.budget import measure_steps
 from litebert.train.evaluate import evaluate_pretrained
-from litebert.train.measure import make_batch, measure
+from litebert.train.measure import make_batch, measure, measure_steps
 from litebert.train.pretrain import Pretrained, pretrain
 
 log = logging.getLogger("litebert")
@@ -93,6 +92,7 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
     paradigms = None if request.blimp is None else minimal_pairs.read_paradigms(request.blimp)
     _check(request)
     with lock_folder(folder, RunError):
+        _begin(request)
         log.info("1/6  tokenizer")
         _train_tokenizer(request)
 
@@ -212,33 +212,35 @@ def _check(request: Quickstart) -> None:
         check_size(request.vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
-    wanted = {
-        "--source": list(request.source),
-        "--language": request.language,
-        "--vocab-size": request.vocab_size,
-        "--budget": budget,
-        "--seed": request.seed,
-        "content of --source": describe_input(expand(request.source))["names_and_contents"],
-    }
-    record = folder / RECORD
-    saved = read_json(record, RunError) if record.exists() else wanted
-    for name, value in wanted.items():
-        if saved.get(name) != value:
-            there = "" if "content" in name else f", {saved.get(name)}"
-            reason = f"holds a quickstart with another {name}{there}"
-            raise ConfigError(f"{folder} {reason}; give that, or another --out")
     devices.choose("auto", request.device)
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
         config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
         measure_steps(config, devices.choose(config.train.precision, request.device))
-    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _begin(request: Quickstart) -> None:
+    """Write what the quickstart is begun with, or refuse another one than the folder holds."""
+    wanted = {
+        "--source": list(request.source),
+        "--language": request.language,
+        "--vocab-size": request.vocab_size,
+        "--budget": request.budget,
+        "--seed": request.seed,
+        "content of --source": describe_input(expand(request.source))["names_and_contents"],
+    }
+    folder, record = request.out, request.out / RECORD
+    saved = read_json(record, RunError) if record.exists() else wanted
+    for name, value in wanted.items():
+        if saved.get(name) != value:
+            there = "" if "content" in name else f", {saved.get(name)}"
+            reason = f"holds a quickstart with another {name}{there}"
+            raise ConfigError(f"{folder} {reason}; give that, or another --out")
     write_json(record, wanted)
 
 
 def _train_tokenizer(request: Quickstart) -> None:
-    """Train the tokenizer, unless it exists."""
     path, vocab_size = request.out / "tokenizer", request.vocab_size
     if path.exists():
         size = Tokenizer.load(path).vocab_size
@@ -265,25 +267,19 @@ def compare(configs: Sequence[Config]) -> report.Table:
         with task(f"measuring {config.name}"):
             rate = measure(flat, machine, MEASURE_SECONDS)
             seconds = measure_inference(config, machine)
-        tokens = config.batch_sequences * config.sequences.length
-        rows.append(
-            (
-                config.name,
-                f"{parameters:,}",
-                f"{4 * parameters / 2**20:.1f} MiB",
-                f"{tokens / rate.mean_step_seconds:,.0f}",
-                f"{seconds * 1000:.1f}",
-            )
+        speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+        size, times = (
+            f"{4 * parameters / 2**20:.1f} MiB",
+            (f"{speed:,.0f}", f"{seconds * 1000:.1f}"),
         )
-    first = configs[0]
+        rows.append((config.name, f"{parameters:,}", size, *times))
+    batch, length = configs[0].batch_sequences, configs[0].sequences.length
     return report.Table(
         title="The same shape, shared and not",
         columns=("model", "parameters", "float32 file", "training tokens/s", "ms per sequence"),
         rows=tuple(rows),
-        note=f"Encoders with poolers. Training at {first.batch_sequences} x "
-        f"{first.sequences.length} tokens and full "
-        f"depth, inference one sequence of {first.sequences.length} at a time, on "
-        f"{machine.describe()}.",
+        note=f"Encoders with poolers. Training at {batch} x {length} tokens and full depth, "
+        f"inference one sequence of {length} at a time, on {machine.describe()}.",
     )
 
 
@@ -325,17 +321,15 @@ def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
 
 def _make_classifier_table(classifier: Finetuned, classes: int) -> report.Table:
     accuracy, baseline = classifier.scores["accuracy"], classifier.baseline
-    rows = [("pretrained here, then fine-tuned", accuracy)]
+    shares = {"pretrained here, then fine-tuned": accuracy}
     if baseline is not None:
-        rows.append((f"baseline: {baseline.name}", baseline.scores["accuracy"]))
+        shares[f"baseline: {baseline.name}"] = baseline.scores["accuracy"]
+    shares["guessing"] = 1 / classes
     advice = advise("accuracy", [accuracy], baseline, classifier.dev_rows)
     return report.Table(
         title="Which package does a docstring come from?",
         columns=("model", "accuracy"),
-        rows=(
-            *((name, f"{share:.1%}") for name, share in rows),
-            ("guessing", f"{1 / classes:.1%}"),
-        ),
+        rows=tuple((name, f"{share:.1%}") for name, share in shares.items()),
         note=f"{classes} packages, {packages.TRAIN} docstrings of each to learn from and "
         f"{packages.DEV}, of other modules, to score on; the best of the epochs."
         + (f" {advice[0].upper()}{advice[1:]}." if advice else ""),
@@ -349,7 +343,6 @@ def _write_report(
     scores: Mapping[str, float],
     tables: Sequence[report.Table],
 ) -> None:
-    """Write the page: the scores as large numbers, the curves, then the tables."""
     facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     parameters = sum(cost.encoder_parameters(shape).values())

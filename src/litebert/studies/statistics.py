@@ -138,9 +138,8 @@ def compare_with_baseline(
 def _pair_scores(
     scores: SeedScores, baseline: str, names: Sequence[str]
 ) -> dict[tuple[str, str], list[float | None]]:
-    """List the differences from the baseline by seed, up to the first seed that has not ended.
-
-    A pair with a run that failed is None.
+    """List the differences from the baseline by seed, up to the first seed that has not ended; a
+    pair with a run that failed is None.
     """
     pairs = {}
     baseline_scores = scores.get(baseline, {})
@@ -178,12 +177,9 @@ def _test_pairs(variant: str, score: str, pairs: Sequence[float | None]) -> Diff
 def _correct(
     due: Mapping[tuple[str, str], Difference], standing: int, comparisons: int, level: float
 ) -> dict[tuple[str, str], Difference]:
-    """Correct the p values of a look, so that a verdict stands where one is below `LEVEL`.
-
-    Args:
-        standing: verdicts of earlier looks, which count as the smallest p values of Holm's method.
-        comparisons: those of the study; what cannot be tested at this look counts as no evidence.
-        level: what the look may spend; 0 if no look is due.
+    """Correct the p values of a look, so that a verdict stands where one is below `LEVEL`. The
+    verdicts that stand count as the smallest p values of Holm's method, and what cannot be tested
+    as no evidence. `level` is what the look may spend; 0 if none is due.
     """
     tested = {key: difference.p for key, difference in due.items() if difference.p is not None}
     untested = comparisons - standing - len(tested)

@@ -25,15 +25,23 @@ from litebert.finetuning.values import Answer, Item, ModelExample
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
     HeldoutOptions,
-    Layout,
     Source,
     SplitFiles,
     SplitOptions,
-    TableFormat,
     format_files,
     join_groups,
+    take_layout,
 )
-from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
+from litebert.text.records import (
+    DEFAULT_LAYOUT,
+    Layout,
+    Notes,
+    RowSource,
+    TableFormat,
+    format_value,
+    read_records,
+    require_text,
+)
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -118,7 +126,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         task_class: type[Task[Choice]] | None = None,
         **options: Any,
     ) -> ChoiceFiles:
-        layout = Layout.take(options)
+        layout = take_layout(options)
         given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
@@ -231,6 +239,11 @@ class ChoiceTask(Task[Choice]):
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
         return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
+    def read_record(self, example: Choice, record: Mapping[str, Any]) -> Answer:
+        answer: Answer = super().read_record(example, record)
+        written = [self._format_choice(place) for place in range(len(answer.probabilities))]
+        return answer._replace(value=written.index(answer.value))
+
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """Return `accuracy` over all examples and over each group. A tie with another choice is
         wrong.
@@ -268,10 +281,9 @@ class ChoiceTask(Task[Choice]):
 
 
 def _read_choices(
-    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout | None = None
+    source: RowSource, notes: Notes, optional: Sequence[str], layout: Layout = DEFAULT_LAYOUT
 ) -> Iterator[Row[Choice]]:
-    wanted, layout = ("context", "choices"), layout or Layout()
-    rows = read_records(source, wanted, notes, optional=optional, **layout._asdict())
+    rows = read_records(source, ("context", "choices"), notes, optional=optional, layout=layout)
     for line, cells, extras in rows:
         location = f"{source}:{line}"
         context, choices, question, *label_and_name = cells

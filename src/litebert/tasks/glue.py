@@ -299,7 +299,6 @@ def _name_file(spec: Spec, split: str) -> str:
 
 
 def _find_files(spec: Spec, folder: Path, split: str) -> list[Path]:
-    """Return the files of a split: those in the task's folder below, then in the folder itself."""
     below = sorted(
         child
         for child in folder.iterdir()

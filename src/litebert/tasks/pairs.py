@@ -33,7 +33,7 @@ from litebert.finetuning.values import Compared, EncodedRow, Item
 from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.scores import compute_scores
-from litebert.tasks.splits import Layout, Source, SplitFiles, format_files
+from litebert.tasks.splits import Source, SplitFiles, format_files, take_layout
 from litebert.tasks.texts import (
     ColumnOptions,
     ColumnTask,
@@ -123,7 +123,7 @@ class PairFiles(TextFiles):
                 and those with the same first text are never divided. Without `pair_column` the
                 model learns from single texts.
         """
-        layout = Layout.take(options)
+        layout = take_layout(options)
         sizes = sort_sizes(options.pop("matryoshka", None))
         given = PairOptions(**options)
         pair, label = given.pair_column, given.label_column
@@ -485,7 +485,6 @@ class StsbVectors(Pairs):
 
 
 def _tell_supervision(pair: Any, label: Any) -> Supervision:
-    """Tell how texts are learned from the columns that are not None."""
     if pair is None:
         return "texts"
     return "positives" if label is None else "scores"

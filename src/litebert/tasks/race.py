@@ -26,7 +26,7 @@ from litebert.tasks.choices import (
     require_choices,
 )
 from litebert.tasks.splits import Source, require_one
-from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
+from litebert.text.records import Layout, Notes, RowSource, format_value, read_records, require_text
 
 SPLITS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -111,7 +111,7 @@ class RaceTask(ChoiceTask):
 
 def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choice]:
     wanted, optional = ("article", "questions", "options"), ("answers", "id")
-    records = read_records(file, wanted, notes, optional=optional, form="jsonl")
+    records = read_records(file, wanted, notes, optional=optional, layout=Layout("jsonl"))
     for line, cells, _ in records:
         location = f"{file}:{line}"
         article, questions, options, answers, name = cells

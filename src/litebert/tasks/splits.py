@@ -5,11 +5,12 @@ A split may be a file, several files, a folder of them or a pattern.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +19,31 @@ from litebert.base.errors import ConfigError, DataError
 from litebert.data.random_keys import derive, permute
 from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.remote.names import require_local
-from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Notes, Record, check_delimiter, read_records
+from litebert.text.records import (
+    DEFAULT_LAYOUT,
+    SUFFIXES,
+    FileFormat,
+    Layout,
+    Notes,
+    Record,
+    read_records,
+)
 
 E = TypeVar("E")
 
 Source: TypeAlias = "str | Path | Sequence[str | Path]"
 """A file, a folder, a pattern such as data/*.csv, or several of these."""
 
-TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
-"""The formats of files with named columns."""
-
-_NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+_NAMES = {
+    "train": ("train", "training"),
+    "dev": ("dev", "devel", "development", "valid", "validation", "testa"),
+    "test": ("test", "testing", "testb"),
+}
+"""The words that name a split in the name of a file; a word may end in `set` or `data`."""
+_FOLDERS = ("train", "dev", "valid", "validation", "testa", "test")
+"""The folders that are splits."""
 _REJECTED = ("reject", "ignore")
 """Prodigy's marks of a row that a person did not accept."""
 _HELD_OUT = 43
@@ -59,24 +71,14 @@ class SplitOptions(HeldoutOptions):
     """Encoding of all files, such as latin-1."""
 
 
-class Layout(NamedTuple):
-    """How the files of a task are written."""
-
-    form: FileFormat | None = None
-    """The format of all files; None to tell it by their suffixes."""
-    header: bool = True
-    """True if the first line of CSV and TSV names the columns."""
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    """The delimiter of CSV and TSV; None to find it in each file."""
-
-    @classmethod
-    def take(cls, options: dict[str, Any]) -> Layout:
-        """Remove the options of a layout from the options of `open_task`, and return the layout."""
-        encoding = options.pop("encoding", "utf-8")
-        encodings.check(encoding, error=ConfigError)
-        form, header = options.pop("input_format", None), options.pop("header", True)
-        return cls(form, header, encoding, check_delimiter(options.pop("delimiter", None)))
+def take_layout(options: dict[str, Any]) -> Layout:
+    """Remove the options of a layout from those of `open_task`, and return the layout."""
+    return Layout(
+        options.pop("input_format", None),
+        options.pop("header", True),
+        options.pop("encoding", "utf-8"),
+        options.pop("delimiter", None),
+    )
 
 
 class SplitFiles(TaskFiles[E]):
@@ -94,26 +96,37 @@ class SplitFiles(TaskFiles[E]):
         *,
         heldout: float = 0.1,
         seed: int = 0,
-        layout: Layout | None = None,
+        layout: Layout = DEFAULT_LAYOUT,
     ) -> None:
         """Find the files of each split, None if it has none."""
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
-        self._paths = {
-            split: self._expand(source, task.name)
-            for split, source in files.items()
-            if source is not None
-        }
+        self._paths: dict[str, tuple[Path, ...]] = {}
+        for split, source in files.items():
+            if source is None:
+                continue
+            sources = [source] if isinstance(source, (str, Path)) else source
+            refuse_duplicates(sources)
+            for name in sources:
+                require_local(name, any_bytes=True)
+            found = list_files(sources, lambda folder: self.list_folder(folder, task.name))
+            if not found:
+                raise DataError(f"{task.name} has no file to read; name one")
+            self._paths[split] = tuple(map(Path, found))
         # True if the dev split is a share of the training files.
         self._holds_out = "train" in self._paths and "dev" not in self._paths
-        self._heldout, self._seed, self._layout = heldout, seed, layout or Layout()
-        self._check_layout()
-        names = [path.name for paths in self._paths.values() for path in paths]
+        self._heldout, self._seed, self._layout = heldout, seed, layout
+        paths = [path for paths in self._paths.values() for path in paths]
+        # There are no files if each class is a folder of texts, and a format that the suffix does
+        # not tell is not known before the file is read.
+        forms = [self._find_format(path) for path in paths if not path.is_dir()]
+        if forms and None not in forms:
+            layout.check_used([form for form in forms if form is not None], format_files(paths))
         self.task = replace(
             task,
             dev=("dev",) if "dev" in self._paths or self._holds_out else (),
             tests=("test",) if "test" in self._paths else (),
-            sources=tuple(dict.fromkeys(names)),
+            sources=tuple(dict.fromkeys(path.name for path in paths)),
         )
 
     @classmethod
@@ -143,18 +156,14 @@ class SplitFiles(TaskFiles[E]):
             folder = Path(data)
             paths: dict[str, Path] = {}
             for path in sorted(folder.iterdir()):
-                name, is_file = path.name.lower(), path.is_file()
-                split = next(
-                    (s for s, words in _NAMES.items() if any(map(name.count, words))), None
-                )
+                words = {
+                    word.removesuffix("set").removesuffix("data")
+                    for word in re.split(r"[\W\d_]+", path.name.lower())
+                }
+                split = next((s for s, names in _NAMES.items() if words & {*names}), None)
                 # A folder whose name only contains such a word may hold anything.
-                is_named = (
-                    cls.folders
-                    and path.is_dir()
-                    and split
-                    and name in (*_NAMES[split], "validation")
-                )
-                if split is None or not (is_file or is_named):
+                is_named = cls.folders and path.is_dir() and path.name.lower() in _FOLDERS
+                if split is None or not (path.is_file() or is_named):
                     continue
                 if split in paths:
                     raise DataError(
@@ -173,24 +182,13 @@ class SplitFiles(TaskFiles[E]):
                 raise ConfigError(
                     f"{name} is '{value}', which {task.name} does not take; leave it out"
                 )
-        layout = Layout.take(options)
+        layout = take_layout(options)
         # A subclass may have another constructor, which decides the task from the files.
         files = cls.__new__(cls)
         SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
         for name, value in options.items():
             raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
         return files
-
-    @classmethod
-    def _expand(cls, source: Source, task: str) -> tuple[Path, ...]:
-        sources = [source] if isinstance(source, (str, Path)) else source
-        refuse_duplicates(sources)
-        for name in sources:
-            require_local(name, any_bytes=True)
-        files = list_files(sources, lambda folder: cls.list_folder(folder, task))
-        if not files:
-            raise DataError(f"{task} has no file to read; name one")
-        return tuple(map(Path, files))
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
@@ -205,23 +203,6 @@ class SplitFiles(TaskFiles[E]):
     @property
     def file_names(self) -> dict[str, list[str]]:
         return {split: [path.name for path in paths] for split, paths in self._paths.items()}
-
-    def _check_layout(self) -> None:
-        """Refuse options of a layout that suit none of the files."""
-        paths = [path for paths in self._paths.values() for path in paths]
-        # There are no files if each class is a folder of texts.
-        forms = {self._find_format(path) for path in paths if not path.is_dir()}
-        if not forms or None in forms:  # a format that is not known before the file is read
-            return
-        remedy = ""
-        if not self._layout.header and forms.isdisjoint(("csv", "tsv", "xlsx")):
-            remedy = "never has a header line; leave out header (--no-header)"
-        elif self._layout.delimiter is not None and forms.isdisjoint(("csv", "tsv")):
-            remedy = "is neither CSV nor TSV; leave out delimiter (--delimiter)"
-        elif self._layout.encoding != "utf-8" and forms <= {"parquet", "xlsx"}:
-            remedy = "has an encoding of its own; leave out encoding (--encoding)"
-        if remedy:
-            raise ConfigError(f"{format_files(paths)} {remedy}")
 
     def _find_format(self, path: Path) -> FileFormat | None:
         return self._layout.form or SUFFIXES.get(find_suffix(path))
@@ -245,10 +226,9 @@ class SplitFiles(TaskFiles[E]):
     def _read_accepted(
         self, path: Path, columns: Sequence[str], notes: Notes, optional: Sequence[str] = ()
     ) -> Iterator[Record]:
-        """Read the cells of each row of a file, without the rows that are marked as rejected."""
         mark = self._find_mark()
-        layout = self._layout._asdict()
-        for row in read_records(path, columns, notes, optional=[*optional, *mark], **layout):
+        wanted = [*optional, *mark]
+        for row in read_records(path, columns, notes, optional=wanted, layout=self._layout):
             if mark and row.values[-1] in _REJECTED:
                 notes["rows marked as rejected or ignored (answer) were left out"] += 1
             else:
@@ -279,10 +259,7 @@ class SplitFiles(TaskFiles[E]):
         notes: Notes,
         classes: Sequence[Any] | None = None,
     ) -> list[E]:
-        """Select the examples of a split, if a share of the training file is held out for dev.
-
-        `group` returns the group of the example at an index; the rest is as in `select_split`.
-        """
+        """Select as `select_split`, if a share is held out; `group` is that of an index."""
         if not self._holds_out or split == "test":
             return examples
         return select_split(

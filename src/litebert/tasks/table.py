@@ -33,7 +33,7 @@ from litebert.tasks.label_cells import (
     read_cell,
     split_labels,
 )
-from litebert.tasks.splits import Layout, Source, SplitFiles, format_files, list_visible
+from litebert.tasks.splits import Source, SplitFiles, format_files, list_visible, take_layout
 from litebert.tasks.texts import (
     LARGEST,
     ColumnOptions,
@@ -112,7 +112,7 @@ class TableFiles(TextFiles):
             task_class: the class of the task, `Table` by default.
             options: as `TableOptions` has them. Columns have names, or numbers from 0.
         """
-        layout = Layout.take(options)
+        layout = take_layout(options)
         given = TableOptions(**options)
         label = join_columns(given.label_column)
         assert label is not None

@@ -29,11 +29,10 @@ from litebert.tasks.splits import (
     Source,
     SplitFiles,
     SplitOptions,
-    TableFormat,
     format_files,
     join_groups,
 )
-from litebert.text.records import Notes, RowSource, format_value, read_records
+from litebert.text.records import Notes, RowSource, TableFormat, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"

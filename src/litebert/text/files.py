@@ -217,9 +217,8 @@ def _list_suffixes(html: bool) -> tuple[str, ...]:
 def _make_nothing_error(folder: str, suffixes: Sequence[str], skipped: Counter[str]) -> DataError:
     content = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
     return DataError(
-        f"{folder} holds no file with a name ending in {', '.join(suffixes)} "
-        f"(or .gz, .xz, .zst after it): {content}; "
-        f"name other kinds of text files with a pattern, e.g. '{folder}/*'"
+        f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, .xz, .zst "
+        f"after it): {content}; name other kinds of text files with a pattern, e.g. '{folder}/*'"
     )
 
 

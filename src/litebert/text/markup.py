@@ -15,11 +15,9 @@ from litebert.base.errors import DataError, MissingExtraError
 _DROPPED = ["script", "style", "noscript", "template", "head", "svg", "iframe", "pre", "textarea"]
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _BLOCKS = (
-    "address, article, aside, blockquote, br, caption, center, dd, details, dialog, div, "
-    "dl, dt, fieldset, "
-    "figcaption, figure, footer, form, header, hr, legend, li, main, nav, ol, option, p, "
-    "section, select, summary, "
-    "table, tbody, td, tfoot, th, thead, tr, ul"
+    "address, article, aside, blockquote, br, caption, center, dd, details, dialog, div, dl, dt, "
+    "fieldset, figcaption, figure, footer, form, header, hr, legend, li, main, nav, ol, option, p, "
+    "section, select, summary, table, tbody, td, tfoot, th, thead, tr, ul"
 )
 _LINE, _SECTION = "\x1e", "\x1d"
 """Marks that no page holds: the ASCII separators of records and of groups."""

@@ -65,8 +65,6 @@ def make_phrases(texts: Sequence[str], count: int, seed: int = 0) -> list[str]:
 
 
 def _split(text: str) -> tuple[list[str], str]:
-    """Split a text into words, or into characters where it is one word, as in languages that are
-    written without spaces. Also return what joins them.
-    """
+    """Return the words of a text and what joins them; its characters where it has no spaces."""
     words = text.split()
     return (words, " ") if len(words) != 1 or len(text) < LONGEST else (list(words[0]), "")

@@ -15,18 +15,17 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
-
-import numpy as np
 
 from litebert.base.errors import ConfigError, DataError, MissingExtraError, nearest
 from litebert.base.json_reader import fault_of, parse_json
 from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import is_file, open_file, size_of
+from litebert.text import encodings
 from litebert.text.lines import (
     STANDARD_INPUT,
     Meter,
@@ -41,6 +40,8 @@ FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx", "text", "conll"]
 line, or one list of them), Parquet, the first sheet of a workbook, and plain text with a row a
 line. `conll` is a word a line, which only a task that tags words reads.
 """
+TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
+"""The formats of files with named columns."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".csv": "csv",
@@ -128,18 +129,53 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How files of rows are written."""
+
+    form: FileFormat | None = None
+    """The format; None if the suffix tells it."""
+    header: bool = True
+    """True if the first line of CSV and TSV names the columns; else they are numbered."""
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV, where `tab` and `\\t` are one; None if the file tells it."""
+
+    def __post_init__(self) -> None:
+        formats = get_args(FileFormat)
+        if self.form not in (None, *formats):
+            raise ConfigError(f"the format is '{self.form}'; {nearest(str(self.form), formats)}")
+        encodings.check(self.encoding, error=ConfigError)
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+            raise ConfigError(
+                f"delimiter is {delimiter!r}; give one character that is no quote, such as ';', "
+                "or tab"
+            )
+        object.__setattr__(self, "delimiter", delimiter)
+
+    def check_used(self, forms: Collection[FileFormat], files: str) -> None:
+        """Refuse what means nothing for `files`, which are of the formats `forms`."""
+        remedy = ""
+        if not self.header and {"csv", "tsv", "xlsx"}.isdisjoint(forms):
+            remedy = "never has a header line; leave out header (--no-header)"
+        elif self.delimiter is not None and {"csv", "tsv"}.isdisjoint(forms):
+            remedy = "is neither CSV nor TSV; leave out delimiter (--delimiter)"
+        elif self.encoding != "utf-8" and {"parquet", "xlsx"}.issuperset(forms):
+            remedy = "has an encoding of its own; leave out encoding (--encoding)"
+        if remedy:
+            raise ConfigError(f"{files} {remedy}")
+
+
+DEFAULT_LAYOUT = Layout()
+
+
+@dataclass(frozen=True)
 class RowFile:
     """A file of rows, and how to read it. Every reader of rows takes it in place of a path."""
 
     path: str
     """The path, or `-` for standard input."""
-    form: FileFormat | None = None
-    """The format; None if the suffix tells it."""
-    header: bool = True
-    """True if the first line of CSV and TSV names the columns."""
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    """The delimiter of CSV and TSV; None if the file tells it."""
+    layout: Layout = DEFAULT_LAYOUT
     keep: tuple[str, ...] = ()
     """Columns that pass through to the answers, which the file must have."""
     optional: tuple[str, ...] = ()
@@ -163,8 +199,8 @@ def detect_format(source: RowSource) -> FileFormat:
     """Return the format of a file: the one that was set, or that its suffix names. Standard input
     is plain text.
     """
-    if isinstance(source, RowFile) and source.form is not None:
-        return source.form
+    if isinstance(source, RowFile) and source.layout.form is not None:
+        return source.layout.form
     if str(source) == STANDARD_INPUT:
         return "text"
     form = SUFFIXES.get(find_suffix(str(source)))
@@ -186,16 +222,6 @@ def refuse_format(name: str) -> None:
         )
 
 
-def check_delimiter(delimiter: str | None) -> str | None:
-    """Return a delimiter as a character: `tab` and `\\t` are one. Else raise a ConfigError."""
-    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise ConfigError(
-            f"delimiter is {delimiter!r}; give one character that is no quote, such as ';', or tab"
-        )
-    return delimiter
-
-
 def read_lines(
     source: RowSource, notes: Notes, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
@@ -207,7 +233,7 @@ def read_lines(
     """
     content = None
     if isinstance(source, RowFile):
-        encoding, content = source.encoding, source.content
+        encoding, content = source.layout.encoding, source.content
     if content is None and str(source) != STANDARD_INPUT:
         _check_file(str(source))
     data = read_blocks(str(source), Meter()) if content is None else content
@@ -253,6 +279,8 @@ def list_values(values: Any, name: str = "the column") -> Iterable[Any]:
     if hasattr(values, "columns"):
         if getattr(values, "shape", ())[1:] != (1,):
             raise DataError(f"{name} is a table; give one column of it, or a list")
+        import numpy as np
+
         values = np.asarray(values, object)[:, 0]
     column = values
     if (to_list := getattr(values, "to_pylist", getattr(values, "tolist", None))) is not None:
@@ -312,10 +340,7 @@ def read_records(
     notes: Notes,
     *,
     optional: Sequence[str] = (),
-    form: FileFormat | None = None,
-    header: bool = True,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    layout: Layout = DEFAULT_LAYOUT,
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, of each row. A blank line is a row only in
     plain text.
@@ -324,25 +349,17 @@ def read_records(
         columns: names of columns; in CSV, TSV and workbooks also their numbers, from 0, where no
             column has that name. All columns of a row if there are none.
         optional: columns that the file, or a JSON object, may lack.
-        form: the format of the file; its suffix decides where None. A `RowFile` brings its own
-            format, header and encoding.
-        header: the first line of CSV or TSV names the columns; without it they are numbered.
-        delimiter: as in `RowFile`.
+        layout: a `RowFile` brings its own.
     """
     extra_names: tuple[str, ...] = ()
     stretch = None
     if isinstance(source, RowFile):
-        form, header, stretch = source.form, source.header, source.stretch
-        delimiter = source.delimiter
+        layout, stretch = source.layout, source.stretch
         extra_names = (*source.keep, *source.optional)
         wanted = (*columns, *optional)
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
-    form = form or detect_format(source)
-    if form not in get_args(FileFormat):
-        raise DataError(
-            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
-        )
+    form = layout.form or detect_format(source)
     if form == "conll":
         raise DataError(
             f"{source} holds words in columns, which only tagging models read; give rows of text"
@@ -353,12 +370,13 @@ def read_records(
             "or Parquet, or name the format with --input-format"
         )
     row = None
-    numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
-        *(form, str(source), numbered_lines, columns, notes),
+        replace(layout, form=form),
+        str(source),
+        read_lines(source, notes, layout.encoding),
+        columns,
+        notes,
         optional=optional,
-        header=header,
-        delimiter=delimiter,
         stretch=stretch,
     ):
         if form in ("jsonl", "parquet", "xlsx"):  # the lines of the other formats are clean already
@@ -374,7 +392,7 @@ def read_records(
 
 
 def read_rows(
-    form: FileFormat,
+    layout: Layout,
     name: str,
     numbered_lines: Iterable[tuple[int, str]],
     columns: Sequence[str],
@@ -383,19 +401,20 @@ def read_rows(
     optional: Sequence[str] = (),
     meter: Meter | None = None,
     remedy: str = "",
-    header: bool = True,
-    delimiter: str | None = None,
     stretch: tuple[int, int] | None = None,
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, of each row; of all without any.
 
     Args:
+        layout: with the format of the file.
         numbered_lines: the lines of the file `name` with their numbers; unused for Parquet and
             workbooks.
         meter: counts the bytes of Parquet.
         remedy: added to the message about a missing column.
         stretch: the rows of Parquet to read, as in `RowFile`.
     """
+    form, delimiter = layout.form, layout.delimiter
+    assert form is not None
     if form == "text":
         blank = (None,) * len(optional)
         return (Record(number, (text, *blank)) for number, text in numbered_lines)
@@ -410,7 +429,7 @@ def read_rows(
     if form == "jsonl":
         return _read_jsonl(shorten(name), numbered_lines, wanted, notes)
     rows = read_cells(form, name, numbered_lines, (*columns, *optional), notes, delimiter)
-    return _read_table(shorten(name), rows, wanted, notes, form, header)
+    return _read_table(shorten(name), rows, wanted, notes, form, layout.header)
 
 
 class _Columns(NamedTuple):

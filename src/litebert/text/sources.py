@@ -48,7 +48,7 @@ from litebert.text.lines import (
     split_blocks,
     split_text,
 )
-from litebert.text.records import read_rows, replace_surrogates
+from litebert.text.records import Layout, read_rows, replace_surrogates
 from litebert.text.stretches import Stretch, list_stretches
 from litebert.text.tally import Tally, escape_name, format_counts
 from litebert.text.wrapping import WrapDetector, unwrap_lines
@@ -257,7 +257,7 @@ def _read_table(
 ) -> Texts:
     field, notes = reading.text_column, reading.tally.notes
     rows = read_rows(
-        form, name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
+        Layout(form), name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
     )
     yield from _require_texts(((row.values[0], row.line) for row in rows), name, reading)
 

@@ -52,7 +52,9 @@ class WrapDetector:
                 and ((first := before[0]).isalpha() or not _PARAGRAPH_START.match(before))
             ):
                 self._lengths.append(len(line_before))
-                if _is_mid_sentence(line_before[-1], first):
+                last = line_before[-1]
+                begins_inside = first.isalnum() and not first.isupper()
+                if begins_inside and (last.isalnum() or last in ",、，"):
                     self._broken.append(len(line_before))
             yield line
         yield from rest
@@ -65,10 +67,6 @@ class WrapDetector:
         width = lengths[int(0.95 * len(lengths))]
         long = sum(length >= 0.75 * width for length in self._broken)
         return _WIDTHS[0] <= width <= _WIDTHS[1] and long >= 0.6 * len(self._broken)
-
-
-def _is_mid_sentence(last: str, first: str) -> bool:
-    return first.isalnum() and not first.isupper() and (last.isalnum() or last in ",、，")
 
 
 def unwrap_lines(text: str) -> str:

@@ -101,17 +101,14 @@ def save(
             else f"{error}; make the folder writable"
         )
         raise RunError(
-            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
-            f"{fix}, and run the same command again to continue from the one "
-            "before"
+            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: {fix}, "
+            "and run the same command again to continue from the one before"
         ) from error
     return final
 
 
 def find_newest(folder: Path) -> Checkpoint | None:
-    """Find the newest checkpoint in `folder` whose files are all as they were written; None where
-    there is none yet.
-    """
+    """Find the newest checkpoint whose files are as they were written; None if there is none."""
     path, damaged = newest_whole(folder, _find_damage)
     if path is not None:
         state = read_json(path / _STATE, RunError)
@@ -126,9 +123,7 @@ def find_newest(folder: Path) -> Checkpoint | None:
 
 
 def tidy(folder: Path) -> None:
-    """Finish what a killed process was replacing, and remove what it was writing; the caller holds
-    the run's lock.
-    """
+    """Finish and remove what a killed process left; the caller holds the run's lock."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         final = path.with_name(path.name.removesuffix(".old"))
         if path.name.startswith(f"{UNFINISHED}step-") or (path != final and final.exists()):

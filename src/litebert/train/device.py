@@ -44,9 +44,7 @@ class Device:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def describe(self) -> str:
-        """Describe the machine in one line for reports: its name, its cores, torch, and the
-        precision.
-        """
+        """Describe the machine in one line: its name, its cores, torch, and the precision."""
         precision = self.precision + (" autocast" if self.autocast else "")
         return (
             f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, "
@@ -57,16 +55,13 @@ class Device:
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
     """Choose the named device, or the best one of this machine, and the precision for it."""
     accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    kinds = [
-        *(kind for kind, is_present in accelerators.items() if is_present),
-        "cpu",
-    ]  # best first
+    # Best first.
+    kinds = [*(kind for kind, is_present in accelerators.items() if is_present), "cpu"]
     try:
         selected = torch.device(kinds[0] if device == "auto" else device)
     except RuntimeError:
-        selected = torch.device(
-            "meta"
-        )  # a name that torch does not know is refused as one that is absent
+        # A name that torch does not know is refused as one that is absent.
+        selected = torch.device("meta")
     count = torch.cuda.device_count() if selected.type == "cuda" else 1
     if selected.type not in kinds or (selected.index or 0) >= count:
         raise ConfigError(

@@ -10,7 +10,7 @@ share it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from litebert.base.progress import track
 from litebert.base.registry import OBJECTIVES
 from litebert.change.vocabulary import with_rows_of
 from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
-from litebert.data.batches import Batch, Batches
+from litebert.data.batches import Batches
 from litebert.data.segments import AnySplit, SentenceTask
 from litebert.data.shards import Shards
 from litebert.interop import LoadedModel, read_folder
@@ -105,7 +105,6 @@ def evaluate_split(
 def _share_losses(
     model: Pretrainer, batches: Batches, sequences: int, device: Device, ranks: Ranks, title: str
 ) -> list[dict[str, Loss]]:
-    """Compute the losses of each batch of up to `sequences` sequences, shared between processes."""
     count = min(sequences, batches.examples)
     sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
     assigned = ranks.turns(len(sizes))
@@ -117,9 +116,14 @@ def _share_losses(
             # Without pairs of segments, the model never saw the second token type.
             if model.config.sequences.format not in PAIR_FORMATS:
                 batch = replace(batch, token_type_ids=torch.zeros_like(batch.token_type_ids))
-            losses[number] = _compute_losses(model, batch, number, device)
-            if ranks.size > 1:
-                losses[number] = _move_to_cpu(losses[number])
+            # Torch is seeded by the batch, and its state stays as it was.
+            kind = device.device.type
+            with torch.random.fork_rng([] if kind == "cpu" else [device.device], device_type=kind):
+                seed_step(SEED, number)
+                with torch.no_grad(), device.autocast_context():
+                    losses[number] = model(batch.to(device.device))
+            if ranks.size > 1:  # whose processes have other devices
+                losses[number] = {name: loss.cpu() for name, loss in losses[number].items()}
     return ranks.union(losses)
 
 
@@ -208,28 +212,3 @@ def open_pretrained(
     loaded = with_rows_of(data, shards.tokenizer, loaded, model)
     assert isinstance(loaded.model, Pretrainer)
     return loaded, loaded.model, shards
-
-
-@torch.no_grad()
-def _compute_losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[str, Loss]:
-    """Compute the losses of a batch with torch seeded by `key`; its state stays as it was."""
-    kind = device.device.type
-    with torch.random.fork_rng([] if kind == "cpu" else [device.device], device_type=kind):
-        seed_step(SEED, key)
-        with device.autocast_context():
-            losses: dict[str, Loss] = model(batch.to(device.device))
-    return losses
-
-
-def _move_to_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
-    """Move losses to the main memory, for processes that have other devices."""
-
-    def move(loss: Loss) -> Loss:
-        extras, tensors = (
-            {name: tensor.cpu() for name, tensor in tensors_by_name.items()}
-            for tensors_by_name in (loss.extras, loss.eval_tensors)
-        )
-        correct = None if loss.correct is None else loss.correct.cpu()
-        return Loss(loss.total.cpu(), loss.count.cpu(), correct, extras, tensors)
-
-    return {name: move(loss) for name, loss in losses.items()}

@@ -1,6 +1,4 @@
-"""The importance of the parts of a pretrained network, measured on prepared text
-(change/narrowing.py).
-"""
+"""The importance of the parts of a pretrained network, on prepared text (change/narrowing.py)."""
 
 from __future__ import annotations
 
@@ -32,11 +30,9 @@ def measure_importance(
     loaded, network, shards = open_pretrained(model, data, tokenizer)
     config = loaded.config.without_its_run()
     config = replace(config, train=replace(config.train, batch=f"{SEQUENCES} sequences", seed=0))
-    make, machine, importance = (
-        PretrainingBatches(config, shards, plan=Plan((batches,))),
-        choose("auto"),
-        None,
-    )
+    make = PretrainingBatches(config, shards, plan=Plan((batches,)))
+    machine = choose("auto")
+    importance = None
     trained = [
         name
         for name, objective in config.build_objectives().items()

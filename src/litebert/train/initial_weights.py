@@ -15,7 +15,7 @@ import torch
 
 from litebert.base.errors import ModelError
 from litebert.change.vocabulary import project_table, require_tokenizer, with_rows_of
-from litebert.config import Config, EncoderConfig, replace
+from litebert.config import Config, replace
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, count_tokens
 from litebert.data.mixture import TrainingData
 from litebert.interop import read_folder
@@ -44,9 +44,7 @@ def build_further_recipe(source: str | Path) -> Config:
 
 
 def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Tensor] | None:
-    """Read the state of the optimizer that a run ended with; None where `source` is no run, or of
-    another optimizer.
-    """
+    """Read the optimizer's state that a run ended with; None if there is none of this kind."""
     folder = Path(source) / "checkpoints"
     if not folder.is_dir():
         return None
@@ -66,7 +64,15 @@ def load_weights(source: str | Path, model: Pretrainer, shards: TrainingData) ->
     """
     loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
     target, source_shape = model.config.encoder, loaded.config.encoder
-    if differ := _compare_shapes(source_shape, target):
+    # Shared blocks are the same ones at every depth.
+    by_depth = source_shape.sharing != target.sharing or target.sharing != "all"
+    free = (*_NO_WEIGHTS, *(() if by_depth else ("layers",)))
+    differ = [
+        f"encoder.{name} is {getattr(source_shape, name)} there and {getattr(target, name)} here"
+        for name in (field.name for field in fields(target))
+        if name not in free and getattr(source_shape, name) != getattr(target, name)
+    ]
+    if differ:
         raise ModelError(
             f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give the "
             "recipe they were trained with, or these fields as they are there"
@@ -152,15 +158,3 @@ def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> N
         f"the token table starts from the table of {source}, with {table.shape[1]} numbers a "
         f"row reduced to {word.shape[1]}, for {int(has_source.sum()):,} of {len(word):,} tokens"
     )
-
-
-def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
-    """List the differences of two encoders that keep the weights of one out of the other."""
-    by_depth = source.sharing != target.sharing or target.sharing != "all"
-    # Shared blocks are the same ones at every depth.
-    free = (*_NO_WEIGHTS, *(() if by_depth else ("layers",)))
-    return [
-        f"encoder.{name} is {getattr(source, name)} there and {getattr(target, name)} here"
-        for name in (field.name for field in fields(target))
-        if name not in free and getattr(source, name) != getattr(target, name)
-    ]

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from types import FrameType
+from typing import Generic
 
 import torch
 from torch import Tensor, nn
@@ -33,17 +35,43 @@ from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import accumulate_gradients, load_state
 from litebert.train.ranks import Ranks
-from litebert.train.signals import LEAVING, Signals
 from litebert.train.supply import prefetch
 from litebert.train.trainable import B, Trainable
 from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
 
+LEAVING = (signal.SIGTERM, signal.SIGINT)
 LOOK_EVERY = 0.1
 """Share of a budget in time, or of its steps, after which a run looks at its clock again."""
 MISSED = 0.02
 """Share of a budget in time that a run may miss before it counts its steps anew."""
+
+
+class Signals:
+    """SIGTERM or the first Ctrl-C, which ask to save and leave; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Listen for signals meanwhile; earlier ones are forgotten."""
+        self.received = None
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.received is not None and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.received = number
+
+        before = {}
+        with suppress(ValueError):  # not in the main thread, where Python delivers signals
+            before = {number: signal.signal(number, handle) for number in LEAVING}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
 
 
 @dataclass(frozen=True)
@@ -88,15 +116,11 @@ class Loop(Generic[B]):
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
-    """Warnings that the caller collects with `metrics.collect_remarks`; written into the metrics as
-    events.
-    """
+    """Warnings collected with `metrics.collect_remarks`, which the metrics get as events."""
     scores_start: bool = False
     """Also evaluate before the first step, because the weights there may be the best."""
     share_of_peak: Callable[[float, int], float] | None = None
-    """Converts tokens per second at a depth into a share of the machine's speed; None where that is
-    not known.
-    """
+    """Converts tokens per second at a depth into a share of the machine's speed, if known."""
     work: Callable[[float], float] = float
     """The work of a number of first planned steps, where they are not all of one size; progress and
     the time that is left are judged by it.
@@ -143,9 +167,7 @@ class Loop(Generic[B]):
         )
         self._saved = time.monotonic()
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
-        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while
-        there is none.
-        """
+        """The first steps whose loss or gradient was not finite, from 1; 0 while there is none."""
         self._resume()
 
     @property
@@ -156,7 +178,6 @@ class Loop(Generic[B]):
     # ---------------------------------------------------------------------------------- checkpoints
 
     def _resume(self) -> None:
-        """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
         newest: checkpoint.Checkpoint | None = self.ranks.do(
             lambda: checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
         )
@@ -179,11 +200,9 @@ class Loop(Generic[B]):
         self.optimizers.load(optimizer)
         self.step = state["step"]
         try:
-            self.tokens, self.seconds, self.scores = (
-                int(state["tokens"]),
-                float(state["seconds"]),
-                numbers(state["scores"]),
-            )
+            self.tokens = int(state["tokens"])
+            self.seconds = float(state["seconds"])
+            self.scores = numbers(state["scores"])
             if self.ranks.main:  # whose window holds the sums of all
                 self.window = Window.from_state(state["window"], self.device.device)
             self.trainable.diagnostic_state.update(state["diagnostic_state"])
@@ -196,9 +215,7 @@ class Loop(Generic[B]):
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
-        """Write a checkpoint of this instant, which a run may continue from: all in it must be
-        finite.
-        """
+        """Write a checkpoint of this instant, in which all must be finite."""
         self._require_finite()
         if not all(p.isfinite().all() for p in self.parameters):
             raise _make_nonfinite_error(f"weights after step {self.step} are")
@@ -209,17 +226,18 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "diagnostic_state": self.trainable.diagnostic_state,
         }
-        self.ranks.do(lambda: self._write_checkpoint(metrics, state))
-        self._saved = time.monotonic()
 
-    def _write_checkpoint(self, metrics: MetricsLog | None, state: dict[str, Any]) -> None:
-        if metrics is None:  # the main process writes
-            return
-        metrics.sync()
-        tensors = self.trainable.module.state_dict(), self.optimizers.state()
-        checkpoint.save(self.checkpoints, self.step, *tensors, state)
-        checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
-        log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+        def write() -> None:
+            if metrics is None:  # the main process writes
+                return
+            metrics.sync()
+            tensors = self.trainable.module.state_dict(), self.optimizers.state()
+            checkpoint.save(self.checkpoints, self.step, *tensors, state)
+            checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+            log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+
+        self.ranks.do(write)
+        self._saved = time.monotonic()
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -262,7 +280,6 @@ class Loop(Generic[B]):
     def _take_steps(
         self, batches: Iterator[list[B]], metrics: MetricsLog | None, bar: Task
     ) -> None:
-        """Take the steps that are left, with rows of metrics, evaluations and checkpoints."""
         mark = (self._saved, self.tokens)
         while not self._has_ended():
             self.train_step(next(batches))
@@ -338,9 +355,7 @@ class Loop(Generic[B]):
         return self.step == self.steps or bool(self.trainable.diagnostic_state.get("stopped"))
 
     def _describe_progress(self, rate: float) -> str:
-        """Describe the rate, and the loss and accuracy of the newest row. The window itself would
-        have to wait for the device.
-        """
+        """The rate, and the newest row's scores: the window would have to wait for the device."""
         scores = {
             name: value
             for name, value in self.row.items()
@@ -353,9 +368,7 @@ class Loop(Generic[B]):
         return ", ".join(filter(None, (format_scores(scores), speed)))
 
     def _compute_share_of_peak(self, rate: float) -> float | None:
-        """Return the share of the machine's peak; None in a run's first second, because the peak
-        has to be measured.
-        """
+        """The share of the machine's peak, which a run's first second does not know yet."""
         if self.share_of_peak is None or self.seconds < 1:
             return None
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
@@ -410,7 +423,6 @@ class Loop(Generic[B]):
         return layers, schedule.compute_extended_factor(self.config.schedule, planned, ends)
 
     def _count_predictions(self, batches: list[B]) -> tuple[dict[str, int], int]:
-        """Count the predictions by loss, and the tokens, of the whole batch."""
         counts: Counter[str] = Counter()
         for batch in batches:
             counts.update(self.trainable.count_predictions(batch))
@@ -430,30 +442,24 @@ class Loop(Generic[B]):
         self.ranks.sum([summed])
         *totals, terminated, interrupted, due = summed.tolist()
         counts = zip(LEAVING, (terminated, interrupted), strict=True)
-        self.leaving, self.due = (
-            next((int(signal) for signal, count in counts if count), None),
-            bool(due),
-        )
+        self.leaving = next((int(signal) for signal, count in counts if count), None)
+        self.due = bool(due)
         return totals
 
     def _drop_nonfinite(self, loss: Tensor, norm: Tensor) -> None:
-        """See to it that nothing of a step whose loss or gradient is not finite reaches the
-        optimizer.
-        """
+        """Let nothing of a step whose loss or gradient is not finite reach the optimizer."""
         broken = ~torch.stack((loss.float(), norm.float())).isfinite()
         self._failures = torch.where(broken & (self._failures == 0), self.step + 1, self._failures)
         if self.device.answers_at_once:
             self._require_finite()
             return
-        failed = (
-            self._failures.any()
-        )  # in this step or one before; the run will end at the next row
+        # In this step or one before; the run will end at the next row.
+        failed = self._failures.any()
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad.masked_fill_(failed, 0.0)
 
     def _require_finite(self) -> None:
-        """Raise NonFiniteError if a step was not finite."""
         steps = self._failures.tolist()
         if any(steps):
             first = min(filter(None, steps))

@@ -37,17 +37,13 @@ SENSIBLE_TOKENS = 512
 USABLE = 0.8
 """Share of the free memory that a run may plan with."""
 _PEAK = 2.5
-"""No peak was found above so many times what the formula says (1.2 to 1.6 in float32, 1.4 to 2.1 in
-bfloat16).
-"""
+"""No peak was so many times what the formula says (float32 1.2 to 1.6, bfloat16 1.4 to 2.1)."""
 _PROBE = 96 << 20
 """Bytes, by the formula, of the larger of the two batches that are measured."""
 
 
 def find_largest_micro_batch(config: Config, device: Device) -> int:
-    """Find how many sequences of full length per forward pass fit in the free memory, with a
-    margin; it takes seconds to measure.
-    """
+    """Measure how many full sequences per forward pass fit in the free memory, with a margin."""
     config = _with_precision_of(device, config)
     room = USABLE * measure_free_memory(device) - _count_resident_bytes(config)
     return max(0, int(room // measure_peak_bytes(config, device)))
@@ -82,9 +78,7 @@ def _divide_free_memory(device: Device, ranks: Ranks) -> int:
 
 
 def find_least_micro_batch(config: Config) -> int:
-    """Find the smallest micro-batch worth training with. Where even that does not fit,
-    recomputation helps more.
-    """
+    """The smallest micro-batch worth training with; beyond it, recomputation helps more."""
     return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
 
 
@@ -132,8 +126,8 @@ def require_memory(
             enough = "" if sequences <= again else f" --train.micro-batch {again}"
             raise ConfigError(
                 f"{config.name} does not fit in the memory of this machine: {about}; give "
-                f"--train.recompute{enough}, "
-                "which computes activations again instead of keeping them and trains the same batch"
+                f"--train.recompute{enough}, which computes activations again instead of keeping "
+                "them and trains the same batch"
             )
     if fits < 1:
         raise ConfigError(
@@ -230,9 +224,7 @@ def _measure_cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) 
 
 
 def _measure_child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int] | None:
-    """Peaks of a process that trains batches of these sizes; None where it cannot (parts of a
-    program's own, say).
-    """
+    """Peaks of a process that trains batches of these sizes; None if it cannot."""
     question = {"config": json.loads(to_json(config)), "sizes": sizes}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:

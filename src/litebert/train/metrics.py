@@ -59,16 +59,13 @@ class MetricsLog:
             trackers: names of trackers that get every row.
         """
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
-        written = max((row["step"] for _, row in _list_rows(self._path, resume)), default=-1)
-        self._file, rows = _open_rows(self._path, resume)
+        self._file, rows, written = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
-        self._speed, _ = _open_rows(self._speed_path, resume)
+        self._speed, *_ = _open_rows(self._speed_path, resume)
         self._trackers = TrackerGroup(Path(folder), trackers, resume, rows, written)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
-        """Append one row. A number that is not finite is written as null, which every JSON reader
-        takes.
-        """
+        """Append one row; a number that is not finite is null, which every JSON reader takes."""
         text = json_text({"step": step, "kind": kind, **values}, indent=None)
         line = text.encode()
         file, path = (
@@ -84,17 +81,14 @@ class MetricsLog:
         self._trackers.log(json.loads(text))
 
     def note(self, step: int, messages: Iterable[str]) -> None:
-        """Write those messages as events that are not there yet: a run that continues repeats
-        some."""
+        """Write the messages that are no events yet: a run that continues repeats some."""
         for message in messages:
             if message not in self._events:
                 self._events.add(message)
                 self.write("event", step, message=message)
 
     def sync(self) -> None:
-        """Put all rows on the disk; call it before a checkpoint, which must not survive a power cut
-        without them.
-        """
+        """Put all rows on the disk, as a checkpoint must not survive a power cut without them."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -103,27 +97,20 @@ class MetricsLog:
         self._trackers.close()
 
 
-def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
-    """Open a file of rows for appending, and read its rows up to step `resume`; none where a run
-    begins.
-    """
-    rows = [(line, row) for line, row in _list_rows(path, resume) if row["step"] <= (resume or 0)]
+def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]], int]:
+    """Open a file of rows for appending; its rows up to step `resume`, and the last step in it."""
+    found = [] if resume is None or not path.exists() else _read_rows(path)
+    written = max((row["step"] for _, row in found), default=-1)
+    rows = [(line, row) for line, row in found if row["step"] <= (resume or 0)]
     content = b"".join(line + b"\n" for line, _ in rows)
     if not path.exists() or path.read_bytes() != content:
         with atomic_write(path) as file:
             file.write(content)
-    return open(path, "ab", buffering=0), [row for _, row in rows]
-
-
-def _list_rows(path: Path, resume: int | None) -> list[tuple[bytes, dict[str, Any]]]:
-    """List the rows of a file that a run continues; none where it begins."""
-    return [] if resume is None or not path.exists() else _read_rows(path)
+    return open(path, "ab", buffering=0), [row for _, row in rows], written
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """Read the rows of a `metrics.jsonl` or a `speed.jsonl`, without a last one that was cut short
-    by a kill.
-    """
+    """Read the rows of a `metrics.jsonl` or `speed.jsonl`, but a last one that a kill cut short."""
     if not Path(path).exists():
         raise RunError(f"{path} does not exist; give the folder of a run, which has one")
     return [row for _, row in _read_rows(Path(path))]

@@ -239,9 +239,7 @@ def _group_by_rate(
     learning_rate: float,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Group parameters by their learning rate, in order of first mention; one group where all have
-    the same.
-    """
+    """Group parameters by their learning rate, in order of first mention."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
@@ -263,9 +261,7 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
 
 
 class Optimizers:
-    """All optimizers of a run as one, with their state as flat tensors. Move the model to its
-    device first.
-    """
+    """All optimizers of a run as one, with flat state. Move the model to its device first."""
 
     def __init__(
         self,
@@ -300,9 +296,7 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return every state tensor by `<parameter name>.<state key>`: the live tensors, which the
-        next step changes.
-        """
+        """Every state tensor by `<parameter name>.<state key>`; the next step changes them."""
         return self._state
 
     def start(self, tensors: Mapping[str, Tensor] | None) -> int:

@@ -20,9 +20,7 @@ from litebert.train.ranks import Ranks
 
 
 def parallelize(module: nn.Module, ranks: Ranks) -> nn.Module:
-    """Make the network that computes the losses of a module in all processes, which start from the
-    main one's weights.
-    """
+    """Make the network of all processes, which start from the main one's weights."""
     if ranks.size == 1:
         return module
     with warnings.catch_warnings():
@@ -38,7 +36,6 @@ def parallelize(module: nn.Module, ranks: Ranks) -> nn.Module:
 
 
 def _sum_bucket(_: object, bucket: Any) -> Any:
-    """Sum a bucket of gradients over the processes; DDP awaits the result."""
     from torch import distributed
 
     work: Any = distributed.all_reduce(bucket.buffer(), async_op=True)
@@ -49,9 +46,7 @@ _sum_bucket.__annotations__.clear()  # DDP compares annotations with its own typ
 
 
 def accumulate_gradients(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """Make the context of a micro-batch: with DDP, the last of a step sums the gradients of all of
-    them.
-    """
+    """Make the context of a micro-batch: with DDP, the last of a step sums all gradients."""
     if last or not isinstance(network, nn.parallel.DistributedDataParallel):
         return nullcontext()
     context: AbstractContextManager[Any] = network.no_sync()

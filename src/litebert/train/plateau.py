@@ -13,12 +13,9 @@ from typing import Any
 from litebert.model.pretrainer import Pretrainer
 
 PLATEAU_NATS = 0.15
-"""A loss less than this below the unigram entropy has learned little but how frequent tokens
-are."""
+"""A loss less than this below the unigram entropy has learned little but frequencies."""
 PLATEAU_ROWS = 40
-"""Rows of metrics, a fifth of a run, before that is called a plateau; and never before
-`PLATEAU_STEPS`.
-"""
+"""Rows of metrics, a fifth of a run, before a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
 DIVERGED_NATS = 1.0
 """A loss that has risen this much above its lowest, and above the unigram entropy, has diverged."""
@@ -101,9 +98,7 @@ def knows_frequencies_only(loss: float, entropy: float) -> bool:
 
 
 def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str | None:
-    """Remark on a run too short for `watch_plateau` whose held-out loss ends about the unigram
-    entropy.
-    """
+    """Remark on a run too short for `watch_plateau` whose held-out loss ends near it."""
     if loss is None or steps >= PLATEAU_STEPS or not knows_frequencies_only(loss, entropy):
         return None
     return (

@@ -17,7 +17,7 @@ import logging
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,7 @@ from litebert.train.trackers import require_trackers
 log = logging.getLogger("litebert")
 
 UNLABELED_SHARE = 0.2
-"""Above this share of segment pairs without a label, an objective about the order of sentences
-learns from few.
-"""
+"""Above this share of pairs without a label, an objective of sentence order learns from few."""
 
 
 @dataclass(frozen=True)
@@ -96,29 +94,24 @@ def pretrain(
     out: str | Path,
     *,
     from_model: str | Path | None = None,
-    table_from: str | Path | None = None,
     teacher: str | Path | None = None,
     add_budget: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
-    trackers: Sequence[str] = (),
-    on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Pretrained:
     """Pretrain a config on token shards. Called again, it continues, or returns the finished run.
 
     Args:
-        recipe: the point of the space; its `train.budget` says how long.
+        recipe: the point of the space; its `train.budget` says how long, its `table.model` names a
+            model whose token table a new run starts from, and `tracker` who also gets the metrics.
         shards: a folder written by `prepare`, or several by weight: {"books": 2, "web": 1}.
         out: the run folder.
         from_model: a model folder whose encoder, fitting objectives, and optimizer of the same name
             a new run starts from.
-        table_from: a model folder, of any tokenizer, whose token table a new run starts from.
         teacher: a pretrained model (`recipe.distill`).
         add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
-        trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
-        on_step: called after every step.
 
     Raises:
         ConfigError: the batch does not fit in memory, or the budget or the teacher do not suit.
@@ -128,7 +121,10 @@ def pretrain(
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     began = time.monotonic()
-    require_trackers(trackers)
+    require_trackers(trackers := recipe.tracker)
+    table_from = recipe.table.model
+    # No part of the recipe that the run's folder and its models hold.
+    recipe = replace(recipe, tracker=(), table=replace(recipe.table, model=None))
     # Processes that are started again after a failure continue what they began.
     overwrite = overwrite and not launch.restarts()
     remarks: list[str] = []
@@ -210,8 +206,7 @@ def pretrain(
                 correct=correct,
                 # A correction is of the same step in all processes, whose GPUs may differ.
                 ahead=1 + count_steps_ahead(max(ranks.gather(processes))),
-                trackers=tuple(trackers),
-                on_step=on_step,
+                trackers=trackers,
                 ranks=ranks,
                 remarks=remarks,
                 share_of_peak=build_share_of_peak(config, machine),

@@ -205,9 +205,7 @@ _joins = 0
 
 @contextmanager
 def join_group() -> Iterator[Ranks]:
-    """Join the group that torchrun started, until the outermost block ends; a program's own group
-    is used as it is.
-    """
+    """Join torchrun's group until the outermost block ends; a program's own is used as it is."""
     global _current
     if _current is not None:
         yield _current
@@ -238,7 +236,10 @@ def join_group() -> Iterator[Ranks]:
         first = _current.main if store is None else _is_first_to_fail(store)
         if not first:
             raise GroupError("another process of this run failed; see what it reported") from error
-        if _is_loss(error):
+        words = ("gloo", "nccl", "connection", "socket", "timed out", "timeout")
+        if isinstance(error, getattr(distributed, "DistError", ())) or (
+            isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+        ):
             raise RunError(
                 "another process of this run ended, or did not answer for "
                 f"{wait.total_seconds() / 60:g} minutes; give the same command again, or torchrun "
@@ -292,9 +293,7 @@ def _form_group(wait: timedelta) -> Any:
 
 
 def _is_first_to_fail(store: Any) -> bool:
-    """Record that this process failed, and return True if no other process of the group failed
-    before, or the store does not answer.
-    """
+    """Record that this process failed; True if none did before, or the store is silent."""
     counts: list[int] = []
 
     def count() -> None:
@@ -306,14 +305,3 @@ def _is_first_to_fail(store: Any) -> bool:
     thread.start()
     thread.join(_STORE_SECONDS)
     return counts in ([], [1])
-
-
-def _is_loss(error: BaseException) -> bool:
-    """Return True if the error is that another process could not be reached."""
-    from torch import distributed
-
-    words = ("gloo", "nccl", "connection", "socket", "timed out", "timeout")
-    is_dist_error = isinstance(error, getattr(distributed, "DistError", ()))
-    return is_dist_error or (
-        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
-    )

@@ -38,8 +38,7 @@ class RunFolder:
     path: Path
     identity_name: str
     leftovers: tuple[str, ...] = ()
-    """Files that a run leaves if it is killed before its identity is written, beside hidden files.
-    """
+    """Files that a kill before the identity is written leaves, beside hidden files."""
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
@@ -50,9 +49,7 @@ class RunFolder:
         return self.path / self.identity_name
 
     def check(self) -> None:
-        """Refuse a folder that is a file or a name of the Hub, or holds what no run of this kind
-        wrote.
-        """
+        """Refuse a file, a name of the Hub, and a folder that no run of this kind wrote."""
         require_local(self.path)
         if is_hub_name(self.path):
             raise RunError(
@@ -110,9 +107,7 @@ class RunFolder:
             )
 
     def clear(self) -> None:
-        """Delete the run in the folder, if there is one. Its identity goes last: until then it
-        stays a run.
-        """
+        """Delete the run, if there is one, its identity last: until then it stays a run."""
         if not self.ranks.main:
             return
         names = self.list_removable()
@@ -123,9 +118,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the right to write into the folder. Whatever a killed process left half done in it
-        is finished or removed.
-        """
+        """Hold the right to write, and finish or remove what a killed process left half done."""
         self.ranks.decide(self.check)
         if not self.ranks.main:
             yield
@@ -137,9 +130,7 @@ class RunFolder:
             yield
 
     def read_identities(self) -> list[dict[str, Any]]:
-        """Read the identities of a run that was set aside and of the present one, as far as they
-        exist.
-        """
+        """Read the identities of a run that was set aside and of the present one, if any."""
         files = (self.path / ASIDE / self.identity_name, self.identity_file)
         return [read_json(file, RunError) for file in files if file.exists()]
 

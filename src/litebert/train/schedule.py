@@ -36,9 +36,7 @@ class Plan:
 
     @classmethod
     def of_record(cls, fields: Mapping[str, Any]) -> Plan:
-        """Read the plan of a run.json; ValueError where it cannot be one of a run, and what else
-        `json_reader.fault_of` describes.
-        """
+        """Read the plan of a run.json; ValueError, or what `fault_of` describes, if it is none."""
         ends = [int(extension["from_step"]) for extension in fields.get("extensions", [])]
         corrections = [
             (int(each["step"]), int(each["from"]), int(each["to"]))
@@ -180,7 +178,5 @@ def _compute_progress(step: float, start: int, end: int) -> float:
 def find_depth(
     schedule: tuple[tuple[float, int], ...], layers: int, step: float, steps: int
 ) -> int:
-    """Find how many layers step `step` applies: those of the first pair whose share of the run is
-    not over, then all.
-    """
+    """The layers of a step: those of the first pair whose share is not over, then all."""
     return next((depth for share, depth in schedule if step < round(share * steps)), layers)

@@ -32,10 +32,10 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.mixture import DataSource, Mixture, TrainingData, list_sets, open_data
 from litebert.hub import pin_to_record
 from litebert.kernels import loader
-from litebert.model.distillation import Teacher
+from litebert.model.teacher import Teacher
 from litebert.train import checkpoint, schedule
-from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device
+from litebert.train.measure import buy_steps, choose_batch
 from litebert.train.memory import fit_micro_batch
 from litebert.train.optim import has_float32_iteration
 from litebert.train.ranks import Ranks
@@ -87,7 +87,6 @@ class PretrainRequest:
 
 
 def run_folder(out: str | Path) -> RunFolder:
-    """Return the folder of a pretraining run."""
     return RunFolder(Path(out), IDENTITY, leftovers=LEFTOVERS, contents=CONTENTS)
 
 
@@ -130,7 +129,6 @@ def open_training_data(source: DataSource, ranks: Ranks) -> TrainingData:
 
 
 def resolve_vocabulary(config: Config, shards: TrainingData) -> Config:
-    """Give a config the vocabulary of the data's tokenizer."""
     size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != named:
         log.info(
@@ -227,7 +225,6 @@ def settle_batch_sizes(
 
 
 def _read_recipe(folder: RunFolder) -> Config:
-    """Read the recipe.json of a run."""
     file = folder.path / "recipe.json"
     try:
         return from_dict(Config, folder.ranks.decide(lambda: read_json(file, RunError)))
@@ -250,7 +247,19 @@ def start_run(
     steps, rate, seconds = buy_steps(
         config, machine, folder.ranks, teacher=teacher, began=request.began
     )
-    _warn_of_shape(config, steps)
+    if config.train.schedule.warmup >= max(steps, 2):
+        log.warning(
+            f"all {steps} steps are within the warm-up of {config.train.schedule.warmup:g}, so the "
+            "learning rate never reaches its peak; give a larger --budget, or a share such as "
+            "--train.schedule.warmup 0.025"
+        )
+    width, hidden = config.encoder.embedding_size, config.encoder.hidden_size
+    if width > hidden:
+        log.warning(
+            f"encoder.embedding_size is {width} and encoder.hidden_size only {hidden}, so the "
+            "token table is wider than the hidden states; if you did not intend this, give "
+            f"--encoder.embedding-size {hidden}"
+        )
     sources = {"from": request.from_model, "table_from": request.table_from}
     fields = {
         "format": 1,
@@ -310,23 +319,6 @@ def _report_sets(fields: Mapping[str, Any]) -> None:
         )
 
 
-def _warn_of_shape(config: Config, steps: int) -> None:
-    """Warn of a warm-up as long as the run, and of token tables wider than the encoder."""
-    if config.train.schedule.warmup >= max(steps, 2):
-        log.warning(
-            f"all {steps} steps are within the warm-up of {config.train.schedule.warmup:g}, so the "
-            "learning rate never reaches its peak; give a larger --budget, or a share such as "
-            "--train.schedule.warmup 0.025"
-        )
-    width, hidden = config.encoder.embedding_size, config.encoder.hidden_size
-    if width > hidden:
-        log.warning(
-            f"encoder.embedding_size is {width} and encoder.hidden_size only {hidden}, so "
-            "the token table is wider than the hidden states; if you did not intend this, "
-            f"give --encoder.embedding-size {hidden}"
-        )
-
-
 def continue_run(
     request: PretrainRequest,
     config: Config,
@@ -345,10 +337,44 @@ def continue_run(
     """
     folder, recorded = request.folder, _read_recipe(request.folder)
     record = RunRecord.from_fields(fields, folder.identity_file, config)
-    _refuse_other_data(folder, shards, record)
+    another = "or start another --out"
+
+    # The data.
+    if record.data_fingerprint != shards.fingerprint:
+        changed = next(
+            (
+                member.name
+                for member in list_sets(shards)
+                if record.sets.get(member.name) not in (None, member.fingerprint)
+            ),
+            None,
+        )
+        if changed is None and Path(record.data).resolve() == Path(shards.name).resolve():
+            changed = shards.name
+        if changed is not None:
+            raise RunError(
+                f"{changed} was prepared again or changed since the run in {folder.path} started; "
+                f"restore it, {another}"
+            )
+        raise RunError(
+            f"the run in {folder.path} was trained on {record.data}, and {shards.name} is other "
+            f"data; give --shards {record.data}, {another}"
+        )
+
+    # The recipe, and the models that it started from.
     free = (*_FREE, *(["train.budget"] if request.extensions else []))
     folder.refuse_other(to_dict(recorded), to_dict(config), free)
-    _refuse_other_source(request, folder, fields)
+    for option, source, name, about in (
+        ("--from", request.from_model, "from", "the weights"),
+        ("--table-from", request.table_from, "table_from", "the token table"),
+    ):
+        before = fields.get(name)
+        if before != (None if source is None else hub.format_source(source)):
+            began = f"from {about} of {before}" if before else f"untrained, without {option}"
+            fix = f"give {option} {shlex.quote(str(before))}" if before else f"leave {option} out"
+            raise RunError(f"the run in {folder.path} started {began}; {fix}, {another}")
+
+    # The machine.
     arithmetic = _describe_arithmetic(config, machine, folder.ranks)
     if (before := fields.get("arithmetic")) != arithmetic:
         log.warning(
@@ -360,45 +386,6 @@ def continue_run(
     if request.extensions == record.extensions[: len(request.extensions)]:
         return record
     return _extend(request, record, shards, machine, teacher, fields)
-
-
-def _refuse_other_data(folder: RunFolder, shards: TrainingData, record: RunRecord) -> None:
-    data = record.data
-    if record.data_fingerprint == shards.fingerprint:
-        return
-    for member in list_sets(shards):
-        before = record.sets.get(member.name)
-        if before is not None and before != member.fingerprint:
-            raise RunError(
-                f"{member.name} was prepared again or changed since the run in {folder.path} "
-                "started; restore it, or start another --out"
-            )
-    if _resolve_path(str(data)) == _resolve_path(shards.name):
-        raise RunError(
-            f"{shards.name} was prepared again or changed since the run in {folder.path} started; "
-            "restore it, or start another --out"
-        )
-    raise RunError(
-        f"the run in {folder.path} was trained on {data}, and {shards.name} is other data; give "
-        f"--shards {data}, or start another --out"
-    )
-
-
-def _refuse_other_source(
-    request: PretrainRequest, folder: RunFolder, fields: Mapping[str, Any]
-) -> None:
-    """Refuse to continue a run that started from other weights, or another token table."""
-    options = (
-        ("--from", request.from_model, "from", "the weights"),
-        ("--table-from", request.table_from, "table_from", "the token table"),
-    )
-    for option, source, name, about in options:
-        before = fields.get(name)
-        if before == (None if source is None else hub.format_source(source)):
-            continue
-        began = f"from {about} of {before}" if before else f"untrained, without {option}"
-        fix = f"give {option} {shlex.quote(str(before))}" if before else f"leave {option} out"
-        raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
 
 
 def _extend(
@@ -431,8 +418,10 @@ def _extend(
             f"the run in {folder.path} is not finished (step {step} of {end}); run its command "
             f"again without {option}, and extend it then"
         )
+    # At full depth and length from step one.
+    train = replace(config.train, budget=amount, depth_schedule=(), length_schedule=())
     bought, rate, seconds = buy_steps(
-        with_budget(config, amount),
+        replace(config, train=train),
         machine,
         folder.ranks,
         "--add-budget",
@@ -508,7 +497,3 @@ def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
         f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} "
         f"threads{processes}{kernels}{muon}"
     )
-
-
-def _resolve_path(path: str | Path) -> str:
-    return str(Path(path).resolve())

@@ -41,9 +41,9 @@ from litebert.config import Config, cost, replace
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
 from litebert.data.mixture import DataSource, TrainingData, open_data
-from litebert.train import schedule
 from litebert.train.device import Device
 from litebert.train.measure import measure_matmul_speed
+from litebert.train.schedule import Plan
 from litebert.train.trainable import B
 
 log = logging.getLogger("litebert")
@@ -51,18 +51,14 @@ log = logging.getLogger("litebert")
 CORE_TOKENS = 1e6
 """Tokens a second of batches that one core makes at least (benchmarks/batches.py)."""
 BUSY_SHARE = 0.4
-"""Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it
-will need.
-"""
-NO_STEPS = schedule.Plan((0,))
+"""Share of the speed of matrix products that training reaches on a GPU."""
+NO_STEPS = Plan((0,))
 
 
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(
-        self, config: Config, shards: TrainingData, plan: schedule.Plan = NO_STEPS
-    ) -> None:
+    def __init__(self, config: Config, shards: TrainingData, plan: Plan = NO_STEPS) -> None:
         """Raises DataError where the data cannot serve what is asked.
 
         Args:
@@ -73,8 +69,9 @@ class PretrainingBatches:
             (objective.sentence for objective in self._objectives if objective.sentence), None
         )
         boundaries = any(objective.reads_boundaries for objective in self._objectives)
-        lengths = config.train.length_schedule
-        starts = (0, *(plan.find(round(share * plan.planned_ends[0])) for share, _ in lengths))
+        schedule = config.train.length_schedule
+        starts = (0, *(plan.find(round(share * plan.planned_ends[0])) for share, _ in schedule))
+        self._lengths = (*(length for _, length in schedule), config.sequences.length)
         self._stages = [
             (
                 start,
@@ -89,14 +86,9 @@ class PretrainingBatches:
                     boundaries=boundaries,
                 ),
             )
-            for start, length in zip(
-                starts, (*(length for _, length in lengths), config.sequences.length), strict=True
-            )
+            for start, length in zip(starts, self._lengths, strict=True)
         ]
-        """The first step and the batches of each length; sequences are dealt again where a length
-        begins.
-        """
-        self._lengths = (*(length for _, length in lengths), config.sequences.length)
+        """The first step and the batches of each length, at which sequences are dealt again."""
         self._sentence = sentence
         self._batch_sequences = config.batch_sequences
 

@@ -20,8 +20,8 @@ from litebert.config.serialization import to_json
 from litebert.data.mixture import TrainingData
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.loaded import require_tokenizer_of
-from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.teacher import Teacher
 from litebert.tokenizer.alignment import Alignment
 
 log = logging.getLogger("litebert")
@@ -50,9 +50,7 @@ def compute_fingerprint(loaded: LoadedModel) -> str:
 def match_layers(
     distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
 ) -> L:
-    """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
-    and width.
-    """
+    """Complete a distillation config from student and teacher: pairs of layers, heads and width."""
     even = tuple(
         (i, max(1, round(i * teacher.layers / student.layers)))
         for i in range(1, student.layers + 1)
@@ -125,9 +123,7 @@ def refuse_other_teacher(
 def open_teacher(
     source: str | Path | None, config: Config, shards: TrainingData
 ) -> tuple[Config, Teacher | None]:
-    """Open the teacher of a config, and complete the config from its shape; a config that learns
-    from none stays as it is.
-    """
+    """Open the teacher of a config, if any, and complete the config from its shape."""
     taught = [name for name, objective in config.build_objectives().items() if objective.taught]
     if source is None:
         if taught:
@@ -151,63 +147,48 @@ def open_teacher(
                 "distill.soft compares predictions of masked tokens, and objectives has no mlm; "
                 "add it, or set distill.soft=0"
             )
-    loaded = read_folder(source)
-    alignment = _align(source, loaded, config, shards)
-    teacher = Teacher(
-        loaded.model.encoder,
-        _select_head(source, loaded, config),
-        compute_fingerprint(loaded),
-        alignment,
-    )
-    shape, longest = teacher.encoder.config, config.sequences.length
-    if longest > shape.max_positions:
-        raise ConfigError(
-            f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} "
-            f"tokens; set sequences.length to at most {shape.max_positions}"
-        )
-    return replace(
-        config, distill=match_layers(config.distill, config.encoder, shape, source)
-    ), teacher
+    loaded, alignment, head = read_folder(source), None, None
+    words, model = loaded.tokenizer, loaded.model
 
-
-def _align(
-    source: str | Path, loaded: LoadedModel, config: Config, shards: TrainingData
-) -> Alignment | None:
-    """Align the tokens of the data with those of a teacher that has other ones; None where they are
-    the same.
-    """
-    words = loaded.tokenizer
+    # The tokens.
     if words is None or words.fingerprint == shards.tokenizer.fingerprint:
         require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
-        return None
-    if "soft" in config.objectives:
+    elif "soft" in config.objectives:
         raise DataError(
             f"{shards.name} was prepared with another tokenizer than {source} has, so it "
             f"predicts other tokens; prepare the data with --tokenizer {loaded.path}, or set "
             "distill.soft=0 and learn states or relations"
         )
-    log.info(
-        f"the teacher {source} has another tokenizer; each token learns the mean of those that "
-        "overlap it in characters"
-    )
-    return Alignment(shards.tokenizer, words)
-
-
-def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
-    if "soft" not in config.objectives:
-        return None
-    model = loaded.model
-    trained = (
-        isinstance(model, Pretrainer)
-        and "mlm" in model.objectives
-        and "mlm" not in loaded.untrained
-    )
-    if not trained or loaded.config.generator is not None:
-        what = (
-            "guesses by a generator only" if trained else "has no head that guesses masked tokens"
+    else:
+        log.info(
+            f"the teacher {source} has another tokenizer; each token learns the mean of those that "
+            "overlap it in characters"
         )
-        raise ModelError(
-            f"the teacher {source} {what}; name another, or set distill.soft=0 and learn its "
-            "states or relations"
+        alignment = Alignment(shards.tokenizer, words)
+
+    # The head that guesses masked tokens.
+    if "soft" in config.objectives:
+        trained = (
+            isinstance(model, Pretrainer)
+            and "mlm" in model.objectives
+            and "mlm" not in loaded.untrained
         )
-    return model.get_submodule("objectives.mlm.head")
+        if not trained or loaded.config.generator is not None:
+            lacks = "has no head that guesses masked tokens"
+            what = "guesses by a generator only" if trained else lacks
+            raise ModelError(
+                f"the teacher {source} {what}; name another, or set distill.soft=0 and learn its "
+                "states or relations"
+            )
+        head = model.get_submodule("objectives.mlm.head")
+
+    # The layers, and the texts that it can read.
+    shape, longest = model.encoder.config, config.sequences.length
+    if longest > shape.max_positions:
+        raise ConfigError(
+            f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} "
+            f"tokens; set sequences.length to at most {shape.max_positions}"
+        )
+    distill = match_layers(config.distill, config.encoder, shape, source)
+    teacher = Teacher(model.encoder, head, compute_fingerprint(loaded), alignment)
+    return replace(config, distill=distill), teacher

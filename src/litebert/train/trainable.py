@@ -35,8 +35,7 @@ class Trainable(Protocol[B]):
     metric: str
     """The held-out score that chooses the weights; empty where the last weights count."""
     diagnostic_state: dict[str, Any]
-    """Plain values that `diagnose` and `evaluate` keep; saved with checkpoints. The loop ends early
-    where `stopped` is true."""
+    """Plain values that checkpoints save; the loop ends early where `stopped` is true."""
 
     @property
     def module(self) -> nn.Module:

@@ -1,6 +1,4 @@
-"""Sums since the last row of metrics. They stay on the device until a row or a checkpoint asks for
-numbers.
-"""
+"""Sums since the last row of metrics, on the device until a row or a checkpoint needs numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _KEYS = ("total", "count", "correct")
 
 
 class Window:
-    """The sums of some steps; saved with checkpoints, so that a resumed run writes the same
-    rows."""
+    """The sums of some steps; saved, so that a resumed run writes the same rows."""
 
     def __init__(self) -> None:
         self._steps = 0

@@ -58,7 +58,7 @@ class CharacterFeatures:
         return matrix
 
     def transform(self, texts: Sequence[str]) -> Sparse:
-        """Compute the rows of texts; n-grams that `fit` did not see are left out."""
+        """N-grams that `fit` did not see are left out."""
         counts, words = _count_words(texts)
         matrix: Sparse = self._weights.transform(
             (counts @ self._ngrams.transform(words))[:, self._columns]
@@ -82,13 +82,11 @@ class TextFeatures:
     pairs how alike the two are."""
 
     def __init__(self, most: int) -> None:
-        """`most`: features of words and features of characters."""
         self._most = most
         self._words: Any = None
         self._characters = CharacterFeatures()
 
     def fit(self, rows: Sequence[Texts]) -> Sparse:
-        """Learn the features of training rows, and return these rows."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         least = 1 if len(rows) < FEW_ROWS else 2
@@ -106,7 +104,6 @@ class TextFeatures:
         )
 
     def transform(self, rows: Sequence[Texts]) -> Sparse:
-        """Compute the features of other rows."""
         texts = _flatten(rows)
         return _join_features(rows, self._words.transform(texts), self._characters.transform(texts))
 
@@ -121,10 +118,8 @@ def _join_features(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> 
 
     if len(rows[0]) == 1:
         return hstack([words, characters], format="csr", dtype=np.float32)
-    parts = [
-        words[: len(rows)],
-        words[len(rows) :],
-    ]  # which words, of either side: entailment has a direction
+    # Which words, of either side: entailment has a direction.
+    parts = [words[: len(rows)], words[len(rows) :]]
     cosines = []
     for both in (words, characters):
         first, second = both[: len(rows)], both[len(rows) :]

@@ -70,7 +70,6 @@ class Baseline(ABC):
         """How many training rows it learned from."""
 
     def fit(self, items: Sequence[PlainItem], classes: int) -> None:
-        """Learn from training rows."""
         chosen = [
             items[place]
             for place in _choose_affordable(
@@ -81,8 +80,7 @@ class Baseline(ABC):
         self._learn(chosen, classes)
 
     @abstractmethod
-    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
-        """Learn from rows that fit the memory."""
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None: ...
 
     @abstractmethod
     def logits(self, items: Sequence[PlainItem]) -> Logits:
@@ -143,7 +141,6 @@ class LinearClasses(Baseline):
     name = "TF-IDF of words and characters, logistic regression"
 
     def __init__(self, class_weights: Sequence[float] = ()) -> None:
-        """Take the weight of the rows of each class, (C,); () where all count alike."""
         super().__init__()
         self._class_weights = np.array(class_weights)
         if class_weights:
@@ -245,7 +242,7 @@ class LinearLabels(LinearClasses):
         return odds
 
     def _weigh(self, truth: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Compute the weight of each row in each model, (N, C): 1 where it lacks the label."""
+        """A row that lacks the label weighs 1."""
         return np.where(truth, self._class_weights if len(self._class_weights) else 1.0, 1.0)
 
     def _compute_loss(
@@ -457,7 +454,6 @@ class Bm25:
     """
 
     def __init__(self, documents: Sequence[str], k1: float = K1, b: float = B) -> None:
-        """Count the words of N documents, at least one."""
         from sklearn.feature_extraction.text import CountVectorizer
 
         counter = CountVectorizer(token_pattern=r"\w+")
@@ -487,7 +483,6 @@ class Bm25:
         return np.asarray(self.count(queries).multiply(weights).sum(1), np.float32).ravel()
 
     def count(self, queries: Sequence[str]) -> Sparse:
-        """Count the words of queries, (Q, V)."""
         return self._counter.transform(queries).astype(np.float32)
 
     def compute_scores(self, counts: Sparse, documents: slice) -> NDArray[np.float32]:

@@ -51,7 +51,6 @@ class FittedBaseline:
             return self.model.logits(self.task.plain_items(examples))
 
     def answers(self, examples: Sequence[Any]) -> list[Any]:
-        """Return one answer per example, as `Task.score` and `Task.record` take it."""
         with _limit_threads():
             return self.model.answers(self.task, examples, self.task.plain_items(examples))
 
@@ -98,7 +97,6 @@ def fit_baseline(
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Fit a baseline in a block, on one thread."""
     try:
         with _limit_threads():
             yield
@@ -109,9 +107,7 @@ def fitting() -> Iterator[None]:
 
 
 def _limit_threads() -> Any:
-    """Limit a block to one thread: sums in another order would be other bits, and cores belong to
-    training.
-    """
+    """Sums on several threads would be other bits, and cores belong to training."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1)
@@ -221,7 +217,6 @@ def _score(
 
 
 def read_scores(file: Path) -> dict[str, float]:
-    """Read the run's own scores in a scores.json."""
     return numbers(
         {name: value for name, value in read_json(file, RunError).items() if name != FIELD}
     )

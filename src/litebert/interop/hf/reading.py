@@ -268,11 +268,7 @@ def _find_head(
 def _list_objectives(
     family: Family, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The objectives of a pretrained folder, and those of them that it has no head of.
-
-    Args:
-        beside: objectives whose head is in a file of its own.
-    """
+    """The objectives of a pretrained folder, and those of them that it has no head of."""
     objectives = [
         name
         for name, objective in OBJECTIVES.items()
@@ -365,7 +361,6 @@ def _names(modules: Sequence[Names]) -> set[str]:
 
 
 def _labels(settings: Mapping[str, Any], classes: int) -> tuple[str, ...]:
-    """Names of the classes, unless they are only numbered."""
     named = settings.get("id2label")
     if not isinstance(named, dict) or set(named) != {str(index) for index in range(classes)}:
         return ()

@@ -129,39 +129,34 @@ def choose_family(
     if family is None:
         classic, modern = (_unlike(family, config, has) for family in (BERT, MODERNBERT))
         raise ModelError(
-            "Hugging Face has no class that computes this encoder: "
-            f"{BERT.class_of('backbone')} and its relatives have "
-            f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no "
-            f"{', '.join(modern)}; keep the "
-            "model as a litebert folder, or change all fields of one list"
+            f"Hugging Face has no class that computes this encoder: {BERT.class_of('backbone')} "
+            f"and its relatives have no {', '.join(classic)}, and "
+            f"{MODERNBERT.class_of('backbone')} has no {', '.join(modern)}; keep the model as a "
+            "litebert folder, or change all fields of one list"
         )
     if dense not in (None, "tanh", family.dense):
         raise ModelError(
-            f"Hugging Face has no class whose classifier computes dense={dense} on this "
-            "encoder; keep the model as a "
-            "litebert folder, or fine-tune one with dense=tanh"
+            f"Hugging Face has no class whose classifier computes dense={dense} on this encoder; "
+            "keep the model as a litebert folder, or fine-tune one with dense=tanh"
         )
     if config.projects and not family.always_projects and not folds(config):
         if config.embedding_size == config.hidden_size:
             raise ModelError(
-                f"{family.class_of('backbone')} has no map from embeddings to hidden states "
-                "where E = H; train with encoder.always_project=False, or keep the model "
-                "as a litebert "
+                f"{family.class_of('backbone')} has no map from embeddings to hidden states where "
+                "E = H; train with encoder.always_project=False, or keep the model as a litebert "
                 "folder"
             )
         if "projection" not in family.parts:
             raise ModelError(
-                "Hugging Face has no class with "
-                f"encoder.position_offset={config.position_offset} and "
-                f"encoder.embedding_size {config.embedding_size} below "
-                f"encoder.hidden_size {config.hidden_size}; keep "
-                "the model as a litebert folder, or train with equal sizes or offset 0"
+                f"Hugging Face has no class with encoder.position_offset={config.position_offset} "
+                f"and encoder.embedding_size {config.embedding_size} below encoder.hidden_size "
+                f"{config.hidden_size}; keep the model as a litebert folder, or train with equal "
+                "sizes or offset 0"
             )
     return family, _differences(family, config)
 
 
 def _unlike(family: Family, config: EncoderConfig, has: Collection[str]) -> list[str]:
-    """The fields of a config that the classes of a family cannot compute."""
     without_meaning = set()
     if not config.projects:
         without_meaning.add("embedding_norm")  # before and after a map that is not there
@@ -189,16 +184,14 @@ def folds(config: EncoderConfig) -> bool:
 
 
 def _differences(family: Family, config: EncoderConfig) -> list[str]:
-    """Note what a family can hold only by writing it differently."""
     notes = []
     name = family.class_of("backbone")
     if config.segment_types == 0 and "segment_types" in family.keys:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if family.always_projects and not config.projects:
         notes.append(
-            "the map from embeddings to hidden states is written as an identity matrix: E "
-            "= H needs none, and "
-            f"{name} always has one"
+            "the map from embeddings to hidden states is written as an identity matrix: E = H "
+            f"needs none, and {name} always has one"
         )
     if folds(config):
         notes.append(
@@ -218,8 +211,7 @@ def _differences(family: Family, config: EncoderConfig) -> list[str]:
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
             f"the {config.groups} groups are written as {config.layers} layers with copied "
-            f"weights: {name} would "
-            f"round {config.layers} layers to other groups"
+            f"weights: {name} would round {config.layers} layers to other groups"
         )
     return notes
 
@@ -258,14 +250,32 @@ def encoder_config(
     for field in _NUMBERS:
         values[field] = number(settings, family.keys[field], source, family.absent[field])
     if family.grouped:
-        groups = whole(settings, "num_hidden_groups", source, default=1)
-        values.update(_sharing(values["layers"], groups, source))
+        layers, groups = values["layers"], whole(settings, "num_hidden_groups", source, default=1)
+        if 1 < groups < layers and not groups_agree(layers, groups):
+            raise ModelError(
+                f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, which "
+                "transformers rounds to groups of uneven place; only i * groups // layers can be "
+                "computed"
+            )
+        values["sharing"] = "all" if groups == 1 else "none" if groups == layers else "groups"
+        if values["sharing"] == "groups":
+            values["groups"] = groups
     else:
         values["sharing"] = "none"
     if family.windows:
         values.update(window_fields(settings, values["layers"], source))
     if family.biases:
-        values["bias"] = _bias(family.biases if parts else family.biases[:-1], settings, source)
+        keys = family.biases if parts else family.biases[:-1]
+        biases = {key: settings.get(key, False) for key in keys}
+        for key, value in biases.items():
+            if not isinstance(value, bool):
+                raise ModelError(f"{source} has {key}={value!r}; it must be true or false")
+        if len({*biases.values()}) > 1:
+            listed = ", ".join(f"{key}={value}" for key, value in biases.items())
+            raise ModelError(
+                f"{source} has {listed}; only all of them True or all of them False can be computed"
+            )
+        values["bias"] = any(biases.values())
     values["untied"] = unties(family, settings, parts)
     values["activation"] = _activation(family, settings, parts, source)
     try:
@@ -296,19 +306,6 @@ def _sizes(family: Family) -> dict[str, str]:
     return {**sizes, "embedding_size": "embedding_size"} if "projection" in family.parts else sizes
 
 
-def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
-    """Read whether maps and norms have biases: all of them or none."""
-    biases = {key: settings.get(key, False) for key in keys}
-    if unclear := next((key for key, value in biases.items() if not isinstance(value, bool)), ""):
-        raise ModelError(f"{source} has {unclear}={biases[unclear]!r}; it must be true or false")
-    if len({*biases.values()}) > 1:
-        listed = ", ".join(f"{key}={value}" for key, value in biases.items())
-        raise ModelError(
-            f"{source} has {listed}; only all of them True or all of them False can be computed"
-        )
-    return any(biases.values())
-
-
 def pooling_of(family: Family, settings: Mapping[str, Any], source: str) -> Pooling:
     """Read what classifiers of texts read."""
     named = settings.get(family.pooling, "cls") if family.pooling else "cls"
@@ -322,9 +319,8 @@ def _activation(
     activation = _look_up(_ACTIVATIONS, key, settings.get(key, family.absent["activation"]), source)
     if activation != "gelu" and (bound := {*family.gelu_parts} & {*parts}):
         raise ModelError(
-            f"{source} has {key}={settings[key]!r}, but the head of "
-            f"{family.class_of(bound.pop())} computes gelu "
-            f"whatever {key} says; only {key}='gelu' can be computed"
+            f"{source} has {key}={settings[key]!r}, but the head of {family.class_of(bound.pop())} "
+            f"computes gelu whatever {key} says; only {key}='gelu' can be computed"
         )
     for other, field in family.repeats.items():
         named = settings.get(other, family.absent[field])
@@ -334,25 +330,10 @@ def _activation(
             and _look_up(_ACTIVATIONS, other, named, source) != activation
         ):
             raise ModelError(
-                f"{source} has {other}={named!r} and "
-                f"{key}={settings.get(key, 'gelu')!r}; only one activation for "
-                "both can be computed"
+                f"{source} has {other}={named!r} and {key}={settings.get(key, 'gelu')!r}; only one "
+                "activation for both can be computed"
             )
     return activation
-
-
-def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
-    if groups == 1:
-        return {"sharing": "all"}
-    if groups == layers:
-        return {"sharing": "none"}
-    if groups < layers and not groups_agree(layers, groups):
-        raise ModelError(
-            f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, "
-            "which transformers rounds to "
-            "groups of uneven place; only i * groups // layers can be computed"
-        )
-    return {"sharing": "groups", "groups": groups}
 
 
 def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
@@ -366,17 +347,14 @@ def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict
     has none.
     """
     named, types = settings.get("problem_type"), _problem_types(head)
-    return (
-        {"problem": _look_up(types, "problem_type", named, source)}
-        if types and named is not None
-        else {}
-    )
+    if not types or named is None:
+        return {}
+    return {"problem": _look_up(types, "problem_type", named, source)}
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
-    named = reversed(
-        outputs_of(head).items()
-    )  # what is built on another output does not take its place
+    # Reversed: what is built on another output does not take its place.
+    named = reversed(outputs_of(head).items())
     return {output.problem_type: name for name, output in named if output.problem_type}
 
 
@@ -437,20 +415,12 @@ def settings_of(
         settings[family.keys["max_positions"]] += pad_id + 1
     if family.grouped:
         settings.update(num_hidden_groups=len(slots(family, config)), inner_group_num=1)
-    return settings | _head_settings(head, labels, problem)
-
-
-def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
     if any(output.classes is None for output in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
-    if (
-        name := next(
-            (name for name, output in _problem_types(head).items() if output == problem), None
-        )
-    ) is not None:
-        settings["problem_type"] = name
+    types = {output: name for name, output in reversed(_problem_types(head).items())}
+    if problem in types:
+        settings["problem_type"] = types[problem]
     return settings
 
 
@@ -503,9 +473,8 @@ def _every(settings: Mapping[str, Any], layers: int, source: str) -> int:
     every = next((i for i in range(1, layers) if types[i] == _GLOBAL), max(layers, 2))
     if types != [_LOCAL if i % every else _GLOBAL for i in range(layers)]:
         raise ModelError(
-            f"{source} has layer_types={types!r}; only {_GLOBAL} in the first layer and in "
-            "every n-th after it, and "
-            f"{_LOCAL} in all others, can be computed"
+            f"{source} has layer_types={types!r}; only {_GLOBAL} in the first layer and in every "
+            f"n-th after it, and {_LOCAL} in all others, can be computed"
         )
     return every
 
@@ -536,8 +505,6 @@ def _base(settings: Mapping[str, Any], kind: str, source: str) -> float:
         )
     if table is not None and "rope_theta" in table:
         return number(table, "rope_theta", f"{source}, rope_parameters.{kind},", default)
-    if (
-        kind == _LOCAL and settings.get(key, default) is None
-    ):  # version 4.48: the same as in the other layers
+    if kind == _LOCAL and settings.get(key, default) is None:  # 4.48: as in the other layers
         return _base(settings, _GLOBAL, source)
     return number(settings, key, source, default)

@@ -104,9 +104,8 @@ class Bundle:
             )
         if entry.dtype not in _DTYPES:
             raise ModelError(
-                f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; "
-                "only numbers of "
-                f"the types {', '.join(map(str, _DTYPES))} can be read"
+                f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; only "
+                f"numbers of the types {', '.join(map(str, _DTYPES))} can be read"
             )
         dtype, width = _DTYPES[entry.dtype]
         if (
@@ -146,7 +145,6 @@ class Bundle:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a file in LevelDB's table format."""
     if len(data) < _FOOTER or not data.endswith(_MAGIC):
         raise ValueError("it does not end as one does")
     at = len(data) - _FOOTER

@@ -149,9 +149,8 @@ def index_of(folder: Path) -> Path | None:
     named = re.search(r'^model_checkpoint_path:\s*"(?:[^"]*/)?([^"/]+)"', text, re.MULTILINE)
     if named is None or folder / f"{named[1]}.index" not in indexes:
         raise ModelError(
-            f"{folder} holds several checkpoints, such as {indexes[0].name} and "
-            f"{indexes[1].name}; keep the "
-            "files of one of them in a folder of its own"
+            f"{folder} holds several checkpoints, such as {indexes[0].name} and {indexes[1].name}; "
+            "keep the files of one of them in a folder of its own"
         )
     return folder / f"{named[1]}.index"
 
@@ -205,9 +204,8 @@ def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], 
     weights = [name for name in bare if not _OPTIMIZER.fullmatch(bare[name])]
     if any(name.endswith("/.ATTRIBUTES/VARIABLE_VALUE") for name in weights):
         raise ModelError(
-            f"{bundle.index} is a checkpoint of TensorFlow 2, which has other names; take "
-            "the model's "
-            "release for TensorFlow 1"
+            f"{bundle.index} is a checkpoint of TensorFlow 2, which has other names; take the "
+            "model's release for TensorFlow 1"
         )
     shared = any(_NUMBER.sub(r"\1_{}", bare[name]).startswith(_SHARED) for name in weights)
     family = (
@@ -230,9 +228,8 @@ def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], 
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
         raise ModelError(
             f"{bundle.index} holds variables that no part of {family} has: "
-            f"{', '.join(strange[:_SHOWN])}{more}; give a checkpoint of BERT, ALBERT or "
-            "ELECTRA as their "
-            "own code writes it"
+            f"{', '.join(strange[:_SHOWN])}{more}; give a checkpoint of BERT, ALBERT or ELECTRA as "
+            "their own code writes it"
         )
     return family, wanted, len(bundle.entries) - len(weights)
 
@@ -258,9 +255,8 @@ def _config_file(folder: Path) -> Path | None:
     ]
     if len(files) > 1:
         raise ModelError(
-            f"{folder} holds several config files, such as {files[0].name} and "
-            f"{files[1].name}; keep "
-            "the one that the checkpoint was trained with"
+            f"{folder} holds several config files, such as {files[0].name} and {files[1].name}; "
+            "keep the one that the checkpoint was trained with"
         )
     return files[0] if files else None
 
@@ -352,8 +348,7 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
     files = [path for path in files if path.is_file()]
     if len(files) > 1:
         raise ModelError(
-            f"{folder} holds several vocabularies, such as {files[0].name} and "
-            f"{files[1].name}; keep "
-            "the one that the checkpoint was trained with"
+            f"{folder} holds several vocabularies, such as {files[0].name} and {files[1].name}; "
+            "keep the one that the checkpoint was trained with"
         )
     return Tokenizer.load(files[0]) if files else None

@@ -40,9 +40,8 @@ class Distillation(Objective):
         )
         require(
             self.config.generator is None,
-            f"objective {self.name} compares an encoder that reads masked text with its "
-            "teacher, and here a generator "
-            "reads it (objective rtd); keep one of them",
+            f"objective {self.name} compares an encoder that reads masked text with its teacher, "
+            "and here a generator reads it (objective rtd); keep one of them",
         )
 
     @property
@@ -72,25 +71,19 @@ class SoftLabels(Distillation):
         Score("accuracy", "guesses as the teacher"),
     )
     curves = (
-        Curves(
-            "Divergence from the teacher's guesses",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats, times the squared temperature",
-            scale=1.0,
-            baseline="",
+        Curves.of_loss(
+            "Divergence from the teacher's guesses", "nats, times the squared temperature"
         ),
     )
 
     def backward_bytes(self, width: int) -> float:
-        """Count the normalized logits of teacher and student, as for the loss of the masked
-        tokens.
-        """
+        """Count the normalized logits of teacher and student, as for the loss of masked tokens."""
         return self.config.masking.rate * 16 * self.config.encoder.vocab_size
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         import torch
 
-        from litebert.model.distillation import divergence
+        from litebert.model.teacher import divergence
 
         if context.teacher is None:
             return self.nothing(output, context)
@@ -105,9 +98,7 @@ class SoftLabels(Distillation):
 
 
 class _Layers(Distillation):
-    """Base of what is compared layer by layer, at every real token; the pairs of layers count
-    alike.
-    """
+    """Base of what is compared layer by layer, at every real token; pairs of layers count alike."""
 
     reads_states = True
     pairs_in: ClassVar[str]
@@ -118,15 +109,13 @@ class _Layers(Distillation):
         train, depth, pairs = self.config.train, self.config.encoder.layers, self.pairs
         require(
             not train.depth_schedule,
-            f"objective {self.name} compares given layers, and with train.depth_schedule a "
-            "layer is not always there; "
-            "leave one of them out: --train.depth-schedule",
+            f"objective {self.name} compares given layers, and with train.depth_schedule a layer "
+            "is not always there; leave one of them out: --train.depth-schedule",
         )
         require(
             all(layer <= depth for layer, _ in pairs),
-            f"distill.{self.pairs_in} names layer "
-            f"{max((layer for layer, _ in pairs), default=0)} of a student with "
-            f"encoder.layers={depth}; name layers that it has",
+            f"distill.{self.pairs_in} names layer {max((layer for layer, _ in pairs), default=0)} "
+            f"of a student with encoder.layers={depth}; name layers that it has",
         )
 
     @property
@@ -144,7 +133,7 @@ class _Layers(Distillation):
         """The mean over the pairs of a distance (B, S), summed over the real tokens."""
         import torch
 
-        from litebert.model.distillation import mean_over_pairs
+        from litebert.model.teacher import mean_over_pairs
 
         total = mean_over_pairs(self.pairs, distance, batch.attention_mask)
         return Loss(
@@ -158,20 +147,12 @@ class _Layers(Distillation):
 class States(_Layers):
     """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020),
     one map for all pairs of layers. Both are normalized before
-    (`model.distillation.state_distance`).
+    (`model.teacher.state_distance`).
     """
 
     pairs_in = "state_layers"
     shown = (Score("loss", "distance from the teacher's states", ".3f"),)
-    curves = (
-        Curves(
-            "Distance from the teacher's states",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="mean square, of 1",
-            scale=1.0,
-            baseline="",
-        ),
-    )
+    curves = (Curves.of_loss("Distance from the teacher's states", "mean square, of 1"),)
 
     def parameters(self) -> dict[str, int]:
         return {"states head": cost.linear(self.config.encoder.hidden_size, self._width)}
@@ -193,7 +174,7 @@ class States(_Layers):
         return linear
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        from litebert.model.distillation import state_distance
+        from litebert.model.teacher import state_distance
 
         lesson = context.teacher
         if lesson is None:
@@ -209,21 +190,11 @@ class States(_Layers):
 
 
 class Relations(_Layers):
-    """Let tokens relate as in the teacher: by queries, by keys and by values (MiniLMv2, Wang et al.
-    2021).
-    """
+    """Let queries, keys and values relate as in the teacher (MiniLMv2, Wang et al. 2021)."""
 
     pairs_in = "relation_layers"
     shown = (Score("loss", "divergence from the teacher's relations", ".3f"),)
-    curves = (
-        Curves(
-            "Divergence from the teacher's relations",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats",
-            scale=1.0,
-            baseline="",
-        ),
-    )
+    curves = (Curves.of_loss("Divergence from the teacher's relations", "nats"),)
 
     def flops(self, length: int) -> float:
         """Count queries, keys and values once more, and the scores between them."""
@@ -244,7 +215,7 @@ class Relations(_Layers):
         return super().backward_bytes(width) + len(self.pairs) * scores
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        from litebert.model.distillation import relation_distance
+        from litebert.model.teacher import relation_distance
 
         lesson, heads = context.teacher, self.config.distill.relation_heads
         if lesson is None:

@@ -38,14 +38,7 @@ class MaskedLanguageModeling(TokenPrediction):
         TokenPrediction.shown[1],
     )
     curves = (
-        Curves(
-            "Loss on masked tokens",
-            (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="cross entropy, nats",
-            scale=1.0,
-            baseline="",
-            unigram_entropy=True,
-        ),
+        Curves.of_loss("Loss on masked tokens", "cross entropy, nats", unigram_entropy=True),
         Curves("Accuracy on masked tokens"),
     )
     foreign_part = "mlm"
@@ -59,15 +52,11 @@ class MaskedLanguageModeling(TokenPrediction):
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
-        """Count the generator beside the tables it borrows, and the vocabulary head, whose table
-        may be tied.
-        """
+        """Count the generator without what it borrows, and the head, whose table may be tied."""
         shape = self._reader
-        hidden, embedding, after = (
-            shape.hidden_size,
-            shape.embedding_size,
-            shape.embedding_norm == "after",
-        )
+        hidden = shape.hidden_size
+        embedding = shape.embedding_size
+        after = shape.embedding_norm == "after"
         width, bias = (hidden, shape.bias) if shape.prediction == "hidden" else (embedding, True)
         head = cost.linear(hidden, width, bias) + cost.norm(width, bias) + shape.vocab_size
         if shape.untied:
@@ -77,10 +66,8 @@ class MaskedLanguageModeling(TokenPrediction):
             )
         if self.config.generator is None:
             return {"mlm head": head}
-        types, norm = (
-            shape.segment_types * embedding,
-            cost.norm(hidden if after else embedding, shape.bias),
-        )
+        types = shape.segment_types * embedding
+        norm = cost.norm(hidden if after else embedding, shape.bias)
         unshared = (
             types + norm
             if self.config.rtd.generator_embeddings == "tables"
@@ -134,10 +121,8 @@ class MaskedLanguageModeling(TokenPrediction):
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
         """(K, V) logits at flat positions of (B, S)."""
-        table, reader = (
-            context.encoder.embedding.word.weight,
-            getattr(context.network, "generator", context.encoder),
-        )
+        table = context.encoder.embedding.word.weight
+        reader = getattr(context.network, "generator", context.encoder)
         logits: Tensor = context.network.head(
             last_BSH.flatten(0, 1)[positions_K], table, reader.embedding.map
         )

@@ -45,6 +45,15 @@ class Loss:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     eval_tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def cpu(self) -> Loss:
+        """The same in main memory."""
+        extras, tensors = (
+            {name: tensor.cpu() for name, tensor in named.items()}
+            for named in (self.extras, self.eval_tensors)
+        )
+        correct = None if self.correct is None else self.correct.cpu()
+        return Loss(self.total.cpu(), self.count.cpu(), correct, extras, tensors)
+
 
 @dataclass(frozen=True)
 class Context:
@@ -56,7 +65,7 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A teacher's outputs for the batch (`model.distillation.Lesson`); no state dict or count of
+    """A teacher's outputs for the batch (`model.teacher.Lesson`); no state dict or count of
     the student holds it. None without a teacher.
     """
     shared: dict[str, Tensor] = field(default_factory=dict)
@@ -90,9 +99,7 @@ class ShownScore:
 
 @dataclass(frozen=True)
 class Score:
-    """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the
-    objective's name.
-    """
+    """One held-out score to read. Keys are those of `Objective.scores`, without a name before."""
 
     key: str
     title: str
@@ -135,9 +142,7 @@ class Score:
         )
 
     def describe_size(self, scores: Mapping[str, float], name: str) -> str:
-        """How many predictions of objective `name` the score is about, such as "496 pairs"; empty
-        if unknown.
-        """
+        """How many predictions of objective `name` it is about, such as "496 pairs", if known."""
         count = scores.get(f"{name}_{self.size}")
         return "" if count is None else f"{count:,.0f} {self.unit}"
 
@@ -155,9 +160,7 @@ ACCURACY = Score(
 
 @dataclass(frozen=True)
 class Curves:
-    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of
-    its lines.
-    """
+    """A chart of a run's report, by default of the accuracy, if the run has any of its lines."""
 
     title: str
     """The chart's title, with `{NAME}` as in `Score`."""
@@ -173,6 +176,11 @@ class Curves:
     note: str = ""
     unigram_entropy: bool = False
     """True where the unigram entropy of the data is the level to get below."""
+
+    @classmethod
+    def of_loss(cls, title: str, axis: str, unigram_entropy: bool = False) -> Curves:
+        lines = (("training", "train", "loss"), ("held out", "heldout", "loss"))
+        return cls(title, lines, axis, 1.0, "", unigram_entropy=unigram_entropy)
 
 
 def join_tensors(losses: Sequence[Loss], name: str) -> Tensor:
@@ -195,8 +203,7 @@ class Objective(ABC):
     head_of: ClassVar[str] = ""
     """The objective whose network it uses; empty where it has its own."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Objectives that come before it; while one of them is untrained, its own scores mean
-    nothing."""
+    """Objectives that come before it; while one of them is untrained, its scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
     """Other objectives that its head can be scored on without having learned them."""
     taught: ClassVar[bool] = False
@@ -213,24 +220,18 @@ class Objective(ABC):
     shown: ClassVar[tuple[Score, ...]] = (Score("loss", "{NAME} loss (nats)", ".3f"), ACCURACY)
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
-    """Columns of a comparison of runs, by title, and the key of the score that stands there with
-    its baseline.
-    """
+    """Columns of a comparison of runs: their titles, and the key of each score."""
     curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
-    """The prefix of another objective's score titles where both are learned, as `{"mlm":
-    "generator's "}`.
-    """
+    """A prefix for another objective's titles if both are learned: `{"mlm": "generator's "}`."""
     note: ClassVar[str] = ""
     """A sentence below a comparison that shows it."""
     counted_in_print: ClassVar[str] = ""
     """The name of its head, where the paper counts it with the encoder."""
 
     foreign_part: ClassVar[str] = ""
-    """The part of a foreign family that its head becomes (interop/hf/families.py); empty where none
-    is like it.
-    """
+    """The part of a foreign family that its head becomes (interop/hf/families.py), if any."""
     foreign_file: ClassVar[str] = ""
     """Else the file that holds its head beside a foreign model; empty where it is left out."""
 
@@ -238,9 +239,7 @@ class Objective(ABC):
     """A frozen dataclass of settings of its own, which a config holds in `objective_settings`."""
 
     classifier: ClassVar[Literal["gelu"] | None] = None
-    """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where
-    it has no say.
-    """
+    """The activation of the dense map on [CLS] in its paper's classifiers, if it has a say."""
 
     def __init__(self, name: str, config: Config) -> None:
         self.name, self.config = name, config
@@ -264,9 +263,8 @@ class Objective(ABC):
         layout = self.config.sequences.format
         require(
             layout in PAIR_FORMATS,
-            f"objective {self.name} compares two segments, and sequences.format={layout} "
-            "has one; set "
-            "sequences.format=segment-pair",
+            f"objective {self.name} compares two segments, and sequences.format={layout} has one; "
+            "set sequences.format=segment-pair",
         )
 
     @classmethod
@@ -306,9 +304,7 @@ class Objective(ABC):
         return 0.0
 
     def backward_bytes(self, width: int) -> float:
-        """Count the bytes per token that the backward pass needs, encoders aside; a number has
-        `width` bytes under autocast.
-        """
+        """Count bytes per token for the backward pass, encoders aside, `width` for each number."""
         return 0.0
 
     @property
@@ -317,9 +313,7 @@ class Objective(ABC):
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
-        """The network it puts on the encoder, freshly initialized; None if it learns through the
-        encoder alone.
-        """
+        """The network it puts on the encoder, freshly initialized; None if it needs none."""
         return None
 
     def build(self) -> nn.ModuleDict:
@@ -343,9 +337,7 @@ class Objective(ABC):
         return batch.added[name] if name in batch.added else self.prepare(batch).added[name]
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
-        """The batch as the encoder should read it. What `loss` needs to know of it goes into
-        `Batch.added`.
-        """
+        """The batch as the encoder should read it; `Batch.added` takes what `loss` needs of it."""
         return batch
 
     @abstractmethod
@@ -444,7 +436,5 @@ def list_shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
 
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside its error and what guessing would
-    give.
-    """
+    """Held-out scores as a table's rows, each accuracy beside its error and that of guessing."""
     return [(score.title, score.text) for score in list_shown_scores(scores)]

@@ -72,14 +72,11 @@ class ReplacedTokenDetection(Objective):
             axis="%",
             baseline="",
             note="On held-out text, the area under the curve is how often a replaced token "
-            "looks more replaced than an "
-            "original one, where 50 % is guessing; precision is the share of replaced ones "
-            "among the tokens called "
-            "replaced; recall is the share of the replaced ones that are called so. The "
-            "share replaced is that of all "
-            "tokens in training; it falls as the generator, whose accuracy on masked "
-            "tokens is shown here, guesses "
-            "more of them right.",
+            "looks more replaced than an original one, where 50 % is guessing; precision is the "
+            "share of replaced ones among the tokens called replaced; recall is the share of the "
+            "replaced ones that are called so. The share replaced is that of all tokens in "
+            "training; it falls as the generator, whose accuracy on masked tokens is shown here, "
+            "guesses more of them right.",
         ),
     )
     owner_of: ClassVar = {"mlm": "generator's "}
@@ -92,9 +89,8 @@ class ReplacedTokenDetection(Objective):
         super().check()
         require(
             "sbo" not in self.config.objectives,
-            f"objective sbo predicts masked spans and {self.name} shows the encoder a text "
-            "without masks; keep one of "
-            "them",
+            f"objective sbo predicts masked spans and {self.name} shows the encoder a text without "
+            "masks; keep one of them",
         )
         _ = self.generator  # which refuses a width of no whole heads
 
@@ -102,9 +98,7 @@ class ReplacedTokenDetection(Objective):
     def assume_fields(
         cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        """The generator's width where its tensors are there; else near a quarter, in whole heads,
-        which always fits.
-        """
+        """The generator's width by its tensors, else near a quarter in whole heads, which fits."""
         encoder = fields["encoder"]
         for name, tensor in tensors.items():
             if name.startswith("generator.") and name.endswith(".query.bias") and tensor.ndim == 1:
@@ -123,15 +117,11 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def generator(self) -> EncoderConfig:
-        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its
-        code) or one smaller.
-        """
+        """The encoder at a share of its width, in heads of its size (ELECTRA table 6)."""
         encoder, width = self.config.encoder, self.config.rtd.generator_width
         size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
-        hidden, inner = (
-            round(width * encoder.hidden_size),
-            max(1, round(width * encoder.intermediate_size)),
-        )
+        hidden = round(width * encoder.hidden_size)
+        inner = max(1, round(width * encoder.intermediate_size))
         require(
             hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
             f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no "
@@ -160,10 +150,18 @@ class ReplacedTokenDetection(Objective):
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Add the random numbers of the samples and the positions of the real tokens of a padded
-        batch, (N,) in (B, S).
-        """
-        added = {**batch.added, DRAWS: _draws(batch)}
+        """Add the draws of the samples, and the positions in (B, S) of real tokens if padded."""
+        import torch
+
+        from litebert.data.random_keys import draw_uniforms
+
+        if batch.row_keys is None:
+            draws = torch.rand(len(batch.masked_positions))
+        else:  # by row of the whole batch and position, whoever computes the row
+            keys, length = batch.row_keys.cpu().numpy().view("uint64"), batch.input_ids.shape[1]
+            uniform = torch.from_numpy(draw_uniforms(keys, length, _SAMPLE)).flatten()
+            draws = uniform[batch.masked_positions.cpu()].float()
+        added = {**batch.added, DRAWS: draws}
         if batch.attention_mask is not None:
             added[REAL] = batch.attention_mask.flatten().nonzero().squeeze(1)
         return replace(batch, added=added)
@@ -196,10 +194,8 @@ class ReplacedTokenDetection(Objective):
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
-        count, correct = (
-            torch.full((), len(labels_N), device=total.device),
-            ((logits_N > 0) == labels_N).sum(),
-        )
+        count = torch.full((), len(labels_N), device=total.device)
+        correct = ((logits_N > 0) == labels_N).sum()
         extras, eval_tensors = {"replaced": labels_N.sum()}, {}
         if not context.network.training:
             eval_tensors = {
@@ -225,11 +221,9 @@ class ReplacedTokenDetection(Objective):
 
         scores = super().scores(losses)
         logits, labels = join_tensors(losses, "logits").cpu(), join_tensors(losses, "labels").cpu()
-        hits, called, replaced = (
-            int(((logits > 0) & labels).sum()),
-            int((logits > 0).sum()),
-            int(labels.sum()),
-        )
+        hits = int(((logits > 0) & labels).sum())
+        called = int((logits > 0).sum())
+        replaced = int(labels.sum())
         share = replaced / len(labels)
         scores |= {"base_rate": max(share, 1 - share), "replaced": share}
         if called:
@@ -240,23 +234,6 @@ class ReplacedTokenDetection(Objective):
             rates = _replacement_rates(join_tensors(losses, "pieces").cpu(), labels)
             scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
         return scores
-
-
-def _draws(batch: Batch) -> Tensor:
-    """Uniform numbers by row of the whole batch and position in the row: no micro-batch or process
-    changes them.
-    """
-    import torch
-
-    from litebert.data.random_keys import draw_uniforms
-
-    if batch.row_keys is None:
-        return torch.rand(len(batch.masked_positions))
-    length = batch.input_ids.shape[1]
-    draws = torch.from_numpy(
-        draw_uniforms(batch.row_keys.cpu().numpy().view("uint64"), length, _SAMPLE)
-    )
-    return draws.flatten()[batch.masked_positions.cpu()].float()
 
 
 def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
@@ -274,16 +251,12 @@ def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
 
 
 def _replacement_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
-    """Estimate how often each token was replaced among the tokens of the other half,
-    at even or odd positions.
-    """
+    """How often each token was replaced in the other half, at even or odd positions."""
     import torch
 
-    rates_N, share, size = (
-        torch.empty(len(pieces_N)),
-        labels_N.float().mean(),
-        int(pieces_N.max()) + 1,
-    )
+    rates_N = torch.empty(len(pieces_N))
+    share = labels_N.float().mean()
+    size = int(pieces_N.max()) + 1
     for parity in (0, 1):
         other = slice(1 - parity, None, 2)
         seen = torch.bincount(pieces_N[other], minlength=size)

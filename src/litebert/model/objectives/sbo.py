@@ -1,5 +1,4 @@
-"""The span boundary objective: predict the tokens of a masked span from the two tokens around
-it."""
+"""The span boundary objective: predict the tokens of a masked span from the two around it."""
 
 from __future__ import annotations
 
@@ -55,9 +54,7 @@ class SpanBoundary(TokenPrediction):
         return assumptions
 
     def parameters(self) -> dict[str, int]:
-        """Two dense maps with their norms, the table of positions, and the bias of the tied
-        projection.
-        """
+        """Two dense maps with norms, the table of positions, the bias of the projection."""
         shape, settings = self.config.encoder, self.config.sbo
         hidden, embedding, size = shape.hidden_size, shape.embedding_size, settings.position_size
         first = cost.linear(2 * hidden + size, hidden) + cost.norm(hidden)
@@ -89,9 +86,7 @@ class SpanBoundary(TokenPrediction):
         return logits, batch.masked_labels[chosen_N]
 
     def prepare(self, batch: Batch) -> Batch:
-        """Add the positions of those of the K predicted tokens that have an SBO loss: (N,) among
-        them.
-        """
+        """Add the places, among the K predicted tokens, of those that have an SBO loss, (N,)."""
         assert batch.masked_boundaries is not None
         left_K, right_K = batch.masked_boundaries.unbind(1)
         reached_K = batch.masked_positions - left_K <= self.config.sbo.positions

@@ -1,5 +1,4 @@
-"""Two questions about the second segment of a pair: is it in its order, or does it follow at
-all?"""
+"""Two questions about the second segment of a pair: is it in order, and does it follow at all?"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.text.lines import COMPRESSIONS, find_suffix
-from litebert.text.records import Notes, format_value, read_lines, read_records
+from litebert.text.records import Layout, Notes, format_value, read_lines, read_records
 
 log = logging.getLogger("litebert")
 
@@ -141,7 +141,7 @@ def _find_file(folder: Path, name: str) -> Path:
 
 def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
     texts: dict[str, str] = {}
-    rows = read_records(file, ("_id", "text"), notes, optional=("title",), form="jsonl")
+    rows = read_records(file, ("_id", "text"), notes, optional=("title",), layout=Layout("jsonl"))
     for line, (name, *parts), _ in rows:
         location = f"{file}:{line}"
         identity = _format_id(name, "_id", location)
@@ -159,7 +159,8 @@ def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, i
     head = next((line for _, line in read_lines(str(file), Notes()) if line.strip()), None)
     if head is not None and not set(_COLUMNS) & {cell.strip() for cell in head.split("\t")}:
         raise DataError(f"{file} has no header line; begin it with {'<TAB>'.join(_COLUMNS)}")
-    for line, (query, document, score), _ in read_records(file, _COLUMNS, notes, form="tsv"):
+    rows = read_records(file, _COLUMNS, notes, layout=Layout("tsv"))
+    for line, (query, document, score), _ in rows:
         location = f"{file}:{line}"
         match = _GRADE.fullmatch(str(score).strip())
         if match is None:

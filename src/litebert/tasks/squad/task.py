@@ -27,7 +27,7 @@ from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.finetuning.values import Item, ModelExample
 from litebert.tasks.predictions import list_texts
-from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
+from litebert.tasks.splits import Source, SplitFiles, SplitOptions, format_files, take_layout
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
@@ -115,7 +115,7 @@ class SquadFiles(SplitFiles[Question]):
                 marks whether questions can be answered.
             options: as `SquadOptions` has them.
         """
-        layout, heldout = Layout.take(options), options.pop("heldout", 0.1)
+        layout, heldout = take_layout(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
         sources = {"train": train, "dev": dev, "test": test}
@@ -368,6 +368,10 @@ class Squad(Task[Question]):
             "score": score,
             "no_answer_odds": answer.odds,
         }
+
+    def read_record(self, example: Question, record: Mapping[str, Any]) -> Answer:
+        odds = float(record["no_answer_odds"])
+        return Answer(str(record["prediction"] or ""), odds, (0.0, 0.0), ())
 
     def choose_texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
         """Return the text of each answer; in version 2 it is empty for odds above the threshold."""

@@ -19,7 +19,7 @@ from litebert.text.lines import find_suffix
 from litebert.text.records import (
     BYTE_ORDER_MARK,
     MARK_NOTE,
-    FileFormat,
+    Layout,
     Notes,
     Record,
     RowFile,
@@ -271,7 +271,7 @@ def _read_csv(
     sentence = next((name for name in names if name.lower().startswith("sentence")), None)
     if word is None or tag is None or sentence is None:
         raise DataError(f"{header} lacks one of the columns Sentence #, Word and Tag; add it")
-    rows = read_records(path, (word, tag, sentence), notes, form="csv", encoding=encoding)
+    rows = read_records(path, (word, tag, sentence), notes, layout=Layout("csv", encoding=encoding))
     begun = ""
 
     def name_sentence(row: Record) -> str:
@@ -298,8 +298,8 @@ def _read_objects(
             pass
     known = (*wanted, *_WORDS, *_TAGS, *_SPANS, "text", "data", "annotations", "answer")
     names = [name for name in dict.fromkeys(known) if name is not None]
-    form: FileFormat = "parquet" if suffix == ".parquet" else "jsonl"
-    rows = read_records(path, (), notes, optional=names, form=form, encoding=encoding)
+    layout = Layout("parquet" if suffix == ".parquet" else "jsonl", encoding=encoding)
+    rows = read_records(path, (), notes, optional=names, layout=layout)
     for number, cells, _ in rows:
         yield number, {n: cell for n, cell in zip(names, cells, strict=True) if cell is not None}
 

@@ -32,7 +32,7 @@ from litebert.finetuning.token_outputs import Tags
 from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import Layout, Source, SplitFiles, SplitOptions, format_files
+from litebert.tasks.splits import Source, SplitFiles, SplitOptions, format_files, take_layout
 from litebert.tasks.tagging.files import (
     DOCUMENT,
     TAG,
@@ -83,7 +83,7 @@ class TaggingFiles(SplitFiles[Sentence]):
         **options: Any,
     ) -> TaggingFiles:
         """Open files. The training split gives the labels, if they are not those of a model."""
-        layout = Layout.take(options)
+        layout = take_layout(options)
         given = TaggingOptions(**options)
         make = task_class or TaggingTask
         assert issubclass(make, TaggingTask)
@@ -170,7 +170,7 @@ class TaggingFiles(SplitFiles[Sentence]):
             for sentence in read_sentences(source, notes, tagged=False, columns=columns):
                 yield Row(make_sentence(sentence.words), file=str(source))
             return
-        for line, (words,), extras in read_records(source, (text,), notes, form=form):
+        for line, (words,), extras in read_records(source, (text,), notes):
             if words is None or isinstance(words, str):
                 cells = split_cells(words or "")
                 if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
@@ -337,6 +337,12 @@ class TaggingTask(Task[Sentence]):
                 entity = {"type": type_, **place, "text": text[place["start"] : place["end"]]}
                 record["entities"].append({**entity, "probability": probability})
         return record
+
+    def read_record(self, example: Sentence, record: Mapping[str, Any]) -> Answer:
+        answer: Answer = super().read_record(example, record)
+        if len(answer.value) != len(example.words):
+            raise ValueError
+        return answer
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1` over

@@ -63,9 +63,7 @@ class Tracker(ABC):
     extra: ClassVar[str]
     """The extra of litebert that installs it."""
     repeats: ClassVar[bool] = False
-    """True if rows that a continued run writes again must be logged again; by default they are left
-    out, because they are equal.
-    """
+    """True if the equal rows that a continued run writes again are logged again."""
 
     @abstractmethod
     def __init__(self, run: TrackedRun) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from litebert.model.distillation import (
+from litebert.model.teacher import (
     divergence,
     relation_distance,
     state_distance,

@@ -79,13 +79,20 @@ def relation_distance(
     Args:
         mask: (B, S), nonzero on real tokens.
     """
+
+    def relate(projection: Tensor) -> Tensor:
+        """Scores of every token with every other, minus infinity where that is padding."""
+        batch, _, length, _ = projection.shape
+        flat = projection.float().transpose(1, 2).reshape(batch, length, heads, -1)
+        x = flat.transpose(1, 2)
+        scores: Tensor = x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5
+        if mask is None:
+            return scores
+        return scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
+
     total: Any = 0.0
-    for student_part, teacher_part in zip(student, teacher, strict=True):
-        scores = [
-            _relation(_regroup(projection, heads), mask)
-            for projection in (student_part, teacher_part)
-        ]
-        total = total + divergence(scores[0], scores[1]).mean(1)
+    for learned, taught in zip(student, teacher, strict=True):
+        total = total + divergence(relate(learned), relate(taught)).mean(1)
     distance: Tensor = total
     return distance
 
@@ -98,19 +105,6 @@ def mean_over_pairs(
     """
     distance_BS = torch.stack([distance(*pair) for pair in pairs]).mean(0)
     return (distance_BS if mask is None else distance_BS.masked_fill(~mask, 0.0)).sum()
-
-
-def _regroup(x_BASD: Tensor, heads: int) -> Tensor:
-    batch, _, length, _ = x_BASD.shape
-    return x_BASD.float().transpose(1, 2).reshape(batch, length, heads, -1).transpose(1, 2)
-
-
-def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores of every token with every other, minus infinity where that is padding."""
-    scores: Tensor = x_BASD @ x_BASD.transpose(-1, -2) * x_BASD.shape[-1] ** -0.5
-    return (
-        scores if mask is None else scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
-    )
 
 
 class Teacher:
@@ -135,40 +129,30 @@ class Teacher:
         for module in filter(None, (encoder, head)):
             module.eval().requires_grad_(False)
 
-    def to(self, device: torch.device) -> Teacher:
-        """The same, moved to a device."""
+    def to(self, device: torch.device) -> None:
         for module in filter(None, (self.encoder, self.head)):
             module.to(device)
-        return self
-
-    def lesson(self, batch: Read) -> Lesson:
-        """Its outputs for a batch."""
-        if self.alignment is None:
-            return Lesson(self, batch)
-        return AlignedLesson(self, batch, self.alignment)
 
 
 class Lesson:
     """A teacher's outputs for a batch. One forward pass, made at the first request, serves all
     objectives.
+
+    Of a teacher with another tokenizer, a token's outputs are the mean of those of the teacher's
+    tokens that overlap it in characters. There are no guesses of tokens.
     """
 
     def __init__(self, teacher: Teacher, batch: Read) -> None:
         self._teacher, self._batch = teacher, batch
 
     @cached_property
-    @torch.no_grad()
     def states(self) -> list[Tensor]:
         """The embedding and the state after each layer, (B, S, H) each."""
-        batch = self._batch
-        types = batch.token_type_ids if self._teacher.encoder.config.segment_types else None
-        return list(self._teacher.encoder.states(batch.input_ids, types, batch.attention_mask))
+        return [self._mean(state) for state in self._own_states]
 
     @torch.no_grad()
     def logits(self, vocab_size: int) -> Tensor:
-        """(K, V): its guesses at the masked positions, of the first `vocab_size` tokens of its
-        vocabulary.
-        """
+        """(K, V): its guesses at the masked positions, of its first `vocab_size` tokens."""
         encoder, head = self._teacher.encoder, self._teacher.head
         assert head is not None
         assert isinstance(self._batch, Batch)
@@ -179,7 +163,49 @@ class Lesson:
     @torch.no_grad()
     def projections(self, layer: int) -> Projections:
         """Queries, keys and values of a layer, counted from 1."""
-        return self._teacher.encoder.projections(layer - 1, self.states[layer - 1])
+        query, key, value = self._teacher.encoder.projections(
+            layer - 1, self._own_states[layer - 1]
+        )
+        return self._mean(query), self._mean(key), self._mean(value)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Values (B, ..., T, D) of the teacher's tokens for the student's, (B, ..., S, D)."""
+        if self._teacher.alignment is None:
+            return values
+        weights = self._read.weights.to(values)
+        return (weights if values.ndim == 3 else weights[:, None]) @ values
+
+    @cached_property
+    @torch.no_grad()
+    def _own_states(self) -> list[Tensor]:
+        read = self._batch if self._teacher.alignment is None else self._read
+        types = read.token_type_ids if self._teacher.encoder.config.segment_types else None
+        return list(self._teacher.encoder.states(read.input_ids, types, read.attention_mask))
+
+    @cached_property
+    def _read(self) -> AlignedRead:
+        alignment, most = self._teacher.alignment, self._teacher.encoder.config.max_positions
+        assert alignment is not None
+        batch, mask = self._batch, self._batch.attention_mask
+        ids, types = (tensor.cpu().numpy() for tensor in (batch.input_ids, batch.token_type_ids))
+        reals = np.ones(ids.shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
+        places = [np.flatnonzero(real) for real in reals]
+        rows = [
+            alignment.align(row[place].tolist(), most)
+            for row, place in zip(ids, places, strict=True)
+        ]
+        width = max(len(row.ids) for row in rows)
+        read_ids = np.full((len(rows), width), alignment.other.pad_id)
+        read_types = np.zeros((len(rows), width), int)
+        weights = np.zeros((*ids.shape, width), np.float32)
+        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+            read_ids[number, : len(row.ids)] = row.ids
+            read_types[number, : len(row.ids)] = types[number, place][row.sources]
+            weights[number, place, : len(row.ids)] = row.make_weights()
+        real = np.arange(width) < np.array([len(row.ids) for row in rows])[:, None]
+        arrays = (read_ids, np.minimum(read_types, 1), real, weights)
+        device = batch.input_ids.device
+        return AlignedRead(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 class AlignedRead(NamedTuple):
@@ -192,58 +218,3 @@ class AlignedRead(NamedTuple):
     """bool (B, T)"""
     weights: Tensor
     """float32 (B, S, T): takes the mean of the teacher's tokens that overlap a student's."""
-
-
-class AlignedLesson(Lesson):
-    """The outputs of a teacher with another tokenizer, for the student's tokens: the mean over the
-    teacher's tokens that overlap each of them in characters. There are no guesses of tokens.
-    """
-
-    def __init__(self, teacher: Teacher, batch: Read, alignment: Alignment) -> None:
-        super().__init__(teacher, batch)
-        self._alignment = alignment
-
-    @cached_property
-    def states(self) -> list[Tensor]:
-        """The embedding and the state after each layer, (B, S, H) each."""
-        return [self._read.weights.to(state) @ state for state in self._read_states]
-
-    @torch.no_grad()
-    def projections(self, layer: int) -> Projections:
-        """Queries, keys and values of a layer, counted from 1."""
-        weights = self._read.weights[:, None]
-        query, key, value = self._teacher.encoder.projections(
-            layer - 1, self._read_states[layer - 1]
-        )
-        return weights.to(query) @ query, weights.to(key) @ key, weights.to(value) @ value
-
-    @cached_property
-    @torch.no_grad()
-    def _read_states(self) -> list[Tensor]:
-        read, encoder = self._read, self._teacher.encoder
-        types = read.token_type_ids if encoder.config.segment_types else None
-        return list(encoder.states(read.input_ids, types, read.attention_mask))
-
-    @cached_property
-    def _read(self) -> AlignedRead:
-        batch, most = self._batch, self._teacher.encoder.config.max_positions
-        ids, types = (tensor.cpu().numpy() for tensor in (batch.input_ids, batch.token_type_ids))
-        mask = batch.attention_mask
-        reals = np.ones(ids.shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
-        places = [np.flatnonzero(real) for real in reals]
-        rows = [
-            self._alignment.align(row[place].tolist(), most)
-            for row, place in zip(ids, places, strict=True)
-        ]
-        width = max(len(row.ids) for row in rows)
-        pad = self._alignment.other.pad_id
-        read_ids, read_types = np.full((len(rows), width), pad), np.zeros((len(rows), width), int)
-        weights = np.zeros((*ids.shape, width), np.float32)
-        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
-            read_ids[number, : len(row.ids)] = row.ids
-            read_types[number, : len(row.ids)] = types[number, place][row.sources]
-            weights[number, place, : len(row.ids)] = row.make_weights()
-        real = np.arange(width) < np.array([len(row.ids) for row in rows])[:, None]
-        arrays = (read_ids, np.minimum(read_types, 1), real, weights)
-        device = batch.input_ids.device
-        return AlignedRead(*(torch.from_numpy(array).to(device) for array in arrays))
