@@ -1,17 +1,16 @@
-# A service of one exported model: an engine, the model and what answers over HTTP; PyTorch stays outside.
+# A service of one model: its folder and what answers over HTTP; PyTorch and the compiler stay outside.
 #
-#     litebert export runs/reviews --out exported
-#     docker build --build-context model=exported -t reviews .
+#     docker build --build-context model=runs/reviews -t reviews .
 #     docker run --rm -p 127.0.0.1:8000:8000 --read-only reviews
 
 FROM python:3.13-slim AS build
+ARG PACKAGES=""
+# onnxruntime for a folder of `litebert export`: --build-arg PACKAGES=onnxruntime
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 WORKDIR /source
 COPY pyproject.toml setup.py README.md LICENSE constraints.txt ./
 COPY src src
-# litebert itself without its dependencies, which are those of training; then what serving imports.
-RUN pip install --no-cache-dir --no-compile --prefix /installed --no-deps . \
- && pip install --no-cache-dir --no-compile --prefix /installed -c constraints.txt \
-    numpy tokenizers sentencepiece sentencex protobuf safetensors filelock rich tyro fastapi uvicorn httptools uvloop onnxruntime
+RUN pip install --no-cache-dir --prefix /installed -c constraints.txt '.[serve]' $PACKAGES
 
 FROM python:3.13-slim
 COPY --from=build /installed /usr/local

@@ -103,7 +103,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.created
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e '.[train]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created

@@ -1,4 +1,8 @@
-"""The metadata that depends on the address of the repository: links, and the README.
+"""The metadata that depends on the address of the repository, and the compiled kernels of a wheel.
+
+A wheel that is built where there is a C compiler holds answers.c compiled for the processors of
+this kind of machine (`VARIANTS` in kernels/loader.py). A source tree, an editable one too, compiles
+it at the first use.
 
 The address is `REPOSITORY` in src/litebert/cli.py. A package index shows the README without the
 files around it, so its relative links become absolute.
@@ -6,12 +10,22 @@ files around it, so its relative links become absolute.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from litebert.kernels.loader import VARIANTS, Unavailable, compile_source  # noqa: E402
 
 
 def read_value(name: str, file: str) -> str:
@@ -37,7 +51,50 @@ def format_readme() -> str:
     return re.sub(relative, make_absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
 
 
+def find_compiler() -> list[str]:
+    """The command of a C compiler; empty where there is none."""
+    command = shlex.split(os.environ.get("CC") or "cc")
+    return command if sys.platform.startswith("linux") and shutil.which(command[0]) else []
+
+
+class Package(Distribution):
+    """The package, which is of one platform where kernels are compiled."""
+
+    def has_ext_modules(self) -> bool:
+        return bool(find_compiler())
+
+
+class Kernels(build_py):
+    """Copies the modules, and compiles the kernels beside them."""
+
+    def run(self) -> None:
+        super().run()
+        compiler = find_compiler()
+        if self.editable_mode or not compiler:
+            return
+        for name, (processor, _) in VARIANTS.items():
+            made = Path(self.build_lib, "litebert", "kernels", f"answers-{name}.so")
+            if name.partition("-")[0] == platform.machine():
+                try:
+                    compile_source("answers", compiler, processor, made)
+                except Unavailable as reason:
+                    print(f"{made.name} is left out: {reason}")  # noqa: T201
+
+
+class Wheel(bdist_wheel):
+    """Names a wheel after the oldest C library that its kernels may meet: that of this machine."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        tag = super().get_tag()[2]
+        library, version = platform.libc_ver()
+        if library == "glibc":
+            tag = re.sub("^linux_", f"manylinux_{version.replace('.', '_')}_", tag)
+        return "py3", "none", tag
+
+
 setup(
+    distclass=Package,
+    cmdclass={"build_py": Kernels, "bdist_wheel": Wheel},
     long_description=format_readme(),
     long_description_content_type="text/markdown",
     project_urls={

@@ -59,7 +59,8 @@ import litebert
 from litebert.base.errors import ConfigError
 from litebert.kernels.network import Dtype, list_dtypes
 from litebert.text.sources import read_documents
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train import device as devices
 
 Answers = Callable[[Sequence[str]], NDArray[np.float64]]

@@ -43,7 +43,7 @@ from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.text.records import Notes
 from litebert.text.sources import read_documents
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 
 EPOCHS, BATCH, LENGTH = 2, 32, 128
 Precision = Literal["float32", "bfloat16"]

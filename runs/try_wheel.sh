@@ -18,7 +18,7 @@ bin="$out/venv/bin"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 [ $# -eq 3 ] || "$bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$out" "$root"
 wheel=${3:-$(ls "$out"/*.whl)}
-"$bin/python" -m pip install --quiet -c "$root/constraints.txt" "$wheel[serve]"
+"$bin/python" -m pip install --quiet -c "$root/constraints.txt" "$wheel[train,serve]"
 "$bin/python" -m pip check
 
 cd "$out"  # so that nothing of the repository is imported

@@ -128,7 +128,7 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a unigram tokenizer of 400 pieces, trained on `tiny_corpus`."""
-    from litebert.tokenizer import train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer
 
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")

@@ -5,7 +5,9 @@ declares. The source distribution holds the repository.
 from __future__ import annotations
 
 import csv
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -14,18 +16,25 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
+from email.message import Message
 from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from readme_renderer.markdown import render
 
+import litebert
 from litebert.cli import REPOSITORY, SITE, VERBS, help_text
+from litebert.demo import unpack
+from litebert.kernels.loader import VARIANTS
 from test_readme import leads_somewhere
 from toys.finetuning import RECIPE, write_table
+from toys.serving import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -62,16 +71,20 @@ def wheel(distributions: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def linked_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `link` makes it, with what trains."""
+    return link(wheel, tmp_path_factory.mktemp("linked") / "venv", {"train"})
+
+
+def link(wheel: Path, place: Path, extras: set[str]) -> Path:
     """An environment of the wheel and, linked from this one, what it requires and no more; its
     `bin`.
     """
-    place = tmp_path_factory.mktemp("linked") / "venv"
     venv.create(place, symlinks=True)
     scripts = place / ("Scripts" if os.name == "nt" else "bin")
     options = [f"--python={scripts / 'python'}", "install", "--no-deps", "--no-index"]
     subprocess.run([*PIP, *options, str(wheel)], check=True, capture_output=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
-    for distribution in list_requirements("litebert"):
+    for distribution in list_requirements(read_facts(wheel).get_all("Requires-Dist"), extras):
         for top in {
             file.parts[0]
             for file in distribution.files or ()
@@ -82,17 +95,24 @@ def linked_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripts
 
 
-def list_requirements(name: str, seen: set[str] | None = None) -> Iterator[metadata.Distribution]:
-    """Requirements of a package here, without extras, and theirs in turn."""
+def read_facts(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(about).decode())
+
+
+def list_requirements(
+    requirements: Sequence[str] | None, extras: Set[str] = frozenset(), seen: set[str] | None = None
+) -> Iterator[metadata.Distribution]:
+    """The packages here that are required, with these extras of the first, and theirs in turn."""
     seen = set() if seen is None else seen
-    for requirement in map(Requirement, metadata.requires(name) or ()):
-        key = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        if key not in seen and (
-            requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        ):
+    for requirement in map(Requirement, requirements or ()):
+        key, marker = re.sub(r"[-_.]+", "-", requirement.name).lower(), requirement.marker
+        asked = marker is None or any(marker.evaluate({"extra": name}) for name in ("", *extras))
+        if key not in seen and asked:
             seen.add(key)
             yield metadata.distribution(key)
-            yield from list_requirements(key, seen)
+            yield from list_requirements(metadata.requires(key), requirement.extras, seen)
 
 
 HELPS = (
@@ -118,9 +138,8 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
-        facts = Parser().parsestr(archive.read(about).decode())
         entries = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
-    source = ROOT / "src"
+    facts, source = read_facts(wheel), ROOT / "src"
     modules = {
         str(path.relative_to(source).as_posix()) for path in (source / "litebert").rglob("*.py")
     }
@@ -133,6 +152,11 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
         "litebert/kernels/training.c",
         "litebert/serve/playground.html",
     }
+    if shutil.which("cc") and sys.platform == "linux":
+        kind, compiled = platform.machine(), "litebert/kernels/answers-{}.so"
+        beside |= {compiled.format(name) for name in VARIANTS if name.partition("-")[0] == kind}
+        assert "-py3-none-" in wheel.name
+        assert kind in wheel.name
     assert modules | beside == {name for name in names if name.startswith("litebert/")}
     assert {name.partition("/")[0] for name in names} == {"litebert", about.partition("/")[0]}
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -167,9 +191,7 @@ def test_a_package_index_shows_the_readme(distributions: Path, wheel: Path) -> N
     """
     files = map(str, distributions.iterdir())
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
-    with zipfile.ZipFile(wheel) as archive:
-        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        facts = Parser().parsestr(archive.read(about).decode())
+    facts = read_facts(wheel)
     page = render(str(facts.get_payload()))
     assert page is not None
     links = re.findall(r'(?:href|src)="([^"]+)"', page)
@@ -194,6 +216,36 @@ def test_it_starts_with_what_it_requires_alone(linked_bin: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler to build the wheel")
+def test_it_answers_without_torch_and_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
+    scripts = link(wheel, tmp_path / "venv", {"serve"})
+    models = unpack(tmp_path / "models")
+    (tmp_path / "texts.csv").write_text("text\na wonderful film\na dull story\n")
+    texts = ("--input", tmp_path / "texts.csv", "--text-column", "text", "--out")
+    alone = {"PATH": str(scripts), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with patch.dict(os.environ, alone):
+        checks = json.loads(output(scripts / "litebert", "doctor", "--json"))
+        output(scripts / "litebert", "predict", models["sentiment"], *texts, tmp_path / "a.csv")
+        output(scripts / "litebert", "embed", models["vectors"], *texts, tmp_path / "v.npy")
+        command = [str(scripts / "python"), "-m", "litebert"]
+        named = [f"{name}={folder}" for name, folder in models.items()]
+        with (
+            serving(tmp_path, *named, command=command, PYTHONPATH="") as service,
+            service.client() as client,
+        ):
+            assert "<title>" in client.get("/").text
+            served = client.post("/predict", json={"inputs": ["a dull story"]}).json()
+    assert checks["libraries"]["torch"] is None
+    assert checks["answers"].startswith("in use (answers-")
+    assert not (tmp_path / "cache").exists() or not list(Path(tmp_path / "cache").rglob("*.so"))
+    with open(tmp_path / "a.csv", encoding="utf-8", newline="") as file:
+        assert [row["prediction"] for row in csv.DictReader(file)] == ["positive", "negative"]
+    expected = litebert.load(models["vectors"]).encode(["a wonderful film", "a dull story"])
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
+    assert served["predictions"][0]["prediction"] == "negative"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("requirements", ["linked", "installed"])
 def test_from_text_to_predictions(
     requirements: str,
@@ -210,7 +262,7 @@ def test_from_text_to_predictions(
     else:
         venv.create(tmp_path / "venv", symlinks=True)
         scripts = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
-        options = ["install", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+        options = ["install", "-c", str(ROOT / "constraints.txt"), f"{wheel}[train]"]
         subprocess.run([*PIP, f"--python={scripts / 'python'}", *options], check=True)
     program, recipe = scripts / "litebert", tmp_path / "small.toml"
     train = (

@@ -14,7 +14,8 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.interop import LoadedModel, save_litebert
 from litebert.model.task_model import TaskModel
 from litebert.text.sources import read_documents
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 
 BERT = EncoderConfig(
     vocab_size=30522,

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from litebert.base import machine
+from litebert.base.errors import naming_extras
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from litebert.studies.run import study as study
     from litebert.tasks.registry import open_task as open_task
     from litebert.tokenizer import Tokenizer as Tokenizer
-    from litebert.tokenizer import train_tokenizer as train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer as train_tokenizer
     from litebert.train.pretrain import pretrain as pretrain
 
 _HOME = {
@@ -75,7 +76,7 @@ _HOME = {
     "study": "studies.run",
     "merge": "answer.merging",
     "open_task": "tasks.registry",
-    "train_tokenizer": "tokenizer",
+    "train_tokenizer": "tokenizer.training",
 }
 __all__ = sorted(_HOME)
 
@@ -86,7 +87,8 @@ machine.heed_processor_limit()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'litebert' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
+    with naming_extras():
+        value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
     return value
 
 

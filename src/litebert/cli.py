@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TextIO
 
 from litebert.base import launch
-from litebert.base.errors import ConfigError, GroupError, LitebertError, nearest
+from litebert.base.errors import ConfigError, GroupError, LitebertError, naming_extras, nearest
 
 REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(words[0], str(error))
     _let_threads_sleep()
     try:
-        with _signals_raise():
+        with _signals_raise(), naming_extras():
             status = 0
             if words[0] in about:
                 sys.stdout.write(about[words[0]]())

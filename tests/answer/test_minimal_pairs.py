@@ -24,7 +24,8 @@ from litebert.answer.masks.reading import MaskReader
 from litebert.answer.model import load
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys import families
 from toys.folders import save_litebert
 from toys.refusals import names

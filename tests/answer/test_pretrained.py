@@ -15,7 +15,8 @@ from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.folders import save_litebert
 from toys.refusals import refused
 

@@ -18,7 +18,7 @@ from litebert import load
 from litebert.answer.files import predict_file
 from litebert.serve.served import Served
 from litebert.serve.wire import Group
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.tokenizer.words import find_words
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

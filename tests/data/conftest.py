@@ -25,7 +25,7 @@ def whole(
 
 @pytest.fixture(scope="session")
 def other_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from litebert.tokenizer import train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer
 
     folder, texts = tmp_path_factory.mktemp("other"), tiny_corpus.read_text().split("\n\n")
     train_tokenizer(texts, kind="unigram", vocab_size=300).save(folder / "tokenizer")

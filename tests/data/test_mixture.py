@@ -193,7 +193,7 @@ def test_a_mixture_opens_with_the_sets_in_order(
 def test_a_set_of_another_tokenizer_is_refused(
     tiny_data: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
-    from litebert.tokenizer import train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer
 
     texts = tiny_corpus.read_text().split("\n\n")
     train_tokenizer(texts, kind="unigram", vocab_size=300).save(tmp_path / "tokenizer")

@@ -24,7 +24,8 @@ from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.text.sentences import split_sentences
 from litebert.text.sources import Document, read_documents
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.prepare import content, needs_proc, run, start, texts_of, tree, wait_for
 from toys.refusals import refused
 

@@ -19,7 +19,8 @@ from litebert.finetuning.results import _compute_digest, _read_weights
 from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import checkpoint, save_hf, save_litebert
 from toys.refusals import names, refused

@@ -26,7 +26,7 @@ from litebert.finetuning.teachers import KEPT
 from litebert.finetuning.values import TaskBatch
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read

@@ -24,7 +24,8 @@ from litebert.finetuning.teachers import KEPT, PENALTY, fit_token_vectors
 from litebert.finetuning.values import Item, TaskBatch
 from litebert.interop.files import read_tensors
 from litebert.tasks.pairs import PairFiles
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import RECIPE, config, finetune, recipe_file, same_files
 from toys.killed import Killed

@@ -14,7 +14,8 @@ import torch
 
 import litebert
 from litebert.base.errors import ConfigError, ModelError
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused

@@ -24,7 +24,8 @@ from litebert.interop.hf.settings import settings_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.families import (
     HEADS,
     MODERN,

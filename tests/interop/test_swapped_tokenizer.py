@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import main
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.finetuning import RECIPE, write_table
 from toys.refusals import names
 

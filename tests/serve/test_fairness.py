@@ -25,7 +25,8 @@ from litebert.serve.batching import costs_of
 from litebert.serve.served import Served
 from litebert.serve.steps import LongTexts, Steps, Turns
 from litebert.serve.wire import Group
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
 from toys.answers import made
 from toys.refusals import names

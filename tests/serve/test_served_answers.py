@@ -21,7 +21,8 @@ from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
 from litebert.serve.worker import warm
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.answers import made, texts
 from toys.folders import save_litebert
 from toys.points import randomize, shape

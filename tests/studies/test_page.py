@@ -18,7 +18,7 @@ from litebert.studies.page import write_markdown, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan, list_preparing_commands
 from litebert.studies.study import Published, Study, make_base_config, vary
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.prepare import run as prepare
 from toys.refusals import refused
 

@@ -218,7 +218,7 @@ class TestRows:
         assert [len(row.ids) for row in item.rows] == [23, 23]
 
     def test_two_separators_fit_too(self, tmp_path: Path, tiny_corpus: Path) -> None:
-        from litebert.tokenizer import train_tokenizer
+        from litebert.tokenizer.training import train_tokenizer
 
         texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
         tokenizer = train_tokenizer(texts, kind="bpe", vocab_size=400)

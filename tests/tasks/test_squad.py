@@ -18,7 +18,8 @@ from litebert.finetuning.token_outputs import OneSpan
 from litebert.finetuning.values import Item
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import split_windows
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import names, refused
 from toys.tasks import Squad
 

@@ -31,7 +31,8 @@ from litebert.tasks.tagging.scores import (
 )
 from litebert.tasks.tagging.task import TaggingFiles
 from litebert.text.records import Notes
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import names, refused
 from toys.tasks import TaggingTask
 

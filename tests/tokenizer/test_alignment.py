@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.alignment import Alignment
+from litebert.tokenizer.training import train_tokenizer
 
 WORDS = [a + b + c + d for a in "bdfg" for b in "aeéi" for c in "klmn" for d in "aou"]
 KINDS: Any = ("unigram", "wordpiece", "bpe")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
 from litebert.base.errors import DataError
-from litebert.tokenizer import Tokenizer, inspect
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.inspection import inspect
 from toys import refusals
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from litebert.base.errors import DataError
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.extension import extend
 from litebert.tokenizer.spelling import find_sources
+from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import TRICKY, Kind, train
 

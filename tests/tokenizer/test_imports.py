@@ -16,7 +16,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tokenizers import models
 
 from litebert.base.errors import DataError
-from litebert.tokenizer import Tokenizer, inspect
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.inspection import inspect
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, TRICKY, pieces, raw_model, train
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from litebert.base.errors import DataError
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train
 
@@ -323,7 +324,8 @@ def test_fingerprint_ignores_the_training_record(unigram: Tokenizer, tmp_path: P
 WORKERS = """
 import multiprocessing, sys, warnings
 warnings.simplefilter("error")
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 
 if __name__ == "__main__":
     texts = ["the cat sat on the mat with another cat"] * 9

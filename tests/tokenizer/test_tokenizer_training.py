@@ -16,8 +16,8 @@ import pytest
 import sentencepiece
 
 from litebert.base.errors import DataError
-from litebert.tokenizer import Tokenizer, child, train_tokenizer, training
-from litebert.tokenizer.training import build_character_rules, sample_lines
+from litebert.tokenizer import Tokenizer, child, training
+from litebert.tokenizer.training import build_character_rules, sample_lines, train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import PROSE, Kind, train
 

@@ -19,7 +19,8 @@ from litebert.interop import LoadedModel
 from litebert.interop import models as interop
 from litebert.interop.hf.writing import save_hf as write_hf
 from litebert.model.pretrainer import Pretrainer
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 
 
 def tiny(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:

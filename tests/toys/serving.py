@@ -61,14 +61,21 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, *words: object, **environment: str) -> Iterator[Service]:
+def serving(
+    folder: Path,
+    *words: object,
+    command: Sequence[str] = (sys.executable, "-m", "litebert"),
+    **environment: str,
+) -> Iterator[Service]:
     """Start it, and end it if the test did not."""
     log = folder / f"serve-{time.monotonic_ns()}.log"
     path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     with open(log, "wb") as file:
-        command = [sys.executable, "-m", "litebert", "serve", "--port", "0", *map(str, words)]
+        words = (*command, "serve", "--port", "0", *words)
         process = subprocess.Popen(
-            command, stderr=file, env={**os.environ, "PYTHONPATH": path, **environment}
+            list(map(str, words)),
+            stderr=file,
+            env={**os.environ, "PYTHONPATH": path, **environment},
         )
     service = Service(process, "", log)
     try:

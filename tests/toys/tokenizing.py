@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 import sentencepiece
 
 from litebert.text.sentences import split_lines
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import train_tokenizer
 
 PROSE = [topics[name] for name in sorted(topics)[:12]]
 EXTRA = [

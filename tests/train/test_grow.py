@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import ScheduleConfig
-from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train import metrics, schedule
 from litebert.train.measure import Rate
 from toys.killed import Killed, kill_at

@@ -145,7 +145,7 @@ def test_the_command_line_says_what_it_counted(
 @pytest.fixture(scope="module")
 def larger(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a wider model, with another kind of tokenizer."""
-    from litebert.tokenizer import train_tokenizer
+    from litebert.tokenizer.training import train_tokenizer
     from toys.prepare import run as prepare
 
     folder = tmp_path_factory.mktemp("larger")

@@ -21,8 +21,8 @@ from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.teacher import Lesson
-from litebert.tokenizer import train_tokenizer
 from litebert.tokenizer.alignment import Alignment
+from litebert.tokenizer.training import train_tokenizer
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.metrics import read

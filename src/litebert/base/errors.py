@@ -15,7 +15,8 @@ prints it alone and exits with status 2; `assert` is kept for our own invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -60,6 +61,33 @@ class MissingExtraError(LitebertError):
         fault = f"cannot be imported ({reason})" if reason else "is not installed"
         options = "--force-reinstall " if reason else ""
         super().__init__(f"{package} {fault}; run: pip install {options}'litebert[{extra}]'")
+
+
+TRAIN: Mapping[str, str] = {
+    "torch": "torch",
+    "pyarrow": "pyarrow",
+    "sentencepiece": "sentencepiece",
+    "google": "protobuf",
+    "google.protobuf": "protobuf",
+    "sklearn": "scikit-learn",
+    "scipy": "scipy",
+    "threadpoolctl": "threadpoolctl",
+    "sentencex": "sentencex",
+    "matplotlib": "matplotlib",
+}
+"""The modules of the extra `train`, and the packages that hold them."""
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Around imports: a missing library of the extra `train` becomes the line that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = TRAIN.get(error.name or "")
+        if package is None:
+            raise
+        raise MissingExtraError(package, "train") from error
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

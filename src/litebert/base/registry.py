@@ -33,7 +33,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from litebert.base.errors import ConfigError, nearest
+from litebert.base.errors import ConfigError, naming_extras, nearest
 
 
 @cache
@@ -125,7 +125,7 @@ class Registry(Mapping[str, Any]):
         part = self._parts[name]
         if isinstance(part, str):
             module, _, attribute = part.partition(":")
-            with pause_collection():
+            with pause_collection(), naming_extras():
                 part = self._parts[name] = getattr(import_module(f"litebert.{module}"), attribute)
         return part
 

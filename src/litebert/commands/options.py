@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -142,15 +144,22 @@ def meanings(cls: type[Any]) -> dict[str, str]:
     """
     docs: dict[str, str] = {}
     for base in filter(is_dataclass, reversed(cls.__mro__)):
-        try:
-            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
+        body = _parse_classes(base.__module__).get(base.__name__, [])
+        for field, below in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 docs[ast.unparse(field.target)] = join_lines(ast.literal_eval(below.value))
     return docs
+
+
+@cache
+def _parse_classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of the classes of a module; empty where its source is not installed."""
+    try:
+        source = Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8")
+    except (AttributeError, KeyError, OSError):
+        return {}
+    classes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return {node.name: node.body for node in classes}
 
 
 def join_lines(text: str) -> str:

@@ -220,9 +220,8 @@ def _train(words: list[str]) -> int:
     arguments = parse(TrainTokenizerArguments, words, "tokenizer train")
     from litebert.text.sources import read_documents
     from litebert.text.tally import format_count, format_counts
-    from litebert.tokenizer import train_tokenizer
     from litebert.tokenizer.tokenizer import check_folder
-    from litebert.tokenizer.training import MAX_VOCABULARY
+    from litebert.tokenizer.training import MAX_VOCABULARY, train_tokenizer
 
     check_folder(arguments.out)
     if not 1 <= arguments.vocab_size <= MAX_VOCABULARY:
@@ -292,7 +291,8 @@ def _inspect(words: list[str]) -> int:
         "--sample-mib out",
     )
     from litebert.text.sources import read_documents
-    from litebert.tokenizer import Tokenizer, inspect
+    from litebert.tokenizer import Tokenizer
+    from litebert.tokenizer.inspection import inspect
 
     tokenizer = Tokenizer.load(arguments.tokenizer)
     if compares:
@@ -375,7 +375,7 @@ def _report(
     as_json: bool,
 ) -> None:
     from litebert.config.cost import model_parameters
-    from litebert.tokenizer import inspect
+    from litebert.tokenizer.inspection import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line
     inspections = (inspect(old, text, warns=False), inspect(new, text, warns=True))

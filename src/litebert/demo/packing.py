@@ -11,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 
 from litebert.base.errors import ModelError
 from litebert.interop import files
@@ -71,7 +72,14 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
                 if not folders[name].exists():
                     contents = {file: packed.read(entry) for file, entry in entries.items()}
                     _write_model(folders[name], contents)
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, SafetensorError) as error:
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        SafetensorError,
+    ) as error:
         raise ModelError(
             f"the models cannot be unpacked from {archive} to {out} ({error}); install litebert "
             "again, or name another folder with --out"
@@ -82,9 +90,7 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
 def _list_files(folder: Path) -> list[Path]:
     """List the files of a model, without those that another file of the tokenizer repeats."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    if "tokenizer/spiece.model" in names:
-        names.discard("tokenizer/tokenizer.json")
-    elif "tokenizer/tokenizer.json" in names:
+    if "tokenizer/tokenizer.json" in names:
         names.discard("tokenizer/vocab.txt")
     return [folder / name for name in sorted(names)]
 
@@ -103,26 +109,26 @@ def _write_model(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def _pack_weights(file: Path) -> bytes:
     """Pack a file of weights; the facts in its header stay."""
-    packed: dict[str, Tensor] = {}
-    for name, tensor in files.read_tensors(file).items():
-        if tensor.ndim == 2 and tensor.numel() >= LEAST_NUMBERS:
-            scale = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-            packed[name] = (tensor / scale).round().to(torch.int8)
+    packed: dict[str, NDArray[np.float32] | NDArray[np.int8]] = {}
+    for name, array in files.read_weights(file).items():
+        if array.ndim == 2 and array.size >= LEAST_NUMBERS:
+            scale = np.maximum(np.abs(array).max(axis=1, keepdims=True), np.float32(1e-12)) / 127
+            packed[name] = np.rint(array / scale).astype(np.int8)
             packed[name + SCALE] = scale
         else:
-            packed[name] = tensor
+            packed[name] = array
     # One entry, because safetensors writes several in an order that changes.
     facts = json.dumps(files.read_metadata(file), sort_keys=True)
-    return save_tensors(packed, {_FACTS: facts})
+    return save_arrays(packed, {_FACTS: facts})
 
 
 def _unpack_weights(data: bytes, path: Path) -> None:
     path.write_bytes(data)  # where its header is read, before the float32 file takes its place
     facts = json.loads(files.read_metadata(path)[_FACTS])
-    packed = load_tensors(data)
-    tensors = {
-        name: tensor.float() * packed[name + SCALE] if name + SCALE in packed else tensor
-        for name, tensor in packed.items()
+    packed = load_arrays(data)
+    arrays = {
+        name: array.astype(np.float32) * packed[name + SCALE] if name + SCALE in packed else array
+        for name, array in packed.items()
         if not name.endswith(SCALE)
     }
-    files.write_tensors(path, tensors, facts)
+    files.write_arrays(path, arrays, facts)

@@ -47,11 +47,10 @@ from litebert.interop.loaded import (
     note_untrained,
     require_fit,
 )
-from litebert.interop.names import WEIGHTS
+from litebert.interop.names import WEIGHTS, holds_weights
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
-from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
@@ -104,8 +103,11 @@ def _read_folder(
         return read_exported(folder, tokenizer)
     if (folder / "recipe.json").is_file():
         return replace(_open_own(folder, tokenizer), card=read_card(folder))
-    if (index := index_of(folder)) is not None:
-        return read_tensorflow(folder, index, head, tokenizer)
+    if not holds_weights(folder):
+        from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
+
+        if (index := index_of(folder)) is not None:
+            return read_tensorflow(folder, index, head, tokenizer)
     inner = folder if (folder / "config.json").is_file() else encoder_folder(folder)
     if inner != folder or (folder / "config.json").is_file():
         words = partial(choose_tokenizer, partial(read_tokenizer, inner), tokenizer, inner)

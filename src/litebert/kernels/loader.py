@@ -125,12 +125,12 @@ def _load_library(source: Source) -> tuple[ctypes.CDLL | None, str]:
         if file is not None:
             return _open(source, file), f"in use ({file.name})"
         return _compile_library(source)
-    except _Unavailable as reason:
+    except Unavailable as reason:
         log.info(f"computing without compiled CPU kernels, which is slower: {reason}")
         return None, f"not used: {reason}"
 
 
-class _Unavailable(Exception):
+class Unavailable(Exception):
     """Why the functions cannot be compiled or loaded."""
 
 
@@ -165,7 +165,7 @@ def compile_source(source: Source, compiler: Sequence[str], processor: str, made
         )
         if done.returncode:
             first = next(iter(done.stderr.splitlines()), f"status {done.returncode}")
-            raise _Unavailable(f"{compiler[0]} failed ({first})")
+            raise Unavailable(f"{compiler[0]} failed ({first})")
     object_file.unlink()
     content = made.read_bytes()
     # ELF and Mach-O allow bytes behind their own.
@@ -177,11 +177,11 @@ def _compile_library(source: Source) -> tuple[ctypes.CDLL, str]:
     if file.exists():
         try:
             return _open(source, file), f"in use ({file})"
-        except _Unavailable as damage:
+        except Unavailable as damage:
             log.debug(f"{file} is compiled again: {damage}")
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "gcc"))), None)
     if compiler is None:
-        raise _Unavailable("there is no C compiler (install gcc)")
+        raise Unavailable("there is no C compiler (install gcc)")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
@@ -192,7 +192,7 @@ def _compile_library(source: Source) -> tuple[ctypes.CDLL, str]:
             os.replace(made, file)
             return opened, f"in use ({file})"
     except (OSError, subprocess.SubprocessError) as error:
-        raise _Unavailable(f"they cannot be compiled into {file.parent} ({error})") from None
+        raise Unavailable(f"they cannot be compiled into {file.parent} ({error})") from None
 
 
 def _key(source: Source) -> str:
@@ -213,12 +213,12 @@ def _open(source: Source, file: Path) -> ctypes.CDLL:
     try:
         content = file.read_bytes()
         if hashlib.sha256(content[:-32]).digest() != content[-32:]:
-            raise _Unavailable(f"{file.name} is damaged")
+            raise Unavailable(f"{file.name} is damaged")
         opened = ctypes.CDLL(str(file))
         for name, arguments in SIGNATURES[source].items():
             function = getattr(opened, name)
             function.argtypes = [_KINDS[kind] for kind in arguments]
             function.restype = _NUMBER if name == "room_of" else None
     except (OSError, AttributeError) as error:
-        raise _Unavailable(f"{file.name} cannot be loaded ({error})") from None
+        raise Unavailable(f"{file.name} cannot be loaded ({error})") from None
     return opened

@@ -17,7 +17,6 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +187,8 @@ def make_identity(
         names: the input files.
         rows: the rows of the input, where the parts are cut by their number.
     """
+    from importlib.metadata import version  # late: it takes time
+
     counts = {} if rows is None else {"rows": rows}
     return {
         "verb": verb,

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +133,8 @@ def _require_fit(parts: Sequence[FinishedPart]) -> None:
                 f"part {other.part} was made {fault} as part {usual.part}; delete {other.name} and "
                 "run its command again with the options of the others"
             )
+    from importlib.metadata import version  # late: it takes time
+
     made, current = usual.marker["identity"]["version"], version("litebert")
     if made != current:
         raise DataError(

@@ -39,8 +39,8 @@ from litebert.studies import packages
 from litebert.text.files import expand
 from litebert.text.sentences import check_language
 from litebert.text.sources import read_documents
-from litebert.tokenizer import Tokenizer, train_tokenizer
-from litebert.tokenizer.training import check_size
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.training import check_size, train_tokenizer
 from litebert.train import device as devices
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.measure import make_batch, measure, measure_steps

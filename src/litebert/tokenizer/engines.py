@@ -18,14 +18,14 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from litebert.base.errors import DataError
+from litebert.base.errors import DataError, naming_extras
 from litebert.base.json_reader import parse_json
 from litebert.tokenizer.kinds import KINDS, Unigram
 from litebert.tokenizer.words import WORD_MARK
@@ -106,9 +106,54 @@ def import_model_types() -> Any:
     """Import the protobuf types of SentencePiece models, which no other tokenizer needs. They are
     made at run time, unknown to type checkers.
     """
-    from sentencepiece import sentencepiece_model_pb2
+    with naming_extras():
+        from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2
+
+
+def digest_unigram(proto: bytes) -> str:
+    """The sha256 (hex) of what decides the ids of a SentencePiece model: its pieces, its normalizer
+    and three settings, as protobuf writes them alone. The training record also has paths, seeds and
+    thread counts. It is read without protobuf, which answers do without.
+    """
+    end = 0
+    while end < len(proto) and proto[end] == 0x0A:  # the pieces, field 1, stand first
+        size, end = _read_number(proto, end + 1)
+        end += size
+    settings: dict[int, Any] = {3: 1, 24: 0, 35: 0}  # type, suffixes, byte fallback; below 128
+    normalizer = b"\x1a\0"
+    for number, value, written in _list_fields(proto[end:]):
+        if number == 2:
+            settings |= {key: item for key, item, _ in _list_fields(value) if key in settings}
+        elif number == 3:
+            normalizer = written
+    kind, suffixes, fallback = settings.values()
+    trainer = bytes([0x12, 8, 0x18, kind, 0xC0, 1, suffixes, 0x98, 2, fallback])
+    return hashlib.sha256(proto[:end] + trainer + normalizer).hexdigest()
+
+
+def _list_fields(message: bytes) -> Iterator[tuple[int, Any, bytes]]:
+    """The fields of a protobuf message: number, value, and all of its bytes."""
+    at = 0
+    while at < len(message):
+        begin = at
+        key, at = _read_number(message, at)
+        value: Any
+        if key & 7 in (0, 2):
+            value, at = _read_number(message, at)
+        if key & 7:
+            size = {1: 8, 5: 4}.get(key & 7) or value
+            value, at = message[at : at + size], at + size
+        yield key >> 3, value, message[begin:at]
+
+
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := data[at]) > 0x7F:
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return number | byte << shift, at + 1
 
 
 class SentencePieceEngine:
@@ -121,8 +166,9 @@ class SentencePieceEngine:
     pair_separators = Unigram.pair_separators
 
     def __init__(self, proto: bytes, name: str) -> None:
-        import sentencepiece
-        from google.protobuf.message import DecodeError
+        with naming_extras():
+            import sentencepiece
+            from google.protobuf.message import DecodeError
 
         remedy = "give a unigram SentencePiece model"
         model_pb2 = import_model_types()
@@ -191,13 +237,7 @@ class SentencePieceEngine:
         return starts
 
     def compute_digest(self) -> str:
-        # The training record also has paths, seeds and thread counts, which do not decide ids.
-        model = self._parse_model()
-        types = import_model_types()
-        decisive = types.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
-        for field in ("model_type", "treat_whitespace_as_suffix", "byte_fallback"):
-            setattr(decisive.trainer_spec, field, getattr(model.trainer_spec, field))
-        return hashlib.sha256(decisive.SerializeToString(deterministic=True)).hexdigest()
+        return digest_unigram(self._proto)
 
     def make_files(self) -> dict[str, bytes]:
         return {"spiece.model": self._proto}
@@ -352,7 +392,7 @@ class TokenizersEngine:
         splitter.encode_special_tokens = True
         return splitter
 
-    def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[Any, ...]]:
         # The library's pickling loses `encode_special_tokens`.
         return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
 
@@ -424,6 +464,38 @@ class TokenizersEngine:
 
     def to_portable(self) -> dict[str, Any]:
         return dict(self._spec)
+
+
+class PortableUnigram(TokenizersEngine):
+    """A SentencePiece model saved here, read from the tokenizer.json beside it, for where its own
+    library is not installed.
+    """
+
+    def __init__(self, text: str, name: str, proto: bytes) -> None:
+        super().__init__(text, name)
+        self._proto = proto
+
+    def is_of_model(self) -> bool:
+        """True if the tokens stand in the model too, one after the other."""
+        at = 0
+        for token in self.tokens:
+            at = self._proto.find(token.encode(), at)
+            if at < 0:
+                return False
+            at += len(token.encode())
+        return True
+
+    def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[Any, ...]]:
+        return PortableUnigram, (json.dumps(self._spec), "the tokenizer", self._proto)
+
+    def compute_digest(self) -> str:
+        try:
+            return digest_unigram(self._proto)
+        except (IndexError, ValueError):
+            raise DataError(f"the *.model beside {self._name} is damaged; copy it again") from None
+
+    def make_files(self) -> dict[str, bytes]:
+        return {"spiece.model": self._proto}
 
 
 _TYPE_FIELDS = {"BPE": "merges", "WordPiece": "continuing_subword_prefix", "Unigram": "unk_id"}

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
     Engine,
+    PortableUnigram,
     SentencePieceEngine,
     TokenizersEngine,
     build_byte_engine,
@@ -169,7 +171,7 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         names = {role: self.get_token(getattr(self, f"{role}_id")) for role in SPECIAL_NAMES}
         has_types = self.pair_separators == 1 if token_types is None else token_types
-        portable = self.engine.to_portable()
+        portable, files = self.engine.to_portable(), self.engine.make_files()
         portable["truncation"] = portable["padding"] = None
         portable["post_processor"] = self._make_post_processor(int(has_types))
         config = {
@@ -180,9 +182,11 @@ class Tokenizer:
             "clean_up_tokenization_spaces": False,
             **self.engine.make_settings(),
             **({"truncation_side": "left"} if self.truncation_side == "left" else {}),
-            _ENGINE_KEY: type(self.engine).__name__,
+            _ENGINE_KEY: (
+                SentencePieceEngine if "spiece.model" in files else TokenizersEngine
+            ).__name__,
         }
-        for file, data in self.engine.make_files().items():
+        for file, data in files.items():
             (folder / file).write_bytes(data)
         content = json.dumps(portable, indent=2, ensure_ascii=False)
         (folder / "tokenizer.json").write_text(content, encoding="utf-8")
@@ -410,7 +414,10 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
         for kind in KINDS.values()
         if kind.files and not isinstance(engine.kind, kind) and (folder / kind.files[-1]).is_file()
     ]
-    if _ENGINE_KEY in config and isinstance(engine, TokenizersEngine):
+    if isinstance(engine, PortableUnigram):
+        if not engine.is_of_model():
+            other.append("tokenizer.json")
+    elif _ENGINE_KEY in config and isinstance(engine, TokenizersEngine):
         files = {
             name: content.decode()
             for name, content in engine.make_files().items()
@@ -458,9 +465,12 @@ def _open_folder(folder: Path) -> tuple[Engine, dict[str, Any]]:
     models = sorted(folder.glob("*.model"))
     is_litebert = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
     # Another program's tokenizer.json may hold more than its model file, such as lower-casing, so
-    # it is preferred.
+    # it is preferred; ours is the same.
     if portable.is_file() and not (is_litebert and models):
         return _load_json(portable, config), config
+    if portable.is_file() and find_spec("sentencepiece") is None:
+        text, proto = _read_text(portable), _read_bytes(models[0])
+        return PortableUnigram(text, str(portable), proto), config
     if models:
         if len(models) > 1 and folder / "spiece.model" not in models:
             raise DataError(

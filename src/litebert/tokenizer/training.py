@@ -220,6 +220,7 @@ def build_character_rules(lower_case: bool, strip_accents: bool) -> dict[str, st
 def _train_unigram(
     lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool
 ) -> Engine:
+    types = import_model_types()
     rules = build_character_rules(lower_case, strip_accents)
     steps = ["lower"] * lower_case + ["strip"] * strip_accents
     lines = [line if line.isascii() else unicodedata.normalize("NFKC", line) for line in lines]
@@ -252,7 +253,7 @@ def _train_unigram(
             proto = _run_child("unigram", lines=lines, options=options)
         except _LibraryError as error:
             raise _make_size_error(str(error), vocab_size) from error
-    model = import_model_types().ModelProto.FromString(proto)
+    model = types.ModelProto.FromString(proto)
     model.normalizer_spec.name = f"{STEPS_PREFIX}nfkc|{','.join(steps)}"
     model.normalizer_spec.ClearField("normalization_rule_tsv")
     model.trainer_spec.ClearField("model_prefix")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,14 @@ from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches
 from litebert.base import progress
 from litebert.base.errors import ModelError
-from litebert.data.shards import Split
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels.network import find_refusal
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.text.records import check_texts
 from litebert.tokenizer.words import find_word_ends
+
+if TYPE_CHECKING:
+    from litebert.data.shards import Split
 
 MASKS = 16
 """Masks of a text whose logits are computed at a time."""

@@ -32,7 +32,6 @@ from litebert.config.finetuning import HeadName
 from litebert.interop.files import to_weights
 from litebert.interop.hf.reading import Contents, open_foreign, translate
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
-from litebert.interop.names import holds_weights
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.tokenizer import Tokenizer
@@ -136,9 +135,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def index_of(folder: Path) -> Path | None:
-    """The index file of the TensorFlow checkpoint in a folder, unless it has weights of PyTorch."""
-    if holds_weights(folder):
-        return None
+    """The index file of the TensorFlow checkpoint in a folder; None where it has none."""
     indexes = sorted(folder.glob("*.index")) or sorted(
         (folder / "variables").glob("variables.index")
     )
