@@ -200,7 +200,7 @@ def _measure_speed(
 
 
 def make_environment(slot: int, threads: int) -> dict[str, str]:
-    """Make the environment of a process: its threads, or the GPU of its `slot` among the processes."""
+    """Make the environment of a process: its threads, or the GPU of its `slot` in the study."""
     environment = dict(os.environ)
     named_devices = environment.get("CUDA_VISIBLE_DEVICES")
     visible: Sequence[int | str]
