@@ -71,8 +71,7 @@ class Analysis:
     recipe: str
     layers: tuple[Layer, ...]
     similarity: tuple[tuple[float, ...], ...]
-    """(L + 1, L + 1): linear centered kernel alignment (`compute_similarity`), the embedding first.
-    """
+    """(L + 1, L + 1): `compute_similarity` of the states, the embedding first."""
     parameters: dict[str, int]
     """The parameters of each part of the encoder."""
     tokens: int
@@ -267,9 +266,11 @@ def _unmask(batch: Batch) -> Tensor:
 
 
 def compute_similarity(layers: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
-    """Compute the linear centered kernel alignment between the states of layers, (N, H) each: ||Y^T
-    X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, without the mean of each layer (Kornblith et
-    al. 2019). It is 1 if a rotation and a factor make one layer the other.
+    """Compute the linear centered kernel alignment of layers with states (N, H), less their mean:
+
+        ||Y^T X||^2 / (||X^T X|| ||Y^T Y||), with Frobenius norms (Kornblith et al. 2019)
+
+    It is 1 if a rotation and a factor make one layer the other.
     """
     centered = [(states - states.mean(0)).double() for states in layers]
     norms = [float((states.T @ states).norm()) for states in centered]

@@ -33,7 +33,7 @@ class Moved:
     same: int
     """Tokens that have the row of an old token with the same text."""
     averaged: int
-    """Tokens that start from the mean of the old tokens of their text, perhaps in other case."""
+    """Tokens that start from the mean of the old tokens of their text, in any case or accents."""
     drawn: int
     """Tokens that the old tokenizer knows nothing of."""
 

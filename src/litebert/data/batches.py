@@ -213,7 +213,7 @@ class Batches:
     def _lay_out(
         self, segments: list[Segments]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return [CLS] part [SEP] part [SEP] and padding, and token types (B, S), and lengths."""
+        """Return padded [CLS] part [SEP] part [SEP] and the token types, (B, S), and lengths."""
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
         separators = end.repeat(self._tokenizer.pair_separators)
         tokens: list[NDArray[np.integer]] = []

@@ -206,7 +206,7 @@ def _compare(
     similarity: float,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
     """Yield the alike pairs of each bucket, the earlier document first. All are compared with the
-    first one; those that are not alike with the first among them, and so on.
+    first one, those that are not alike with the first among them, and so on.
     """
     bucket = np.zeros(len(order), np.int64)
     bucket[starts] = 1

@@ -260,7 +260,7 @@ class Documents:
     """
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
-        """`groups` has for each block the rows of its documents and their numbers in this batch."""
+        """`groups` has each block, its documents' rows in this batch, and their numbers in it."""
         self._base, self._first, self._last, self.tokens = np.zeros((4, size), np.int64)
         self._groups = [(block, rows) for block, rows, _ in groups]
         for block, rows, documents in groups:

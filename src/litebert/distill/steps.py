@@ -81,7 +81,7 @@ class DistillRequest:
     """Options of the task, as words of a command line."""
     unlabeled: tuple[str, ...] = ()
     phrases: int | None = None
-    """Phrases of the texts that the teacher answers; None for a number by the texts."""
+    """Phrases that the teacher answers; None for a number that follows from the texts."""
     size: str = "2M"
     tokenizer: Literal["new", "teacher"] = "new"
     vocab_size: int = 8192

@@ -75,10 +75,10 @@ def make_finetuned_card(
 ) -> str:
     """The card of a fine-tuned model, without its end.
 
-    `sizes` are the examples and tokens of each part; `dev` names the parts it was scored on, of
-    which the first chose the weights; `restarted`, that it learned at a third of the rate after a
-    first run that gave one answer to everything; `baseline` is that of scores.json; `standing` says
-    which differences are chance.
+    `sizes` are the examples and tokens of each part. `dev` names the parts it was scored on; the
+    first chose the weights. A `restarted` run learned at a third of the rate, after a first run
+    that gave one answer to everything. `baseline` is that of scores.json, and `standing` says which
+    differences are chance.
     """
     from huggingface_hub import EvalResult
 

@@ -1,5 +1,5 @@
-"""Reading and writing the files of a model folder, whose every defect has one sentence. Torch is
-imported only for a pickle, and where tensors are asked for.
+"""Reading and writing the files of a model folder, with one sentence for every way in which they
+can be broken. Torch is imported only for a pickle, and where tensors are asked for.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _read(path: Path) -> list[RawTensor]:
 
 
 def _read_safetensors(path: Path) -> list[RawTensor]:
-    """The tensors of a file, which stay in it until they are used; another digest is refused."""
+    """The tensors of a file, which stay in it until they are used; a wrong digest is refused."""
     with safe_open(path, "np") as file:  # checks every place in the header
         metadata = dict(file.metadata() or {})
     data = np.asarray(np.memmap(path, np.uint8, "c"))

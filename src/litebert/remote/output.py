@@ -69,7 +69,7 @@ def _send(path: Path, url: str) -> None:
 
 
 def _send_interrupted(path: Path, url: str) -> None:
-    """Send what an interrupted work has written. A store that refuses it does not hide its end."""
+    """Send what interrupted work has written. A refusal does not hide why the work ended."""
     if not path.exists():
         return
     try:

@@ -151,7 +151,7 @@ def require_store(url: str) -> None:
 
 def require_bucket(url: str) -> None:
     """Refuse a URL whose bucket does not exist, before anything is computed for it. Only S3 is
-    asked, once. No clear answer is none: some may write into a bucket and not look at it.
+    asked, once. It may give no clear answer: some may write into a bucket and not look at it.
     """
     files, path = _open_store(url)
     if get_scheme(url) not in ("s3", "s3a"):

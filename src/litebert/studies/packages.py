@@ -24,7 +24,7 @@ from litebert.text.python_docs import find_package, read_python_docs
 CLASSES, TRAIN, DEV = 8, 100, 50
 """The number of packages, and of docstrings of each to learn from and to score on."""
 _HELD_OUT_MODULES = 0.35
-"""The share of a package's modules, whose docstrings resemble each other, that is scored on."""
+"""The share of a package's modules to score on; they stay whole, for their docstrings are alike."""
 TEXT, LABEL = "docstring", "package"
 
 

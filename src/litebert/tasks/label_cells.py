@@ -140,7 +140,7 @@ def drop_fraction(name: str) -> str:
 
 
 def list_lookalikes(names: Iterable[str]) -> list[list[str]]:
-    """List the names that differ only in case, spaces, invisible characters, form or a ".0"."""
+    """List names that differ in case, spaces, invisible characters, Unicode form or ".0" alone."""
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         plain = unicodedata.normalize("NFKC", name).casefold()

@@ -1,8 +1,8 @@
 """Pairs of texts for sentence vectors: texts that belong together, pairs with scores, or texts.
 
-The columns of the training files decide how the model learns (finetuning/similarity.py). Scored are
-the correlation of cosines with the scores of the dev split; without scores, how well the second
-text of each pair is found among all; without pairs, the second half of each text from the first.
+The columns of the training files decide how the model learns (finetuning/similarity.py). A dev
+split with scores is scored by the correlation of cosines with them. Without scores, the model must
+find the second text of each pair among all; without pairs, the second half of each text.
 """
 
 from __future__ import annotations
@@ -217,9 +217,7 @@ class PairFiles(TextFiles):
         return examples
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
-        """Read text, pair and label of each row; beyond the first `needed`, None where it is
-        missing.
-        """
+        """Read text, pair and label of each row; beyond `needed`, None for missing ones."""
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
         )

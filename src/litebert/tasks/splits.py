@@ -144,9 +144,7 @@ class SplitFiles(TaskFiles[E]):
     def open(
         cls, task_class: type[Task[E]], name: str, data: Source, **options: Any
     ) -> SplitFiles[E]:
-        """Open a folder with the files of the splits, or training files with `dev` and `test`
-        given.
-        """
+        """Open a folder with the files of the splits, or training files, with `dev` and `test`."""
         if isinstance(data, (list, tuple)) and len(data) == 1:
             data = data[0]
         files: dict[str, Source] = {}

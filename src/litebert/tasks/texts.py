@@ -188,9 +188,7 @@ class TextTask(Task[Example]):
         return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines or CSV, by the suffix; rows held out or of several files have their
-        place.
-        """
+        """Write JSON Lines or CSV. Rows held out or of several files have their place."""
         with atomic_text(path) as file:
             write_records(
                 map(self._make_record, examples, answers),
@@ -347,9 +345,7 @@ class TextFiles(SplitFiles[Example]):
     def open_labeled(
         cls, task: Task[Example], source: Source, **options: Any
     ) -> SplitFiles[Example]:
-        """Open labeled files to score a model on, by default with the columns of the training
-        files.
-        """
+        """Open labeled files to score a model on, by default with the training files' columns."""
         assert isinstance(task, ColumnTask)
         names = ("text_column", "pair_column", "label_column")
         # Naming columns implies a header, even if the training files had none.

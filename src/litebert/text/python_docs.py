@@ -109,7 +109,7 @@ def find_package(origin: str) -> str:
 
 
 def extract_prose(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring that read as sentences, unmarked, each on one line."""
+    """Yield the paragraphs of a docstring that read as sentences, on one line, without markup."""
     # Code follows a paragraph that ends in `::`, and is indented deeper.
     code_indent = -1
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):

@@ -113,7 +113,7 @@ class Record(NamedTuple):
     line: int
     """Number of the line where the row starts, from 1; in Parquet the number of the row."""
     values: tuple[Any, ...]
-    """One value for each wanted column, text but in JSONL and Parquet; None where it is missing."""
+    """One value for each wanted column, text in CSV, TSV and plain text; None where missing."""
     extras: Mapping[str, Any] = MappingProxyType({})
     """The cells that pass through to the answers, by column."""
 

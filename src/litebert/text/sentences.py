@@ -69,7 +69,7 @@ def check_language(language: str) -> None:
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
-    """Yield the lines of a text that are not blank, cut at a space after `size` characters."""
+    """Yield the lines of a text that are not blank, cut at a space where longer than `size`."""
     for line in text.splitlines():
         start = 0
         while len(line) - start > size:

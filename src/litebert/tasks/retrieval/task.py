@@ -98,7 +98,7 @@ class RerankFiles(TaskFiles[Example]):
         }
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read the rows of train, relevant and hard negatives, or of dev, to rank. Made once."""
+        """Read the rows, made once: of train with hard negatives, of dev the documents to rank."""
         notes = Notes() if notes is None else notes
         if split not in self._examples:
             name = split if "dev" in self._splits else "train"
@@ -140,7 +140,7 @@ class RerankFiles(TaskFiles[Example]):
         return list(examples)
 
     def _make_train(self, collection: Collection) -> Iterator[tuple[str, str, int]]:
-        """Yield the relevant documents of each query, with hard negatives drawn by its number."""
+        """Yield each query's relevant documents and hard negatives, drawn by its number."""
         names = list(collection.documents)
         rankings = rank_by_bm25(collection, DEPTH)
         right = _list_right_texts(collection)
@@ -171,9 +171,7 @@ class RerankFiles(TaskFiles[Example]):
 
 
 def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
-    """List the texts of the relevant documents by that of their query, both as `hash_texts` has
-    them.
-    """
+    """List the relevant documents' texts by their query's, both as `hash_texts` has them."""
     right: dict[int, set[int]] = {}
     for query, grades in collection.grades.items():
         texts = (collection.documents[name] for name in grades if name in collection.documents)

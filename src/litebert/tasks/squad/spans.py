@@ -56,8 +56,7 @@ class Answer(NamedTuple):
 
 
 def split_windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
-    """Split n tokens into windows of at most `size`, (begin, end, owned); there is one even if n is
-    0.
+    """Split n tokens into windows (begin, end, owned) of at most `size`, at least one.
 
     A window owns the tokens to which it gives the most context (BERT's rule of maximum context):
     the smaller of the left and right context, plus a hundredth of the window's tokens. The first of
@@ -88,9 +87,7 @@ def find_tokens(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
 def find_answer(
     context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan
 ) -> Answer:
-    """Find the best of the spans that start in the window that owns them; logits are float64 (n,
-    2).
-    """
+    """Find the best span that starts in a window that owns its start; logits are float64 (n, 2)."""
     null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
     candidates = []
     for window, logits in windows:

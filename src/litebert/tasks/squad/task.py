@@ -429,8 +429,7 @@ class Squad(Task[Question]):
 
     def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
         """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it;
-        in version 2 also `null_odds_NAME`, for its --na-prob-file. A threshold that was not tuned
-        is 0.
+        in version 2 also `null_odds_NAME`, for its --na-prob-file. An untuned threshold is 0.
         """
         threshold = 0.0
         if self.version == 2 and any(question.is_labeled for question in examples):

@@ -18,7 +18,7 @@ class Entity(NamedTuple):
 
 
 class EntityScores(NamedTuple):
-    """Scores of entities, whose type, first and last word must be right; without any, 0."""
+    """Scores of entities, whose type, first and last word must be right; 0 where undefined."""
 
     precision: float
     recall: float

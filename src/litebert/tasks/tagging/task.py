@@ -102,9 +102,7 @@ class TaggingFiles(SplitFiles[Sentence]):
     def open_labeled(
         cls, task: Task[Sentence], source: Source, **options: Any
     ) -> SplitFiles[Sentence]:
-        """Open labeled files to score a task on; columns are those of the training files by
-        default.
-        """
+        """Open labeled files to score a task on, by default with the training files' columns."""
         assert isinstance(task, TaggingTask)
         word, tag = task.columns
         columns = options.pop("text_column", word), options.pop("label_column", tag)
