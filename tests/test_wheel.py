@@ -129,6 +129,8 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
         "litebert/analysis/page.css",
         "litebert/demo/models.zip",
         "litebert/kernels/answers.c",
+        "litebert/kernels/functions.h",
+        "litebert/kernels/training.c",
         "litebert/serve/playground.html",
     }
     assert modules | beside == {name for name in names if name.startswith("litebert/")}

@@ -394,6 +394,20 @@ def test_a_window_is_a_mask_over_all_tokens(
     )
 
 
+@pytest.mark.parametrize("kinds", [0, 1])
+def test_the_types_of_pairs_do_not_matter_to_a_model_without_them(kinds: int) -> None:
+    torch.manual_seed(0)
+    model = TaskModel(EncoderConfig(**{**SHAPE, "segment_types": kinds}), True, 4).eval()
+    ids, types, mask = rows([61, 5])
+    assert types.any()
+    np.testing.assert_allclose(
+        Compiled(model).logits(ids, types, mask),
+        compute_expected(model, (ids, types, mask)),
+        rtol=1e-4,
+        atol=2e-5,
+    )
+
+
 class Own(Positions):
     """Positions that compiled calls do not know."""
 

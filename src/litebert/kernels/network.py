@@ -309,9 +309,11 @@ class Head:
         if longest > config.max_positions:
             raise too_long(longest, config.max_positions)
         if state is None:
+            if config.segment_types < 2:  # every token has the one row, or none
+                rows = rows._replace(types=None)
             for ids, most, kind in (
                 (rows.ids, config.vocab_size, "token"),
-                (rows.types, max(1, config.segment_types), "token type"),
+                (rows.types, config.segment_types, "token type"),
             ):
                 if ids is not None and tokens and not 0 <= ids.min() <= ids.max() < most:
                     raise DataError(f"there is no {kind} {ids.max()}; the model has {most:,}")

@@ -2,7 +2,7 @@
 pass for several.
 
 PyTorch's way is the reference; it runs everywhere, and exports and `torch.compile` see it. The
-compiled way (kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of
+compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of
 a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
 way back. Both agree to rounding (tests/model/test_operations.py).
 

@@ -35,7 +35,7 @@ class Coverage:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.unknown = self.tokens = 0
         self._unknown_id = tokenizer.unk_id
-        self._added = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
+        self._added = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id}
 
     def add(self, rows: Iterable[Sequence[int] | NDArray[Any]]) -> None:
         """Count the token ids of rows. The special tokens that litebert adds are not counted."""
@@ -43,8 +43,9 @@ class Coverage:
         if not ids:
             return
         flat = np.concatenate(ids)
-        self.unknown += int((flat == self._unknown_id).sum())
-        self.tokens += len(flat) - int(np.isin(flat, self._added).sum())
+        self.unknown += int(np.count_nonzero(flat == self._unknown_id))
+        added = sum(int(np.count_nonzero(flat == token)) for token in self._added)
+        self.tokens += len(flat) - added
 
     def warn(self) -> None:
         """Log the share of unknown tokens if it is above `MANY_UNKNOWN`."""
