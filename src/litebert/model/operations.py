@@ -2,8 +2,8 @@
 pass for several.
 
 PyTorch's way is the reference; it runs everywhere, and exports and `torch.compile` see it. The
-compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of
-a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
+compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias
+of a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
 way back. Both agree to rounding (tests/model/test_operations.py).
 
 `attend` and `pad_rows` are ways around kernels that are slow on a CPU in bfloat16, with figures in
