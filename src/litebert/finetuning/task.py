@@ -132,7 +132,8 @@ class Task(ABC, Generic[E]):
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> Mapping[str, Task[E]]:
         """Return the task as a trained model may answer it, by a name, with what is computed from
-        the logits of the training items at the end. The one with the highest score is taken.
+        the logits of the training items at the end. Of several, the one with the highest score on
+        the first development part is taken.
         """
         return {"": self}
 

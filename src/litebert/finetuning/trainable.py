@@ -87,8 +87,7 @@ class TrainableTaskModel:
         )
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
-        """Logits of the best weights for each development part, if this very process computed them.
-        """
+        """Logits of the best weights for each development part, if computed in this process."""
 
     def count_predictions(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}

@@ -1,12 +1,9 @@
-"""A network that answers on a CPU, in one compiled call for a batch (answers.c): embedding, layers,
-pooling and head. It needs no torch.
+"""A network that answers on a CPU, in one compiled call for a batch (answers.c), without torch.
 
-Rows lie end to end, so that nothing is computed for padding. In the last layer, of which a
-classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS]
-alone. All is float32, but for the products of layers where bfloat16 or 8 bits are asked for. Their
-weights are held in the order in which they are read. In 8 bits, each row of a weight and each
-token have a scale of their own, so an answer does not depend on its company. Working memory belongs
-to a thread of Python, so several may ask one network.
+Rows lie end to end, without padding; in the last layer, of which a classifier of texts reads [CLS]
+alone, only that is computed. All is float32, but for the products of layers where bfloat16 or 8
+bits are asked for. In 8 bits, each row of a weight and each token have a scale of their own, so an
+answer does not depend on its company. Working memory belongs to a thread.
 
 Shapes: R rows, T tokens of all rows, H hidden size, C numbers that the head gives.
 """
@@ -126,16 +123,10 @@ class _Batch(_Struct):
 
 
 class Network:
-    """A point of the space (`config.encoder`) with weights, in the memory of compiled calls.
+    """A point of the space (`config.encoder`) with weights (float32, by names of
+    `Encoder.state_dict`), in the memory of compiled calls, or a ModelError where they do not fit.
 
-    Args:
-        config: the encoder.
-        weights: its weights by the names of `Encoder.state_dict`, float32. They are read where they
-            lie, but for those of products, which are copied.
-        dtype: of the products of layers.
-
-    Raises:
-        ModelError: a weight is missing, or of another shape than the config says, or unknown.
+    Weights are read where they lie, but for those of products, which are copied in `dtype`.
     """
 
     def __init__(self, config: EncoderConfig, weights: Weights, dtype: Dtype = "float32") -> None:
@@ -309,12 +300,8 @@ class Head:
         layers: tuple[int, int] | None = None,
         chosen: NDArray[np.int64] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Apply some layers, and give their state (T, H) and what the head reads of it.
-
-        Args:
-            state: what the first of these layers reads, which is overwritten; None before the
-                embedding.
-            layers: from which to before which, all by default.
+        """Apply layers from `layers[0]` to before `layers[1]`, all by default, to a state, which is
+        overwritten (None: the embedding); give the state (T, H) and what the head reads of it.
         """
         net, config = self._net, self.network.config
         tokens, count = len(rows.ids), len(rows.starts) - 1

@@ -183,8 +183,7 @@ def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
 PART = 4096
 """Characters of a part, about: it ends at a space between words, over which no token reaches."""
 CACHED = 4
-"""Long texts whose tokens are cached, because a query comes back with every batch of its request.
-"""
+"""Long texts whose tokens are cached: a query comes back with every batch of its request."""
 _END = re.compile(r"(?<=\w)(?= \w)")
 """Matches where a text is cut: the tokens of the two sides are those of the whole, as they need not
 be at a line break, a mark or a sign, or before these in byte-level BPE.

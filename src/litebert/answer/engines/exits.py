@@ -21,8 +21,7 @@ from litebert.finetuning.rows import PaddedRows
 Exit = Literal["auto", "off"] | float
 """When rows leave: as calibrated where trained for it, never, or at a threshold of one's own."""
 _WORTH = 1 / 16
-"""Share of rows that leave before the others are packed, which copies the states that stay.
-"""
+"""Share of rows that leave before the others are packed, which copies the states that stay."""
 
 
 class EarlyExit(Runtime):

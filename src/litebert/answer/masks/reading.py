@@ -215,8 +215,7 @@ class MaskReader(MaskFiller):
 
 
 Example = tuple[str, str, str]
-"""A sentence with a mask, the token behind the mask, and the best guesses with their probabilities.
-"""
+"""A sentence with a mask, the token behind the mask, and the likeliest guesses."""
 
 
 def collect_examples(reader: MaskReader, split: Split) -> list[Example]:

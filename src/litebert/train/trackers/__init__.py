@@ -49,8 +49,7 @@ class TrackedRun:
     resume: int | None
     """The step from which the run continues; None for a new record."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """What the tracker finds again in the next process, as its record's id; in trackers.json.
-    """
+    """What the tracker finds again in the next process, as its record's id; in trackers.json."""
 
 
 class Tracker(ABC):
