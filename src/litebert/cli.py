@@ -78,9 +78,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """The verbs by what a person wants, as `litebert --help` shows them."""
 
 OUT_OF_MEMORY = (
-    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, "
-    "which changes no result), "
-    "shorter sequences or a smaller model"
+    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, which keeps "
+    "the batch), shorter sequences or a smaller model"
 )
 
 Verb = Callable[[list[str]], int]

@@ -4,6 +4,9 @@ lengths."""
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -413,8 +416,7 @@ class Own(Positions):
 
 
 def test_encoders_of_other_parts_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    POSITIONS.add("own", Own)
-    monkeypatch.setattr(POSITIONS, "_parts", {**POSITIONS._parts}, raising=False)
+    monkeypatch.setitem(POSITIONS._parts, "own", Own)
     config = EncoderConfig(**SHAPE, positions="own")
     assert "encoder.positions=own" in kernels.find_refusal(config)
 
@@ -488,3 +490,46 @@ def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
             alone = each_step([row], [[], [], []])[step]
             near = 0.05 if products == "bfloat16" else 1e-4
             np.testing.assert_allclose(together[step][place], alone[0], rtol=1e-4, atol=near)
+
+
+def test_heads_that_are_gone_leave_nothing_behind() -> None:
+    runtime = Compiled(network("a mean")).runtime
+    kept = len(runtime.network._kept.things)
+    for _ in range(3):
+        runtime.network.head("mean", [kernels.Step(np.eye(60, dtype=np.float32))])
+    assert len(runtime.network._kept.things) == kept
+
+
+FORKED = """
+import os, signal, sys, threading
+import numpy as np
+from litebert.kernels.network import make_product
+
+signal.alarm(60)
+x = np.ones((600, 512), np.float32)
+multiply = make_product(x, np.ones((2048, 512), np.float32), "float32", 3)
+running = threading.Event()
+
+
+def work():
+    while True:
+        multiply()
+        running.set()
+
+
+threading.Thread(target=work, daemon=True).start()
+running.wait()
+for _ in range(20):
+    if os.fork() == 0:
+        signal.alarm(20)
+        product = make_product(x[:4], np.ones((64, 512), np.float32), "float32", 3)
+        os._exit(not (product() == 512).all())
+    assert os.wait()[1] == 0
+os._exit(0)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_process_that_is_forked_amid_a_pass_answers() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True)

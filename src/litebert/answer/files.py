@@ -36,7 +36,7 @@ from litebert.finetuning.words import format_weights, require_words
 from litebert.parts import EVERY, Part, Turns
 from litebert.parts.finished import FinishedPart
 from litebert.parts.windows import read_windows, write_part
-from litebert.remote.names import as_url, is_url, shorten
+from litebert.remote.names import as_url, is_url, shorten, suggest
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.predictions import write_records
@@ -78,9 +78,7 @@ def predict_file(
     if explain is not None:
         require_words(task)
     if form == "json" and task.suffix != ".json":
-        better = (
-            Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
-        )
+        better = suggest(out, ".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
         raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
     files = files_of_sources(sources, out, task)
     work = _Answering(model, files, columns, layout, form, explain, Notes())

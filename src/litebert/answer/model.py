@@ -488,6 +488,8 @@ def load(
 
 def _choose_engine(opened: LoadedModel, device: str, dtype: Dtype | None) -> str:
     """The compiled engine on CPUs, for the networks that it knows, and torch for all others."""
+    if dtype == "int8":  # which torch does not multiply
+        return "compiled"
     if device == "auto" and may_have_accelerator() and find_spec("torch") is not None:
         from litebert.train.device import choose
 

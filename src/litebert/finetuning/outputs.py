@@ -88,7 +88,13 @@ class Output(ABC):
     exclusive: ClassVar[bool] = False
     """True if exactly one of the classes of an item is right."""
     exits: ClassVar[bool] = False
-    """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
+    """True if a row may leave the network early, by `steady`."""
+
+    def __init_subclass__(cls) -> None:
+        """A subclass may answer by another law, so it says itself what holds for it."""
+        for name in ("linear", "exits"):
+            if name not in vars(cls):
+                setattr(cls, name, False)
 
     @property
     def width(self) -> int:

@@ -109,6 +109,7 @@ class SeveralLabels(OneClass):
 
     name, targets = "labels", np.float32
     problem_type = "multi_label_classification"
+    linear = True
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
     exclusive = False
@@ -328,8 +329,6 @@ class Relevance(Number):
     name = "relevance"
     task = "rerank"
     scores = ("ndcg_at_10", "mrr_at_10")
-    linear = False
-    exits = False
 
     def fit(self, targets: Sequence[float]) -> tuple[Relevance, list[float]]:
         """Learn 1 for each relevant document, whatever its grade."""

@@ -195,7 +195,9 @@ def _key(source: Source) -> str:
         for key in ("model name", "flags", "Features", "CPU part")
         for value in facts.get(key, ())
     ]
-    digest = hashlib.sha256("\n".join((*FLAGS, PROCESSOR, platform.machine(), *kinds)).encode())
+    digest = hashlib.sha256(
+        "\n".join((*FLAGS, WIDE, THREADS[source], PROCESSOR, platform.machine(), *kinds)).encode()
+    )
     for name in (f"{source}.c", "functions.h"):
         digest.update((FOLDER / name).read_bytes())
     return digest.hexdigest()[:20]

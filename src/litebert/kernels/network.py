@@ -122,6 +122,31 @@ class _Batch(_Struct):
     _fields_ += [(name, ctypes.c_void_p) for name in ("state", "room", "result")]
 
 
+class _Kept:
+    """What C reads, and must live as long as it may."""
+
+    def __init__(self) -> None:
+        self.things: list[Any] = []
+
+    def hold(self, thing: Any) -> Any:
+        self.things.append(thing)
+        return thing
+
+    def array(self, array: NDArray[Any]) -> int:
+        """The address of an array."""
+        return int(self.hold(np.ascontiguousarray(array)).ctypes.data)
+
+    def map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
+        outputs, inputs = weight.shape
+        padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
+        if bias is not None:
+            padded[:outputs] = bias
+        return _Map(self.array(pack(weight, dtype)), self.array(padded), inputs, outputs)
+
+    def norm(self, weight: Floats, shift: Floats | None) -> _Norm:
+        return _Norm(self.array(weight), None if shift is None else self.array(shift))
+
+
 class Network:
     """A point of the space (`config.encoder`) with weights (float32, by names of
     `Encoder.state_dict`), in the memory of compiled calls, or a ModelError where they do not fit.
@@ -133,7 +158,7 @@ class Network:
         if refusal := find_refusal(config, dtype):
             raise ModelError(refusal)
         self.config, self.dtype = config, dtype
-        self._held: list[Any] = []
+        self._kept = _Kept()
         self._left = dict(weights)
         hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
         wide = inner * (2 if config.feedforward == "gated" else 1)
@@ -144,23 +169,25 @@ class Network:
         net.gated, net.pre = config.feedforward == "gated", config.norm == "pre"
         net.first_norm, net.norm_after = config.first_norm, config.embedding_norm == "after"
         net.reach, net.globals = config.window // 2, config.global_tokens
-        net.words = self._keep(self._take("embedding.word.weight", (config.vocab_size, width)))
+        net.words = self._kept.array(
+            self._take("embedding.word.weight", (config.vocab_size, width))
+        )
         if config.positions == "learned":
             rows = config.position_offset + config.max_positions
-            net.positions = self._keep(self._take("embedding.position.weight", (rows, width)))
+            net.positions = self._kept.array(self._take("embedding.position.weight", (rows, width)))
         else:
             bases = config.rotary_base, config.window_rotary_base
             turns = [_rotations(config, base) for base in bases]
-            net.cosine[:] = [self._keep(cosine) for cosine, _ in turns]
-            net.sine[:] = [self._keep(sine) for _, sine in turns]
+            net.cosine[:] = [self._kept.array(cosine) for cosine, _ in turns]
+            net.sine[:] = [self._kept.array(sine) for _, sine in turns]
         if config.segment_types:
             shape = config.segment_types, width
-            net.types = self._keep(self._take("embedding.token_type.weight", shape))
+            net.types = self._kept.array(self._take("embedding.token_type.weight", shape))
         if config.projects:
             weight = self._take("embedding.project.weight", (hidden, width))
             biased = config.bias and not net.norm_after
             bias = self._take("embedding.project.bias", (hidden,)) if biased else None
-            net.project = self._map(weight, bias, "float32")
+            net.project = self._kept.map(weight, bias, "float32")
         net.embedded = self._norm("embedding.norm", hidden if net.norm_after else width)
         if net.pre:
             net.last = self._norm("norm", hidden)
@@ -169,12 +196,12 @@ class Network:
         feedforward = [self._feedforward(f, wide) for f in sorted({*config.feedforward_of()})]
         pairs = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
         layers = {
-            (a, f): self._hold(_Layer(**attention[a], **feedforward[f]))
+            (a, f): self._kept.hold(_Layer(**attention[a], **feedforward[f]))
             for a, f in dict.fromkeys(pairs)
         }
         stack = (ctypes.c_void_p * len(pairs))(*[ctypes.addressof(layers[pair]) for pair in pairs])
-        net.stack = ctypes.addressof(self._hold(stack))
-        net.windowed = self._keep(np.array(config.window_map(), np.uint8))
+        net.stack = ctypes.addressof(self._kept.hold(stack))
+        net.windowed = self._kept.array(np.array(config.window_map(), np.uint8))
         self.pooler: Step | None = None
         if config.pooler:
             weight = self._take("pooler.weight", (hidden, hidden))
@@ -196,23 +223,6 @@ class Network:
             )
         return weight
 
-    def _hold(self, thing: Any) -> Any:
-        """Keep what C reads alive."""
-        self._held.append(thing)
-        return thing
-
-    def _keep(self, array: NDArray[Any]) -> int:
-        """The address of an array, which is kept."""
-        return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
-
-    def _map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
-        outputs, inputs = weight.shape
-        padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
-        if bias is not None:
-            padded[:outputs] = bias
-        panels = self._keep(pack(weight, dtype))
-        return _Map(panels, self._keep(padded), inputs, outputs)
-
     def _linear(self, name: str, outputs: int, inputs: int) -> tuple[Floats, Floats | None]:
         weight = self._take(f"{name}.weight", (outputs, inputs))
         return weight, self._take(f"{name}.bias", (outputs,)) if self.config.bias else None
@@ -220,19 +230,16 @@ class Network:
     def _norm(self, name: str, width: int) -> _Norm:
         weight = self._take(f"{name}.weight", (width,))
         shift = self._take(f"{name}.bias", (width,)) if self.config.bias else None
-        return self._norm_of(weight, shift)
-
-    def _norm_of(self, weight: Floats, shift: Floats | None) -> _Norm:
-        return _Norm(self._keep(weight), None if shift is None else self._keep(shift))
+        return self._kept.norm(weight, shift)
 
     def _attention(self, number: int, normed: bool) -> dict[str, Any]:
         name, hidden = f"attention.{number}", self.config.hidden_size
         weight, bias = self._linear(f"{name}.qkv", 3 * hidden, hidden)
         biases = (None, None) if bias is None else (bias[:hidden], bias[hidden:])
         return {
-            "q": self._map(weight[:hidden], biases[0], self.dtype),
-            "kv": self._map(weight[hidden:], biases[1], self.dtype),
-            "attended": self._map(*self._linear(f"{name}.output", hidden, hidden), self.dtype),
+            "q": self._kept.map(weight[:hidden], biases[0], self.dtype),
+            "kv": self._kept.map(weight[hidden:], biases[1], self.dtype),
+            "attended": self._kept.map(*self._linear(f"{name}.output", hidden, hidden), self.dtype),
             "attention": self._norm(f"{name}.norm", hidden) if normed else _Norm(),
         }
 
@@ -243,8 +250,8 @@ class Network:
             self.config.intermediate_size,
         )
         return {
-            "inner": self._map(*self._linear(f"{name}.input", wide, hidden), self.dtype),
-            "output": self._map(*self._linear(f"{name}.output", hidden, inner), self.dtype),
+            "inner": self._kept.map(*self._linear(f"{name}.input", wide, hidden), self.dtype),
+            "output": self._kept.map(*self._linear(f"{name}.output", hidden, inner), self.dtype),
             "feedforward": self._norm(f"{name}.norm", hidden),
         }
 
@@ -271,20 +278,22 @@ class Head:
     def __init__(self, network: Network, reads: Reads, steps: Sequence[Step]) -> None:
         self.network, self.reads = network, reads
         self.width = len(steps[-1].weight) if steps else network.config.hidden_size
-        self._held: list[Any] = []
+        self._kept = _Kept()
         self._net = _Network.from_buffer_copy(network._net)
         self._net.reads, self._net.steps = _READS.index(reads), len(steps)
         made = (_Step * max(1, len(steps)))()
         for place, step in zip(made, steps, strict=False):
             if step.plain:
                 bias = np.zeros(len(step.weight), np.float32) if step.bias is None else step.bias
-                place.rows = network._keep(step.weight)
-                place.map = _Map(None, network._keep(bias), step.weight.shape[1], len(step.weight))
+                place.rows = self._kept.array(step.weight)
+                place.map = _Map(
+                    None, self._kept.array(bias), step.weight.shape[1], len(step.weight)
+                )
             else:
-                place.map = network._map(step.weight, step.bias, "float32")
+                place.map = self._kept.map(step.weight, step.bias, "float32")
             place.activation = _ACTIVATIONS.index(step.activation)
             if step.norm is not None:
-                place.norm = network._norm_of(*step.norm)
+                place.norm = self._kept.norm(*step.norm)
         self._steps = made
         self._net.head = ctypes.addressof(made)
 
@@ -316,7 +325,8 @@ class Head:
                 (rows.types, config.segment_types, "token type"),
             ):
                 if ids is not None and tokens and not 0 <= ids.min() <= ids.max() < most:
-                    raise DataError(f"there is no {kind} {ids.max()}; the model has {most:,}")
+                    wrong = int(ids.max() if ids.min() >= 0 else ids.min())
+                    raise DataError(f"there is no {kind} {wrong}; the model has {most:,}")
             state = self.network.room("state", tokens * config.hidden_size)
         first, end = layers or (-1, config.layers)
         count = {"tokens": tokens, "chosen": 0 if chosen is None else len(chosen)}.get(

@@ -51,6 +51,14 @@ def shorten(name: str | Path) -> str:
     return str(name) if url is None else _QUERY.sub("?...", _PASSWORD.sub("...@", url))
 
 
+def suggest(name: str | Path, suffix: str) -> str:
+    """Return a name with another suffix, for a message that asks for it."""
+    text = shorten(name)
+    folder, _, last = text.rpartition("/")
+    stem = last.rpartition(".")[0].strip(".") or last.strip(".") or "answers"
+    return f"{folder}/{stem}{suffix}" if folder else stem + suffix
+
+
 def hide_secrets(text: str, url: str = "") -> str:
     """Return a text with the URLs in it as messages show them, and without the secrets of `url`."""
     for pattern in (_PASSWORD, _QUERY):

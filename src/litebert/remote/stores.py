@@ -144,11 +144,6 @@ def delete(url: str) -> None:
     _repeat(url, act, must_exist=False)
 
 
-def require_store(url: str) -> None:
-    """Refuse a URL that no library here can use, before anything else takes time."""
-    _open_store(url)
-
-
 def require_bucket(url: str) -> None:
     """Refuse a URL whose bucket does not exist, before anything is computed for it. Only S3 is
     asked, once. It may give no clear answer: some may write into a bucket and not look at it.

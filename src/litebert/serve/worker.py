@@ -140,7 +140,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
     one; and the longest step, in seconds, of a request that fills a row.
     """
     value, operation = _make_example(served)
-    if (served.engine, served.model.dtype) != ("torch", "float32"):
+    if served.engine == "onnx" or served.model.dtype != "float32":
         for made in ("predict", "embed"):
             values = [
                 _make_example(served, turn)[0] if made == "predict" else _turn(turn)
