@@ -4,6 +4,9 @@ lengths."""
 from __future__ import annotations
 
 import copy
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -427,6 +430,39 @@ def test_threads_do_not_share_working_memory() -> None:
         answers = list(pool.map(lambda batch: answering.logits(*batch), batches * 10))
     for answer, wanted in zip(answers, alone * 10, strict=True):
         np.testing.assert_allclose(answer, wanted, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_that_is_forked_while_threads_compute_computes_too() -> None:
+    answering, batch = Compiled(network("shared"), threads=3), rows([60] * 30)
+    wanted, over = answering.logits(*batch), threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            answering.logits(*batch)
+
+    others = [threading.Thread(target=compute) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(8):
+            if (process := os.fork()) == 0:
+                signal.alarm(30)  # ends what waits for threads that it does not have
+                os._exit(0 if np.array_equal(answering.logits(*batch), wanted) else 1)
+            assert os.waitpid(process, 0)[1] == 0
+    finally:
+        over.set()
+        for other in others:
+            other.join()
+
+
+def test_rows_without_tokens_are_refused() -> None:
+    answering = Compiled(network("shared"))
+    ids = np.zeros((2, 4), np.int64)
+    with refused(DataError, "no tokens"):
+        answering.logits(ids, ids, np.arange(4) < np.array([[3], [0]]))
+    assert answering.logits(ids[:0], ids[:0], np.zeros((0, 4), bool)).shape == (0, 4)
 
 
 def attention(model: TaskModel) -> Attention:

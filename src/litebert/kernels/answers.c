@@ -91,6 +91,7 @@ static void forget_threads(void) { /* which a forked process does not have */
     pool.wake = wake;
     pool.started = 0;
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.team.arrived, 0); /* of a job that another thread had begun */
 }
 
 static void start_thread(void) {
