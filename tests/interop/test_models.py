@@ -426,7 +426,7 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("how", ["absent", "longer"])
 def test_a_head_of_other_weights(engine: str, weight: str, how: str, tmp_path: Path) -> None:
-    model = TaskModel(tiny(pooler=False).encoder.config, True, 3, "tanh")
+    model = TaskModel(tiny(("mlm",), pooler=False).encoder.config, True, 3, "tanh")
     save_litebert(model, None, tmp_path / "m")
     if how == "absent":
         drop(tmp_path / "m", f"head.{weight}")
