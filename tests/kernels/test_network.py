@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
+import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -431,6 +431,39 @@ def test_threads_do_not_share_working_memory() -> None:
         np.testing.assert_allclose(answer, wanted, atol=1e-5)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_that_is_forked_while_threads_compute_computes_too() -> None:
+    answering, batch = Compiled(network("shared"), threads=3), rows([60] * 30)
+    wanted, over = answering.logits(*batch), threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            answering.logits(*batch)
+
+    others = [threading.Thread(target=compute) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(8):
+            if (process := os.fork()) == 0:
+                signal.alarm(30)  # ends what waits for threads that it does not have
+                os._exit(0 if np.array_equal(answering.logits(*batch), wanted) else 1)
+            assert os.waitpid(process, 0)[1] == 0
+    finally:
+        over.set()
+        for other in others:
+            other.join()
+
+
+def test_rows_without_tokens_are_refused() -> None:
+    answering = Compiled(network("shared"))
+    ids = np.zeros((2, 4), np.int64)
+    with refused(DataError, "no tokens"):
+        answering.logits(ids, ids, np.arange(4) < np.array([[3], [0]]))
+    assert answering.logits(ids[:0], ids[:0], np.zeros((0, 4), bool)).shape == (0, 4)
+
+
 def attention(model: TaskModel) -> Attention:
     (block,) = model.encoder.attention
     assert isinstance(block, Attention)
@@ -494,42 +527,7 @@ def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
 
 def test_heads_that_are_gone_leave_nothing_behind() -> None:
     runtime = Compiled(network("a mean")).runtime
-    kept = len(runtime.network._kept.things)
+    kept = len(runtime.network._held)
     for _ in range(3):
         runtime.network.head("mean", [kernels.Step(np.eye(60, dtype=np.float32))])
-    assert len(runtime.network._kept.things) == kept
-
-
-FORKED = """
-import os, signal, sys, threading
-import numpy as np
-from litebert.kernels.network import make_product
-
-signal.alarm(60)
-x = np.ones((600, 512), np.float32)
-multiply = make_product(x, np.ones((2048, 512), np.float32), "float32", 3)
-running = threading.Event()
-
-
-def work():
-    while True:
-        multiply()
-        running.set()
-
-
-threading.Thread(target=work, daemon=True).start()
-running.wait()
-for _ in range(20):
-    if os.fork() == 0:
-        signal.alarm(20)
-        product = make_product(x[:4], np.ones((64, 512), np.float32), "float32", 3)
-        os._exit(not (product() == 512).all())
-    assert os.wait()[1] == 0
-os._exit(0)
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_process_that_is_forked_amid_a_pass_answers() -> None:
-    subprocess.run([sys.executable, "-c", FORKED], check=True)
+    assert len(runtime.network._held) == kept

@@ -1,9 +1,12 @@
-"""A network that answers on a CPU, in one compiled call for a batch (answers.c), without torch.
+"""A network that answers on a CPU, in one compiled call for a batch (answers.c): embedding, layers,
+pooling and head. It needs no torch.
 
-Rows lie end to end, without padding; in the last layer, of which a classifier of texts reads [CLS]
-alone, only that is computed. All is float32, but for the products of layers where bfloat16 or 8
-bits are asked for. In 8 bits, each row of a weight and each token have a scale of their own, so an
-answer does not depend on its company. Working memory belongs to a thread.
+Rows lie end to end, so that nothing is computed for padding. In the last layer, of which a
+classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS]
+alone. All is float32, but for the products of layers where bfloat16 or 8 bits are asked for. Their
+weights are held in the order in which they are read. In 8 bits, each row of a weight and each
+token have a scale of their own, so an answer does not depend on its company. Working memory belongs
+to a thread of Python, so several may ask one network.
 
 Shapes: R rows, T tokens of all rows, H hidden size, C numbers that the head gives.
 """
@@ -123,42 +126,49 @@ class _Batch(_Struct):
 
 
 class _Kept:
-    """What C reads, and must live as long as it may."""
+    """What C reads, in memory that lives as long as this."""
 
     def __init__(self) -> None:
-        self.things: list[Any] = []
+        self._held: list[Any] = []
 
-    def hold(self, thing: Any) -> Any:
-        self.things.append(thing)
+    def _hold(self, thing: Any) -> Any:
+        self._held.append(thing)
         return thing
 
-    def array(self, array: NDArray[Any]) -> int:
-        """The address of an array."""
-        return int(self.hold(np.ascontiguousarray(array)).ctypes.data)
+    def _keep(self, array: NDArray[Any]) -> int:
+        """The address of an array, which is kept."""
+        return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
 
-    def map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
+    def _map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
         outputs, inputs = weight.shape
         padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
         if bias is not None:
             padded[:outputs] = bias
-        return _Map(self.array(pack(weight, dtype)), self.array(padded), inputs, outputs)
+        panels = self._keep(pack(weight, dtype))
+        return _Map(panels, self._keep(padded), inputs, outputs)
 
-    def norm(self, weight: Floats, shift: Floats | None) -> _Norm:
-        return _Norm(self.array(weight), None if shift is None else self.array(shift))
+    def _norm_of(self, weight: Floats, shift: Floats | None) -> _Norm:
+        return _Norm(self._keep(weight), None if shift is None else self._keep(shift))
 
 
-class Network:
-    """A point of the space (`config.encoder`) with weights (float32, by names of
-    `Encoder.state_dict`), in the memory of compiled calls, or a ModelError where they do not fit.
+class Network(_Kept):
+    """A point of the space (`config.encoder`) with weights, in the memory of compiled calls.
 
-    Weights are read where they lie, but for those of products, which are copied in `dtype`.
+    Args:
+        config: the encoder.
+        weights: its weights by the names of `Encoder.state_dict`, float32. They are read where they
+            lie, but for those of products, which are copied.
+        dtype: of the products of layers.
+
+    Raises:
+        ModelError: a weight is missing, or of another shape than the config says, or unknown.
     """
 
     def __init__(self, config: EncoderConfig, weights: Weights, dtype: Dtype = "float32") -> None:
         if refusal := find_refusal(config, dtype):
             raise ModelError(refusal)
+        super().__init__()
         self.config, self.dtype = config, dtype
-        self._kept = _Kept()
         self._left = dict(weights)
         hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
         wide = inner * (2 if config.feedforward == "gated" else 1)
@@ -169,25 +179,23 @@ class Network:
         net.gated, net.pre = config.feedforward == "gated", config.norm == "pre"
         net.first_norm, net.norm_after = config.first_norm, config.embedding_norm == "after"
         net.reach, net.globals = config.window // 2, config.global_tokens
-        net.words = self._kept.array(
-            self._take("embedding.word.weight", (config.vocab_size, width))
-        )
+        net.words = self._keep(self._take("embedding.word.weight", (config.vocab_size, width)))
         if config.positions == "learned":
             rows = config.position_offset + config.max_positions
-            net.positions = self._kept.array(self._take("embedding.position.weight", (rows, width)))
+            net.positions = self._keep(self._take("embedding.position.weight", (rows, width)))
         else:
             bases = config.rotary_base, config.window_rotary_base
             turns = [_rotations(config, base) for base in bases]
-            net.cosine[:] = [self._kept.array(cosine) for cosine, _ in turns]
-            net.sine[:] = [self._kept.array(sine) for _, sine in turns]
+            net.cosine[:] = [self._keep(cosine) for cosine, _ in turns]
+            net.sine[:] = [self._keep(sine) for _, sine in turns]
         if config.segment_types:
             shape = config.segment_types, width
-            net.types = self._kept.array(self._take("embedding.token_type.weight", shape))
+            net.types = self._keep(self._take("embedding.token_type.weight", shape))
         if config.projects:
             weight = self._take("embedding.project.weight", (hidden, width))
             biased = config.bias and not net.norm_after
             bias = self._take("embedding.project.bias", (hidden,)) if biased else None
-            net.project = self._kept.map(weight, bias, "float32")
+            net.project = self._map(weight, bias, "float32")
         net.embedded = self._norm("embedding.norm", hidden if net.norm_after else width)
         if net.pre:
             net.last = self._norm("norm", hidden)
@@ -196,12 +204,12 @@ class Network:
         feedforward = [self._feedforward(f, wide) for f in sorted({*config.feedforward_of()})]
         pairs = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
         layers = {
-            (a, f): self._kept.hold(_Layer(**attention[a], **feedforward[f]))
+            (a, f): self._hold(_Layer(**attention[a], **feedforward[f]))
             for a, f in dict.fromkeys(pairs)
         }
         stack = (ctypes.c_void_p * len(pairs))(*[ctypes.addressof(layers[pair]) for pair in pairs])
-        net.stack = ctypes.addressof(self._kept.hold(stack))
-        net.windowed = self._kept.array(np.array(config.window_map(), np.uint8))
+        net.stack = ctypes.addressof(self._hold(stack))
+        net.windowed = self._keep(np.array(config.window_map(), np.uint8))
         self.pooler: Step | None = None
         if config.pooler:
             weight = self._take("pooler.weight", (hidden, hidden))
@@ -230,16 +238,16 @@ class Network:
     def _norm(self, name: str, width: int) -> _Norm:
         weight = self._take(f"{name}.weight", (width,))
         shift = self._take(f"{name}.bias", (width,)) if self.config.bias else None
-        return self._kept.norm(weight, shift)
+        return self._norm_of(weight, shift)
 
     def _attention(self, number: int, normed: bool) -> dict[str, Any]:
         name, hidden = f"attention.{number}", self.config.hidden_size
         weight, bias = self._linear(f"{name}.qkv", 3 * hidden, hidden)
         biases = (None, None) if bias is None else (bias[:hidden], bias[hidden:])
         return {
-            "q": self._kept.map(weight[:hidden], biases[0], self.dtype),
-            "kv": self._kept.map(weight[hidden:], biases[1], self.dtype),
-            "attended": self._kept.map(*self._linear(f"{name}.output", hidden, hidden), self.dtype),
+            "q": self._map(weight[:hidden], biases[0], self.dtype),
+            "kv": self._map(weight[hidden:], biases[1], self.dtype),
+            "attended": self._map(*self._linear(f"{name}.output", hidden, hidden), self.dtype),
             "attention": self._norm(f"{name}.norm", hidden) if normed else _Norm(),
         }
 
@@ -250,8 +258,8 @@ class Network:
             self.config.intermediate_size,
         )
         return {
-            "inner": self._kept.map(*self._linear(f"{name}.input", wide, hidden), self.dtype),
-            "output": self._kept.map(*self._linear(f"{name}.output", hidden, inner), self.dtype),
+            "inner": self._map(*self._linear(f"{name}.input", wide, hidden), self.dtype),
+            "output": self._map(*self._linear(f"{name}.output", hidden, inner), self.dtype),
             "feedforward": self._norm(f"{name}.norm", hidden),
         }
 
@@ -272,28 +280,26 @@ class Network:
         return room[:count]
 
 
-class Head:
+class Head(_Kept):
     """What a network gives: rows of `steps` over what it `reads`, or of the states themselves."""
 
     def __init__(self, network: Network, reads: Reads, steps: Sequence[Step]) -> None:
+        super().__init__()
         self.network, self.reads = network, reads
         self.width = len(steps[-1].weight) if steps else network.config.hidden_size
-        self._kept = _Kept()
         self._net = _Network.from_buffer_copy(network._net)
         self._net.reads, self._net.steps = _READS.index(reads), len(steps)
         made = (_Step * max(1, len(steps)))()
         for place, step in zip(made, steps, strict=False):
             if step.plain:
                 bias = np.zeros(len(step.weight), np.float32) if step.bias is None else step.bias
-                place.rows = self._kept.array(step.weight)
-                place.map = _Map(
-                    None, self._kept.array(bias), step.weight.shape[1], len(step.weight)
-                )
+                place.rows = self._keep(step.weight)
+                place.map = _Map(None, self._keep(bias), step.weight.shape[1], len(step.weight))
             else:
-                place.map = self._kept.map(step.weight, step.bias, "float32")
+                place.map = self._map(step.weight, step.bias, "float32")
             place.activation = _ACTIVATIONS.index(step.activation)
             if step.norm is not None:
-                place.norm = self._kept.norm(*step.norm)
+                place.norm = self._norm_of(*step.norm)
         self._steps = made
         self._net.head = ctypes.addressof(made)
 
@@ -309,12 +315,19 @@ class Head:
         layers: tuple[int, int] | None = None,
         chosen: NDArray[np.int64] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Apply layers from `layers[0]` to before `layers[1]`, all by default, to a state, which is
-        overwritten (None: the embedding); give the state (T, H) and what the head reads of it.
+        """Apply some layers, and give their state (T, H) and what the head reads of it.
+
+        Args:
+            state: what the first of these layers reads, which is overwritten; None before the
+                embedding.
+            layers: from which to before which, all by default.
         """
         net, config = self._net, self.network.config
         tokens, count = len(rows.ids), len(rows.starts) - 1
-        longest = int(np.diff(rows.starts).max(initial=0))
+        lengths = np.diff(rows.starts)
+        if not lengths.all():
+            raise DataError("a row has no tokens; give each one at least")
+        longest = int(lengths.max(initial=0))
         if longest > config.max_positions:
             raise too_long(longest, config.max_positions)
         if state is None:
@@ -325,7 +338,7 @@ class Head:
                 (rows.types, config.segment_types, "token type"),
             ):
                 if ids is not None and tokens and not 0 <= ids.min() <= ids.max() < most:
-                    wrong = int(ids.max() if ids.min() >= 0 else ids.min())
+                    wrong = int(ids.min() if ids.min() < 0 else ids.max())
                     raise DataError(f"there is no {kind} {wrong}; the model has {most:,}")
             state = self.network.room("state", tokens * config.hidden_size)
         first, end = layers or (-1, config.layers)
