@@ -213,8 +213,24 @@ def test_options_that_are_shown_exist(page: Path) -> None:
         field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
     }
     # Of every program; mypy, pip, docker, hf, curl, tensorboard, sbatch; earlier versions.
-    option_names |= {"help", "version", "strict", "deps", "build-context", "local-dir", "http2"}
-    option_names |= {"logdir", "silent", "retry", "retry-connrefused", "retry-delay", "array"}
+    option_names |= {
+        "help",
+        "version",
+        "strict",
+        "build-arg",
+        "build-context",
+        "local-dir",
+        "http2",
+    }
+    option_names |= {
+        "http2",
+        "logdir",
+        "silent",
+        "retry",
+        "retry-connrefused",
+        "retry-delay",
+        "array",
+    }
     option_names |= {"extra-index-url", "search", "watch", "teacher-answers"}
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())

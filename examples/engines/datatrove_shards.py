@@ -1,6 +1,6 @@
 """Filter documents with datatrove, and write those that stay as a set of token shards.
 
-python datatrove_shards.py FOLDER TOKENIZER OUT    # pip install 'litebert[engines]'
+python datatrove_shards.py FOLDER TOKENIZER OUT    # pip install 'litebert[train,engines]'
 
 FOLDER holds files of JSON Lines with the field `text`. Each task of datatrove writes a part of the
 set. The same command again does the tasks that are missing. SlurmPipelineExecutor takes the same

@@ -1,6 +1,6 @@
 """Prepare a corpus in parts, each a task of Ray, and merge them.
 
-python ray_parts.py CORPUS TOKENIZER OUT    # pip install 'litebert[engines]'
+python ray_parts.py CORPUS TOKENIZER OUT    # pip install 'litebert[train,engines]'
 
 All paths lie on a disk that every machine reaches. The same command again continues.
 """

@@ -5,7 +5,7 @@
 #     sbatch --dependency=afterok:$job --mem=8G --wrap "litebert merge OUT"
 #
 # All paths lie on a disk that every machine reaches. CORPUS and OUT may be in a store instead, such
-# as s3://bucket/text and s3://bucket/data (pip install 'litebert[remote]'): sbatch hands
+# as s3://bucket/text and s3://bucket/data (pip install 'litebert[train,remote]'): sbatch hands
 # AWS_ACCESS_KEY_ID and the other variables of its shell to the tasks. A task that was killed
 # continues when it is given again, such as with sbatch --array=3. `predict`, `embed` and `evaluate`
 # take --part too.

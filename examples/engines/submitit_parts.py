@@ -1,6 +1,6 @@
 """Prepare a corpus in parts, each a job of Slurm that submitit starts, and merge them.
 
-python submitit_parts.py CORPUS TOKENIZER OUT [local|slurm]    # pip install 'litebert[engines]'
+python submitit_parts.py CORPUS TOKENIZER OUT [local|slurm]  # pip install 'litebert[train,engines]'
 
 With `local`, the default, the jobs are processes of this machine. The same command again continues.
 """

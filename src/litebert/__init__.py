@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from litebert.base import machine
-from litebert.base.errors import naming_extras
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
@@ -87,7 +86,10 @@ machine.heed_processor_limit()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'litebert' has no attribute '{name}'")
-    with naming_extras():
+    from litebert.base.errors import naming_extras
+    from litebert.base.registry import pause_collection
+
+    with naming_extras(), pause_collection():
         value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
     return value
 

@@ -264,7 +264,10 @@ def _version_text() -> str:
 
 
 def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
-    from litebert.commands.console import show_log
+    from litebert.base.registry import pause_collection
+
+    with pause_collection():
+        from litebert.commands.console import show_log
 
     # The process ends without a search for garbage, which takes half a second after torch.
     atexit.register(gc.freeze)

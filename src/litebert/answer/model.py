@@ -23,7 +23,7 @@ from litebert.answer.masks.reading import MaskReader, Score
 from litebert.answer.masks.texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.vectors import SentenceEncoder
-from litebert.base.errors import ConfigError, LitebertError, ModelError, nearest
+from litebert.base.errors import ConfigError, LitebertError, ModelError, naming_extras, nearest
 from litebert.base.machine import may_have_accelerator
 from litebert.base.registry import ENGINES
 from litebert.config import Pooling
@@ -220,7 +220,8 @@ class Model(LoadedModel):
                 f"explain is gradients, and the export {self.path} has none; take the folder that "
                 "was fine-tuned, or give explain occlusion"
             )
-        from litebert.answer.gradients import explain_by_gradients
+        with naming_extras():
+            from litebert.answer.gradients import explain_by_gradients
 
         predictor = self.predictor
         network = cast("TaskModel", self.model).eval()

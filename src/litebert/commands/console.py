@@ -66,7 +66,7 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     if ("--out", "") in pairwise(words) or "--out=" in words:
         raise ConfigError("--out is empty; give the name of what is to be written")
     parser_options = {"description": join_lines(cls.__doc__ or ""), **options}
-    with READING:
+    with READING, pause_collection():
         parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **parser_options)
     values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
     for name, value in values.items():

@@ -23,7 +23,6 @@ from litebert.base.storage import hash_fault, newest_whole
 from litebert.config import cost
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
-from litebert.recipes.files import is_recipe_name
 
 CARD = "README.md"
 _OWN_END = "<!-- litebert: what follows is about the files in this folder -->"
@@ -81,6 +80,8 @@ def make_finetuned_card(
     differences are chance.
     """
     from huggingface_hub import EvalResult
+
+    from litebert.recipes.files import is_recipe_name  # late, as answers need none
 
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}

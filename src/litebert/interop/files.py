@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from litebert.base.errors import ModelError
+from litebert.base.errors import MissingExtraError, ModelError, naming_extras
 from litebert.base.json_reader import parse_json, read_json
 from litebert.base.storage import FULL, hash_fault, newest_whole, sha256_of, write_whole
 from litebert.hub import is_hub_name
@@ -197,12 +197,13 @@ def _read(path: Path) -> list[RawTensor]:
     try:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)
-        import torch
+        with naming_extras():
+            import torch
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about old pickles
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except (ModelError, MemoryError):
+    except (ModelError, MissingExtraError, MemoryError):
         raise
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None

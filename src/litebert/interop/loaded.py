@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.base.errors import ConfigError, DataError, LitebertError, ModelError
+from litebert.base.errors import (
+    ConfigError,
+    DataError,
+    LitebertError,
+    ModelError,
+    naming_extras,
+)
 from litebert.base.registry import OUTPUTS
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
@@ -102,7 +108,8 @@ class LoadedModel:
     @cached_property
     def model(self) -> Pretrainer | TaskModel:
         """The network."""
-        return self.network.read() if isinstance(self.network, Unread) else self.network
+        with naming_extras():
+            return self.network.read() if isinstance(self.network, Unread) else self.network
 
     def read_weights(self) -> Weights:
         """Read the weights of the network by the names of its `state_dict`, for engines without

@@ -494,6 +494,9 @@ class PortableUnigram(TokenizersEngine):
         except (IndexError, ValueError):
             raise DataError(f"the *.model beside {self._name} is damaged; copy it again") from None
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return super().decode(ids).replace(self.tokens[self.roles["unk"]], " ⁇ ")
+
     def make_files(self) -> dict[str, bytes]:
         return {"spiece.model": self._proto}
 
