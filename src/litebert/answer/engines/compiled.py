@@ -140,9 +140,9 @@ def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network
             _check_others(loaded, weights)
         except ModelError as error:
             file = loaded.network.file if isinstance(loaded.network, Unread) else loaded.path
-            raise ModelError(
-                f"{file} {error}; it does not belong to the config in its folder"
-            ) from None
+            recipes = (loaded.path / name for name in ("recipe.json", "config.json"))
+            config_file = next((path for path in recipes if path.is_file()), "its config")
+            raise ModelError(f"{file} {error}; it does not belong to {config_file}") from None
         # A generator borrows the embedding, and heads for masks read its tables.
         kept[dtype] = (
             network,
@@ -180,7 +180,11 @@ def _check_others(loaded: LoadedModel, weights: Weights) -> None:
     for name, size in sizes.items():
         wanted = sum(objectives[name].parameters().values())
         if wanted and size not in (0, wanted):
-            raise ModelError(f"holds {size:,} numbers of objectives.{name} in place of {wanted:,}")
+            beside = loaded.path / objectives[name].foreign_file
+            own = f"(or {beside}) " if objectives[name].foreign_file and beside.is_file() else ""
+            raise ModelError(
+                f"{own}holds {size:,} numbers of objectives.{name} in place of {wanted:,}"
+            )
         if size and isinstance(objectives[name], MaskedLanguageModeling):
             reader = config.generator or config.encoder
             _check_shapes(others, list_mask_shapes(reader, f"objectives.{name}.head"))
