@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _refuse(words[0], "this verb runs in one process; start it without torchrun")
     except ConfigError as error:
         return _refuse(words[0], str(error))
-    _let_threads_sleep()
+    _settle_threads(words[0])
     try:
         with _signals_raise(), naming_extras():
             status = 0
@@ -237,15 +237,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _let_threads_sleep() -> None:
-    """Have waiting worker threads sleep after some microseconds; OpenMP reads this when torch is
-    loaded.
+def _settle_threads(verb: str) -> None:
+    """Have worker threads that wait sleep after some microseconds, not spin; OpenMP reads this when
+    torch is loaded.
 
     Beside any busy program, spinning makes a step five times as long
     (docs/adr/0007-the-small-recipes.md).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # Answers multiply in the kernels; numpy takes a sixth of their start to begin threads of its
+    # own. On ARM, torch reads this too.
+    if verb in GROUPS["Answer"] and hasattr(os, "uname") and os.uname().machine == "x86_64":
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _let_one_process_speak() -> None:

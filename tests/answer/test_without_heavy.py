@@ -217,6 +217,18 @@ def test_the_service_answers(place: str, models: dict[str, Path], tmp_path: Path
     assert filled.status_code == 200, filled.text
 
 
+_HELPS = """
+from litebert.cli import VERBS
+
+print(json.dumps([verb for verb in VERBS if main([verb, "--help"])]))
+"""
+
+
+@pytest.mark.thorough
+def test_every_verb_shows_its_help(light: Light) -> None:
+    assert light(_HELPS, []) == []
+
+
 _VERBS = """
 from contextlib import redirect_stderr
 from io import StringIO
