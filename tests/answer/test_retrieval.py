@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 import litebert
 from litebert.answer import vectors
 from litebert.base.errors import DataError
-from litebert.finetuning.baselines.models import Bm25
 from litebert.model.task_model import TaskModel
 from litebert.tasks.retrieval import ranking
+from litebert.tasks.retrieval.bm25 import Bm25
 from litebert.tasks.retrieval.files import list_splits, read_collection
 from litebert.tasks.retrieval.ranking import BestDocuments, score_rankings
 from litebert.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.base import progress
-from litebert.finetuning.baselines.models import Bm25
+from litebert.tasks.retrieval.bm25 import Bm25
 from litebert.tasks.retrieval.files import Collection
 
 Ranking = list[NDArray[np.int64]]
