@@ -26,12 +26,12 @@ from litebert import load, replace, train_tokenizer
 from litebert.answer.engines.exits import Exit
 from litebert.answer.evaluation import evaluate
 from litebert.finetuning.run import finetune
-from litebert.finetuning.task import Row
 from litebert.interop.onnx.session import count_threads
 from litebert.kernels.network import DTYPES
 from litebert.recipes.finetuning import finetune_preset
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import TableFiles
+from litebert.tasks.task import Row
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 

@@ -36,8 +36,8 @@ from results import write as write_results
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.run import finetune
-from litebert.finetuning.seeds import compute_noise
 from litebert.interop import LoadedModel, save_hf
+from litebert.judge.seeds import compute_noise
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.glue import Glue, GlueFiles

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from litebert import load, open_task
-from litebert.finetuning.rows import group_by_length, pad_ids
-from litebert.finetuning.similarity import fit_whitening, scale_to_unit
 from litebert.model.encoder import Encoder
+from litebert.tasks.rows import group_by_length, pad_ids
+from litebert.tasks.similarity import fit_whitening, scale_to_unit
 from litebert.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from litebert import open_task
-from litebert.finetuning.reliability import rank_mislabeled
+from litebert.judge.reliability import rank_mislabeled
 
 
 def measure(glue: Path, rows: int, share: float) -> str:

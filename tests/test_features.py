@@ -16,13 +16,13 @@ from litebert.base.errors import ModelError
 from litebert.base.registry import POSITIONS
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.features import FEATURES, REFUSED, YES, Feature
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.folder import differences
 from litebert.interop.onnx.graph import onnx_model
 from litebert.kernels import loader
 from litebert.kernels.network import find_refusal
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.tasks.rows import PaddedRows
 from toys.families import (
     assert_equal_outputs,
     inputs,

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.model import load
-from litebert.finetuning.similarity import scale_to_unit
 from litebert.hub import is_hub_name, parse_name
 from litebert.kernels.network import Dtype
+from litebert.tasks.similarity import scale_to_unit
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,9 +29,9 @@ from litebert.answer.predicting import FIRST
 from litebert.base.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.cli import main
 from litebert.demo import unpack
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.task import Row
 from litebert.kernels import network
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.task import Row
 from toys.answers import made, texts
 from toys.refusals import refused
 

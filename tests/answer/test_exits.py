@@ -26,13 +26,13 @@ from litebert.answer.model import load
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.registry import ENGINES
 from litebert.change.conversion import convert
-from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import PaddedRows, pad_rows
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.finetuning.values import EncodedPart, EncodedRow, Item
+from litebert.judge.exits import NEVER, ExitRule, calibrate, find_exits
 from litebert.model.task_model import TaskModel
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import PaddedRows, pad_rows
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example
+from litebert.tasks.values import EncodedPart, EncodedRow, Item
 from toys.finetuning import config, finetune, recipe_file, same_files, write_table
 from toys.killed import Killed, kill_at
 from toys.refusals import names, refused

@@ -17,8 +17,8 @@ from litebert.answer.model import Model, load
 from litebert.base.errors import ConfigError
 from litebert.cli import main
 from litebert.config import EncoderConfig
-from litebert.finetuning.outputs import log_softmax
 from litebert.model.task_model import TaskModel
+from litebert.tasks.outputs import log_softmax
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import recipe_file, write_table
 from toys.folders import save_litebert

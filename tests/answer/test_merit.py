@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from litebert.answer.engines.runtime import Engine, Runtime
 from litebert.base.errors import NonFiniteError
 from litebert.base.registry import ENGINES
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import score_parts
-from litebert.finetuning.values import EncodedPart, EncodedRow, Item
 from litebert.interop import LoadedModel
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.scoring import score_parts
+from litebert.tasks.values import EncodedPart, EncodedRow, Item
 from toys.answers import made, texts
 from toys.refusals import names, refused
 from toys.tasks import Table

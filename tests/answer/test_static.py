@@ -14,8 +14,8 @@ from safetensors.numpy import load_file, save_file
 import litebert
 from litebert.answer.static import export_static, load_static
 from litebert.base.errors import ConfigError, DataError, ModelError
-from litebert.finetuning.values import EncodedRow
 from litebert.model.task_model import TaskModel
+from litebert.tasks.values import EncodedRow
 from litebert.tokenizer import Tokenizer
 from toys.folders import save_litebert
 from toys.points import randomize, shape

@@ -31,13 +31,13 @@ from litebert.answer.vector_files import embed_file
 from litebert.base.errors import ModelError
 from litebert.base.registry import ENGINES
 from litebert.config import Config, Pooling, SequenceConfig
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import read_dense
 from litebert.kernels.network import DTYPES, Dtype
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
 from toys.answers import made
 from toys.families import build_peer

@@ -20,7 +20,7 @@ from litebert.answer.engines import speed as engine_speed
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.export import export
 from litebert.base.registry import ENGINES
-from litebert.finetuning.rows import PaddedRows
+from litebert.tasks.rows import PaddedRows
 from toys.folders import save_litebert, small_tokenizer, tiny
 from toys.refusals import names
 

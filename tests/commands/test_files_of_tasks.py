@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from litebert.answer.model import load
-from litebert.finetuning.baselines import read_scores
+from litebert.judge.baselines import read_scores
 from toys.finetuning import read_rows, recipe_file
 from toys.refusals import names
 

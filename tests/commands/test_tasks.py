@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import main
-from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.seeds import describe_noise
+from litebert.judge.baselines import read_scores
+from litebert.judge.seeds import describe_noise
 from toys.finetuning import read_rows, recipe_file
 
 Output = tuple[int, str, str]

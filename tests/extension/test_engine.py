@@ -17,8 +17,8 @@ import litebert
 from litebert.answer.engines.runtime import Capabilities, Runtime, Walk
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.registry import ENGINES
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
+from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
 from toys.answers import made, texts
 from toys.refusals import refused

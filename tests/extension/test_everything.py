@@ -31,12 +31,12 @@ from litebert.base.errors import DataError, require
 from litebert.base.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.cli import main
 from litebert.config import Config, cost
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import build_row
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.values import Answer, Item
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
+from litebert.tasks.outputs import Output
 from litebert.tasks.predictions import write_records
+from litebert.tasks.rows import build_row
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.values import Answer, Item
 from litebert.text.records import Notes, RowSource, read_records
 from litebert.text.sources import Reading
 from litebert.tokenizer import Tokenizer

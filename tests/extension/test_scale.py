@@ -28,9 +28,9 @@ from litebert.answer.files import predict_file
 from litebert.base.errors import ModelError
 from litebert.base.registry import OUTPUTS, TASKS
 from litebert.finetuning.run import finetune
-from litebert.finetuning.text_outputs import OneClass
-from litebert.finetuning.values import Answer
 from litebert.tasks.table import Table, TableFiles
+from litebert.tasks.text_outputs import OneClass
+from litebert.tasks.values import Answer
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused
 

@@ -20,7 +20,7 @@ from litebert.analysis.compare_tasks import compare_tasks, make_task_table
 from litebert.analysis.run_report import write_run
 from litebert.base.errors import ConfigError, RunError
 from litebert.config import replace
-from litebert.finetuning.baselines import (
+from litebert.judge.baselines import (
     FittedBaseline,
     advise,
     fit_baseline,
@@ -28,9 +28,9 @@ from litebert.finetuning.baselines import (
     read_baseline,
     read_scores,
 )
-from litebert.finetuning.baselines.features import CharacterFeatures
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe as load_recipe
+from litebert.tasks.features import CharacterFeatures
 from litebert.tasks.tagging.scores import score_entities
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, same_files, write_table

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 
 from litebert.base.errors import ConfigError, ModelError
-from litebert.finetuning.calibration import (
+from litebert.judge.calibration import (
     bin_decisions,
     calibrate_part,
     choose_threshold,
@@ -18,7 +18,7 @@ from litebert.finetuning.calibration import (
     record_points,
     trace_precision,
 )
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from toys.refusals import refused
 
 

@@ -16,11 +16,11 @@ from litebert.base.errors import RunError
 from litebert.cli import main
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.baselines.models import split_folds
-from litebert.finetuning.rows import number_groups
 from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
-from litebert.finetuning.values import Item
+from litebert.judge.baselines.models import split_folds
 from litebert.recipes.finetuning import finetune_preset
+from litebert.tasks.rows import number_groups
+from litebert.tasks.values import Item
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import (
     config,

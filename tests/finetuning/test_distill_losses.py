@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from litebert.finetuning.batches import collate
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.text_outputs import Number, OneChoice, OneClass, SeveralLabels
-from litebert.finetuning.token_outputs import OneSpan, Tags
-from litebert.finetuning.values import EncodedRow, Item, TaskBatch
+from litebert.tasks.outputs import Output
+from litebert.tasks.text_outputs import Number, OneChoice, OneClass, SeveralLabels
+from litebert.tasks.token_outputs import OneSpan, Tags
+from litebert.tasks.values import EncodedRow, Item, TaskBatch
 
 
 def item(length: int, target: Any, taught: Any, rows: int = 1) -> Item:

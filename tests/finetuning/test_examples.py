@@ -11,15 +11,15 @@ import pytest
 
 from litebert.base.errors import ModelError
 from litebert.config import replace
-from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.run import finetune
-from litebert.finetuning.task import EXAMPLES, Task, choose_examples, read_examples, write_examples
-from litebert.finetuning.values import EncodedPart, ModelExample
+from litebert.judge.reliability import RELIABILITY
 from litebert.tasks import table as table_module
 from litebert.tasks.choices import Choice
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.tagging.files import Sentence
+from litebert.tasks.task import EXAMPLES, Task, choose_examples, read_examples, write_examples
 from litebert.tasks.texts import Example
+from litebert.tasks.values import EncodedPart, ModelExample
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused
 from toys.tasks import ChoiceTask, Squad, Table, TaggingTask

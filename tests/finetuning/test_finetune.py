@@ -25,15 +25,15 @@ from litebert.answer.model import load
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.initial import build_task_model, load_initial
-from litebert.finetuning.scoring import compute_logits, compute_network_logits
-from litebert.finetuning.seeds import describe_noise
-from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
+from litebert.judge.baselines import read_scores
+from litebert.judge.seeds import describe_noise
 from litebert.model.task_model import TaskModel
 from litebert.tasks import table as table_module
 from litebert.tasks.registry import open_task
+from litebert.tasks.scoring import compute_logits, compute_network_logits
+from litebert.tasks.text_outputs import Number
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics

@@ -12,9 +12,9 @@ import pytest
 from litebert.answer.model import load
 from litebert.base.errors import ConfigError
 from litebert.config import replace
-from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune
+from litebert.judge.baselines import read_scores
 from litebert.text.records import Notes, read_lines
 from toys.finetuning import config, recipe_file
 from toys.refusals import refused

@@ -25,8 +25,8 @@ from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning import start
 from litebert.finetuning.setup import Setup
-from litebert.finetuning.values import Item
 from litebert.model.pretrainer import Pretrainer
+from litebert.tasks.values import Item
 from litebert.tokenizer import Tokenizer
 from litebert.train.metrics import read
 from toys.finetuning import config, finetune, same_files, write_table

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from litebert.base.registry import OUTPUTS
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import collate
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.finetuning.values import EncodedRow, Item, TaskBatch
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.values import EncodedRow, Item, TaskBatch
 
 
 def batch(

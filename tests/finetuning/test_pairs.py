@@ -24,11 +24,11 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.setup import settle_for_output
-from litebert.finetuning.similarity import Similarity, fit_whitening, scale_to_unit
-from litebert.finetuning.text_outputs import OneClass
-from litebert.finetuning.values import Compared, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
+from litebert.tasks.similarity import Similarity, fit_whitening, scale_to_unit
+from litebert.tasks.text_outputs import OneClass
 from litebert.tasks.texts import Example
+from litebert.tasks.values import Compared, TaskBatch
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, finetune, recipe_file, same_files
 from toys.killed import Killed, kill_at

@@ -19,12 +19,12 @@ from litebert.base.errors import ConfigError, RunError
 from litebert.base.registry import OUTPUTS
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.scoring import has_one_answer
 from litebert.finetuning.setup import change_config, describe_balance
-from litebert.finetuning.values import EncodedPart, Item, TaskBatch
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks import table as table_module
+from litebert.tasks.outputs import Output
+from litebert.tasks.scoring import has_one_answer
+from litebert.tasks.values import EncodedPart, Item, TaskBatch
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, finetune, finetune_seeds, recipe_file, write_table

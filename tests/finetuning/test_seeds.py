@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from litebert.finetuning.seeds import compute_noise, describe_noise, judge, summarize
+from litebert.judge.seeds import compute_noise, describe_noise, judge, summarize
 from toys.finetuning import config, finetune_seeds, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from litebert.base.registry import OUTPUTS
 from litebert.finetuning.batches import TaskBatches, collate
-from litebert.finetuning.rows import group_by_length
-from litebert.finetuning.text_outputs import OneClass
-from litebert.finetuning.token_outputs import Tags
-from litebert.finetuning.values import EncodedRow, Item
+from litebert.tasks.rows import group_by_length
+from litebert.tasks.text_outputs import OneClass
+from litebert.tasks.token_outputs import Tags
+from litebert.tasks.values import EncodedRow, Item
 
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:

@@ -21,11 +21,11 @@ from litebert.base.registry import ENGINES
 from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.finetuning.results import Finetuned
-from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.teachers import KEPT
-from litebert.finetuning.values import TaskBatch
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.values import TaskBatch
 from litebert.tokenizer.training import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop

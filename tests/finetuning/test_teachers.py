@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 import litebert
 from litebert.finetuning import trainable
-from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.batches import TaskBatches
-from litebert.finetuning.outputs import softmax
 from litebert.finetuning.teachers import KEPT, TaskTeacher, average_answers
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.finetuning.values import Item
 from litebert.interop.files import read_tensors
+from litebert.judge.baselines import fit_baseline
+from litebert.tasks.outputs import softmax
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.values import Item
 from toys.finetuning import config, finetune_on_other_labels, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table

@@ -18,12 +18,12 @@ from litebert.change.conversion import convert
 from litebert.config import replace
 from litebert.finetuning import teachers
 from litebert.finetuning.batches import collate
-from litebert.finetuning.rows import build_single_rows
-from litebert.finetuning.similarity import LIKENESS, STRENGTHS, Similarity, fit_map, scale_to_unit
 from litebert.finetuning.teachers import KEPT, PENALTY, fit_token_vectors
-from litebert.finetuning.values import Item, TaskBatch
 from litebert.interop.files import read_tensors
 from litebert.tasks.pairs import PairFiles
+from litebert.tasks.rows import build_single_rows
+from litebert.tasks.similarity import LIKENESS, STRENGTHS, Similarity, fit_map, scale_to_unit
+from litebert.tasks.values import Item, TaskBatch
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from litebert.train.loop import Loop

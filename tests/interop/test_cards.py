@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from litebert.change.conversion import convert
-from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import finetune
 from litebert.interop.cards import make_finetuned_card
+from litebert.judge.baselines import read_scores
 from litebert.model.task_model import TaskModel
 from toys.families import MODERN
 from toys.finetuning import config, recipe_file, write_table

@@ -171,7 +171,7 @@ def test_texts_are_cut_at_the_side_of_the_tokenizer(model: Path, tmp_path: Path)
     theirs = AutoTokenizer.from_pretrained(model)(long, truncation=True, max_length=8)["input_ids"]
     tokenizer = litebert.load(model).tokenizer
     assert tokenizer is not None
-    from litebert.finetuning.rows import build_row, build_single_rows
+    from litebert.tasks.rows import build_row, build_single_rows
 
     (row,), cut = build_single_rows(tokenizer, [long], 8)
     assert row.ids.tolist() == theirs

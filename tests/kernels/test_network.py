@@ -23,7 +23,6 @@ from litebert.base import machine
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels import loader
 from litebert.kernels import network as kernels
@@ -31,6 +30,7 @@ from litebert.kernels.network import Dtype
 from litebert.model.blocks import Attention
 from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel
+from litebert.tasks.rows import PaddedRows
 from toys.folders import load_module
 from toys.refusals import refused
 

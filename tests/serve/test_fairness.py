@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import litebert
-from litebert.finetuning.rows import PaddedRows
 from litebert.serve import steps as stepping
 from litebert.serve.batching import costs_of
 from litebert.serve.served import Served
 from litebert.serve.steps import LongTexts, Steps, Turns
 from litebert.serve.wire import Group
+from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from litebert.base.errors import ConfigError, DataError, MissingExtraError
-from litebert.finetuning.text_outputs import Number
-from litebert.finetuning.values import Answer
 from litebert.tasks.glue import GLUE
+from litebert.tasks.text_outputs import Number
 from litebert.tasks.texts import Example
+from litebert.tasks.values import Answer
 from toys.refusals import names, refused
 from toys.tasks import Glue, task_of
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.values import Item
 from litebert.tasks.choices import Choice
+from litebert.tasks.values import Item
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused
 from toys.tasks import ChoiceTask, RaceTask

@@ -11,11 +11,11 @@ import pytest
 
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.base.registry import TASKS
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import choose_preset_name, finetune_preset
 from litebert.tasks.registry import open_task, restore_task
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.token_outputs import OneSpan
 from toys.refusals import names, refused
 from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask, task_of
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.token_outputs import OneSpan
-from litebert.finetuning.values import Item
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import split_windows
+from litebert.tasks.token_outputs import OneSpan
+from litebert.tasks.values import Item
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import names, refused

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from litebert.base.errors import DataError
-from litebert.finetuning.token_outputs import OneSpan
+from litebert.tasks.token_outputs import OneSpan
 from toys.refusals import names, refused
 from toys.tasks import Squad
 

@@ -23,12 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.finetuning.values import Answer
 from litebert.tasks.predictions import write_records
 from litebert.tasks.registry import open_task
 from litebert.tasks.splits import join_groups
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example
+from litebert.tasks.values import Answer
 from litebert.text.records import Notes
 from toys.refusals import names, refused
 from toys.tasks import Table

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.values import Answer, Item
 from litebert.tasks.registry import open_task
 from litebert.tasks.tagging.files import Sentence
 from litebert.tasks.tagging.scores import (
@@ -30,6 +29,7 @@ from litebert.tasks.tagging.scores import (
     score_entities,
 )
 from litebert.tasks.tagging.task import TaggingFiles
+from litebert.tasks.values import Answer, Item
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer

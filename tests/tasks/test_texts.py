@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import expit, softmax
 
 from litebert.base.errors import DataError
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example, TextTask
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from litebert.answer.engines.runtime import Runtime
 from litebert.base.errors import require
 from litebert.config import EncoderConfig
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.model.attention_positions import AttentionPositions
 from litebert.model.positions import Positions
+from litebert.tasks.rows import PaddedRows
 
 
 class NearbyBias(AttentionPositions):

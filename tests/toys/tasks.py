@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.tasks import choices, glue, pairs, race, table
 from litebert.tasks.registry import open_task
 from litebert.tasks.squad import task as squad
 from litebert.tasks.tagging import task as tagging
+from litebert.tasks.task import Row, Task, TaskFiles
 from litebert.text.records import Notes
 
 # To a type checker it is both the files and their task, as it is to the code that it is given to.

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from litebert.finetuning.baselines import read_scores
+from litebert.judge.baselines import read_scores
 from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port

@@ -18,8 +18,8 @@ from litebert.base.errors import RunError
 from litebert.base.json_reader import fault_of, read_json
 from litebert.base.registry import TASKS
 from litebert.base.storage import hash_fault, newest_whole
-from litebert.finetuning.baselines import read_baseline, read_scores
-from litebert.finetuning.seeds import judge
+from litebert.judge.baselines import read_baseline, read_scores
+from litebert.judge.seeds import judge
 from litebert.recipes.files import is_recipe_name
 
 RECOVERED, COLLAPSED = "†", "‡"

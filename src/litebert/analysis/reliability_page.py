@@ -10,8 +10,8 @@ from typing import Any
 from litebert.analysis.report import Chart, Section, Series, Table
 from litebert.base.errors import RunError
 from litebert.base.json_reader import read_json
-from litebert.finetuning.calibration import compute_lower_bound
-from litebert.finetuning.reliability import MISLABELED, RELIABILITY, list_confusions
+from litebert.judge.calibration import compute_lower_bound
+from litebert.judge.reliability import MISLABELED, RELIABILITY, list_confusions
 
 _SHOWN_POINTS = 12
 _MOST_COLUMNS = 10

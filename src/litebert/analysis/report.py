@@ -23,7 +23,7 @@ from litebert.analysis.charts import Series as Series
 from litebert.analysis.charts import draw
 from litebert.base.registry import OBJECTIVES
 from litebert.base.storage import atomic_text
-from litebert.finetuning.seeds import compute_share_error
+from litebert.judge.seeds import compute_share_error
 from litebert.model.objectives import Curves
 from litebert.tasks.scores import score_title
 

@@ -14,8 +14,8 @@ from litebert.analysis.report import Headline, HeadlineScore, Section, Table, ru
 from litebert.base.errors import RunError
 from litebert.base.json_reader import read_json
 from litebert.base.progress import task
-from litebert.finetuning.baselines import advise, read_baseline
-from litebert.finetuning.seeds import compute_share_error
+from litebert.judge.baselines import advise, read_baseline
+from litebert.judge.seeds import compute_share_error
 from litebert.model.objectives import ShownScore, list_shown_scores
 from litebert.tasks.scores import score_title
 from litebert.train import metrics

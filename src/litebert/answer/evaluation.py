@@ -17,11 +17,11 @@ from litebert.answer.model import Model, load
 from litebert.answer.predicting import Predictor
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, ModelError
-from litebert.finetuning.reliability import Mistake, count_confusions, find_mistakes
-from litebert.finetuning.similarity import Similarity
-from litebert.finetuning.task import Task
+from litebert.judge.reliability import Mistake, count_confusions, find_mistakes
 from litebert.remote.names import shorten
+from litebert.tasks.similarity import Similarity
 from litebert.tasks.splits import Source
+from litebert.tasks.task import Task
 from litebert.text.records import Notes, detect_format, list_values, read_records
 from litebert.text.tally import format_count
 from litebert.tokenizer.coverage import Coverage

@@ -31,8 +31,7 @@ from litebert.answer.predicting import generate_window_sizes
 from litebert.base import progress
 from litebert.base.errors import ConfigError
 from litebert.base.storage import atomic_text, check_output, is_written_into
-from litebert.finetuning.task import Row, Task
-from litebert.finetuning.words import format_weights, require_words
+from litebert.judge.words import format_weights, require_words
 from litebert.parts import EVERY, Part, Turns
 from litebert.parts.finished import FinishedPart
 from litebert.parts.windows import read_windows, write_part
@@ -40,6 +39,7 @@ from litebert.remote.names import as_url, is_url, shorten, suggest
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.predictions import write_records
+from litebert.tasks.task import Row, Task
 from litebert.text.files import leave_out, refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes

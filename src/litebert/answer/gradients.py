@@ -16,20 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from litebert.finetuning.values import EncodedRow
-from litebert.finetuning.words import (
+from litebert.judge.words import (
     WordWeight,
     list_words,
     require_words,
     weigh_words,
 )
+from litebert.tasks.values import EncodedRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from litebert.finetuning.outputs import Output
-    from litebert.finetuning.task import Task
     from litebert.model.task_model import TaskModel
+    from litebert.tasks.outputs import Output
+    from litebert.tasks.task import Task
     from litebert.tokenizer import Tokenizer
 
 STEPS = 64

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.remote.names import shorten
 from litebert.remote.reading import is_file, open_file
+from litebert.tasks.task import Row, Task, TaskFiles
 from litebert.text.files import is_remote, list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
 from litebert.text.records import (

@@ -28,8 +28,6 @@ from litebert.base.machine import may_have_accelerator
 from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
-from litebert.finetuning.calibration import choose_threshold
-from litebert.finetuning.words import WordWeight
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.models import read_folder
 from litebert.interop.names import find_exported_graph
@@ -39,14 +37,16 @@ from litebert.interop.onnx.exports import (
     read_exported,
 )
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
+from litebert.judge.calibration import choose_threshold
+from litebert.judge.words import WordWeight
 from litebert.kernels.network import Dtype, find_refusal
 from litebert.tasks.registry import restore_task
 from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from litebert.finetuning.task import Task
     from litebert.model.task_model import TaskModel
+    from litebert.tasks.task import Task
 
 log = logging.getLogger("litebert")
 

@@ -23,10 +23,10 @@ from typing import Any
 from litebert.answer.model import Model
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import sha256_of
-from litebert.finetuning.task import Row
 from litebert.interop.loaded import Unread
 from litebert.parts import Turns, make_identity
 from litebert.remote.names import shorten
+from litebert.tasks.task import Row
 from litebert.text.lines import find_suffix
 from litebert.text.records import SUFFIXES, FileFormat, count_parquet_rows
 

@@ -18,11 +18,11 @@ from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
 from litebert.base import progress
 from litebert.base.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.scoring import Compute, are_finite, compute_logits
-from litebert.finetuning.task import Row, Task
-from litebert.finetuning.values import Item, Logits
-from litebert.finetuning.words import WordWeight, explain_by_occlusion
+from litebert.judge.words import WordWeight, explain_by_occlusion
 from litebert.parts import EVERY, Turns
+from litebert.tasks.scoring import Compute, are_finite, compute_logits
+from litebert.tasks.task import Row, Task
+from litebert.tasks.values import Item, Logits
 from litebert.text.records import Notes, format_value, list_values
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage

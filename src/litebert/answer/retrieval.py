@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from litebert.answer.model import Model, load
 from litebert.answer.vectors import SentenceEncoder
 from litebert.base.errors import ConfigError
-from litebert.finetuning.similarity import scale_to_unit
-from litebert.finetuning.task import Row
 from litebert.tasks.retrieval.files import Collection, read_collection
 from litebert.tasks.retrieval.ranking import (
     DEPTH,
@@ -25,6 +23,8 @@ from litebert.tasks.retrieval.ranking import (
     rank_by_bm25,
     score_rankings,
 )
+from litebert.tasks.similarity import scale_to_unit
+from litebert.tasks.task import Row
 from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")

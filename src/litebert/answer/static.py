@@ -129,7 +129,7 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
 
 def _compute_token_vectors(opened: Model) -> NDArray[np.float32]:
     """Compute the model's vector of each token alone, (V, D)."""
-    from litebert.finetuning.values import EncodedRow
+    from litebert.tasks.values import EncodedRow
 
     tokenizer = opened.require_tokenizer()
     types = np.zeros(3, np.int32)

@@ -49,8 +49,6 @@ from litebert.base.storage import (
     json_text,
     naming,
 )
-from litebert.finetuning.task import Row
-from litebert.finetuning.text_outputs import Number
 from litebert.parts import EVERY, Part, Turns
 from litebert.parts.finished import FinishedPart
 from litebert.parts.windows import read_windows, write_part
@@ -58,6 +56,8 @@ from litebert.remote.names import is_url, shorten
 from litebert.remote.output import open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.table import Table
+from litebert.tasks.task import Row
+from litebert.tasks.text_outputs import Number
 from litebert.text.records import DEFAULT_LAYOUT, Layout, Notes
 from litebert.text.tally import escape_name
 from litebert.tokenizer.coverage import Coverage

@@ -15,18 +15,18 @@ from litebert.answer.engines.precision import Comparison
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import FIRST, in_advance, not_finite
 from litebert.base import progress
-from litebert.finetuning.rows import (
+from litebert.interop.sentence_modules import VectorSettings
+from litebert.parts import EVERY, Turns
+from litebert.tasks.rows import (
     PaddedRows,
     build_single_rows,
     group_by_length,
     pad_ids,
     pad_rows,
 )
-from litebert.finetuning.similarity import scale_to_unit
-from litebert.finetuning.task import Row
-from litebert.finetuning.values import EncodedRow
-from litebert.interop.sentence_modules import VectorSettings
-from litebert.parts import EVERY, Turns
+from litebert.tasks.similarity import scale_to_unit
+from litebert.tasks.task import Row
+from litebert.tasks.values import EncodedRow
 from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage

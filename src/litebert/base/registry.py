@@ -4,7 +4,7 @@ person types to those parts.
     OBJECTIVES  what pretraining learns           `--objectives mlm sop`       model/objectives/
     POSITIONS   how the encoder knows token order `--encoder.positions rotary` model/positions.py
     TASKS       what fine-tuning learns           `--task table`               tasks/
-    OUTPUTS     what a fine-tuned model answers   `problem` in task.json       finetuning/outputs.py
+    OUTPUTS     what a fine-tuned model answers   `problem` in task.json       tasks/outputs.py
     ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines/
     TRACKERS    where runs are looked at          `--tracker wandb`            train/trackers/
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
@@ -173,14 +173,14 @@ TASKS = Registry(
 OUTPUTS = Registry(
     "output",
     "from_saved",
-    classes="finetuning.text_outputs:OneClass",
-    labels="finetuning.text_outputs:SeveralLabels",
-    number="finetuning.text_outputs:Number",
-    tokens="finetuning.token_outputs:Tags",
-    span="finetuning.token_outputs:OneSpan",
-    choice="finetuning.text_outputs:OneChoice",
-    similarity="finetuning.similarity:Similarity",
-    relevance="finetuning.text_outputs:Relevance",
+    classes="tasks.text_outputs:OneClass",
+    labels="tasks.text_outputs:SeveralLabels",
+    number="tasks.text_outputs:Number",
+    tokens="tasks.token_outputs:Tags",
+    span="tasks.token_outputs:OneSpan",
+    choice="tasks.text_outputs:OneChoice",
+    similarity="tasks.similarity:Similarity",
+    relevance="tasks.text_outputs:Relevance",
 )
 ENGINES = Registry(
     "engine",

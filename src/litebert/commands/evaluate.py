@@ -173,7 +173,7 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
 
 
 def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
-    from litebert.finetuning.seeds import judge
+    from litebert.judge.seeds import judge
 
     name = Path(arguments.model).name
     console.table(("score", name, *scored.list_columns()), scored.rows())
@@ -299,7 +299,7 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
 
 def _show_confusions(scored: Scored) -> None:
     """Print the confusion matrix, or of many classes the commonest confusions."""
-    from litebert.finetuning.reliability import list_confusions
+    from litebert.judge.reliability import list_confusions
 
     labels = tuple(scored.classes)
     if scored.confusion is None or not labels:

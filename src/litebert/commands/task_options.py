@@ -16,7 +16,7 @@ from litebert.commands import console
 from litebert.commands.console import ModelPath
 from litebert.commands.options import ShortForms
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.task import TaskOptions
+from litebert.tasks.task import TaskOptions
 from litebert.text.records import TableFormat
 
 A = TypeVar("A")

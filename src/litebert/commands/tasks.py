@@ -33,7 +33,7 @@ from litebert.recipes.files import is_recipe_name
 
 if TYPE_CHECKING:
     from litebert.finetuning.results import Finetuned
-    from litebert.finetuning.task import Task
+    from litebert.tasks.task import Task
 
 log = logging.getLogger("litebert")
 
@@ -183,10 +183,10 @@ def _score_baseline(words: list[str]) -> int:
         words = ["baseline", *words]
     arguments, options, rest = _parse_finetune(words, BaselineRequest)
     with console.loading():
-        from litebert.finetuning.baselines import score_baseline
-        from litebert.finetuning.scoring import name_metric
         from litebert.finetuning.setup import require_weights
+        from litebert.judge.baselines import score_baseline
         from litebert.tasks.registry import open_task
+        from litebert.tasks.scoring import name_metric
 
     config = FinetuneConfig()
     if rest:  # an unknown option is told before one without effect
@@ -247,8 +247,8 @@ def _show_finetuned(
     arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
 ) -> None:
     from litebert.analysis.run_report import make_exit_tables
-    from litebert.finetuning.scoring import name_metric
-    from litebert.finetuning.seeds import describe_noise, summarize
+    from litebert.judge.seeds import describe_noise, summarize
+    from litebert.tasks.scoring import name_metric
 
     scores, metric = [run.scores for run in runs], name_metric(task)
     summary, baseline = summarize(scores), runs[0].baseline

@@ -21,12 +21,12 @@ from litebert.answer.predicting import Predictor
 from litebert.base import progress
 from litebert.base.storage import atomic_text
 from litebert.distill.steps import DistillInputs, DistillRequest, Step, locate_teacher
-from litebert.finetuning.baselines import fit_baseline
-from litebert.finetuning.baselines.models import make_baseline
-from litebert.finetuning.seeds import judge
 from litebert.finetuning.teachers import BASELINE
 from litebert.interop.files import weights_files
 from litebert.interop.names import find_exported_graph
+from litebert.judge.baselines import fit_baseline
+from litebert.judge.baselines.models import make_baseline
+from litebert.judge.seeds import judge
 from litebert.train import device as devices
 
 ROUNDS = 5

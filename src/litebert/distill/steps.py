@@ -41,13 +41,13 @@ from litebert.config import Config, cost
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
-from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
-from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
 from litebert.interop.names import find_exported_graph
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.tasks.table import TableFiles
+from litebert.tasks.task import TaskFiles
+from litebert.tasks.text_outputs import Number, SeveralLabels
 from litebert.text.phrases import make_phrases
 from litebert.text.sentences import check_language
 from litebert.tokenizer.training import check_size

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.data.random_keys import Keys, derive, draw_uniforms, permute
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import pad_rows
-from litebert.finetuning.values import EncodedRow, Item, TaskBatch
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import pad_rows
+from litebert.tasks.values import EncodedRow, Item, TaskBatch
 
 _ORDER, _POOL, _DELETED = 41, 42, 43  # what a key is for
 _POOL_BATCHES = 50

@@ -13,8 +13,6 @@ from litebert import hub
 from litebert.base.errors import ConfigError, ModelError
 from litebert.config import EncoderConfig, HeadActivation, Pooling, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.similarity import learns_map
-from litebert.finetuning.task import Task
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
 from litebert.interop.sentence_modules import vector_settings
@@ -23,6 +21,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes import HUB_NAMES
 from litebert.recipes.files import is_recipe_name, recipe
+from litebert.tasks.similarity import learns_map
+from litebert.tasks.task import Task
 from litebert.tokenizer import Tokenizer
 
 

@@ -21,27 +21,27 @@ from litebert.base.json_reader import read_json
 from litebert.base.storage import write_json
 from litebert.config import Config, SequenceConfig
 from litebert.config.serialization import to_dict
-from litebert.finetuning.baselines import BaselineScores, read_baseline
-from litebert.finetuning.baselines.scores import FIELD, build_scores_fields
-from litebert.finetuning.calibration import (
+from litebert.finetuning.initial import InitialModel
+from litebert.finetuning.setup import Setup
+from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.interop import LoadedModel, save_litebert
+from litebert.interop.cards import make_finetuned_card
+from litebert.judge.baselines import BaselineScores, read_baseline
+from litebert.judge.baselines.scores import FIELD, build_scores_fields
+from litebert.judge.calibration import (
     calibrate_part,
     record_points,
     scale_logits,
     trace_part,
 )
-from litebert.finetuning.exits import calibrate
-from litebert.finetuning.initial import InitialModel
-from litebert.finetuning.reliability import write_reliability
-from litebert.finetuning.scoring import name_metric, score_parts
-from litebert.finetuning.seeds import describe_standing
-from litebert.finetuning.setup import Setup
-from litebert.finetuning.task import choose_examples, write_examples
-from litebert.finetuning.text_outputs import Number
-from litebert.finetuning.trainable import TrainableTaskModel
-from litebert.finetuning.values import Item, Logits
-from litebert.finetuning.words import explain_by_occlusion, format_weights
-from litebert.interop import LoadedModel, save_litebert
-from litebert.interop.cards import make_finetuned_card
+from litebert.judge.exits import calibrate
+from litebert.judge.reliability import write_reliability
+from litebert.judge.seeds import describe_standing
+from litebert.judge.words import explain_by_occlusion, format_weights
+from litebert.tasks.scoring import name_metric, score_parts
+from litebert.tasks.task import choose_examples, write_examples
+from litebert.tasks.text_outputs import Number
+from litebert.tasks.values import Item, Logits
 from litebert.train.loop import Outcome
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import build_record, refuse_other_teacher

@@ -39,16 +39,7 @@ from litebert.base import launch, progress
 from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.storage import write_json, write_whole
 from litebert.config import FinetuneConfig
-from litebert.finetuning.baselines import RunBaseline, advise, read_scores
-from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
 from litebert.finetuning.initial import build_task_model, load_initial
-from litebert.finetuning.reliability import (
-    MISLABELED,
-    RELIABILITY,
-    forget_texts,
-    keep_mislabeled,
-    require_mislabeled,
-)
 from litebert.finetuning.results import (
     IDENTITY,
     Finetuned,
@@ -56,9 +47,6 @@ from litebert.finetuning.results import (
     require_calibrated,
     write_results,
 )
-from litebert.finetuning.rows import count_shared
-from litebert.finetuning.scoring import name_metric, score_parts
-from litebert.finetuning.seeds import summarize
 from litebert.finetuning.setup import (
     Change,
     Setup,
@@ -66,9 +54,7 @@ from litebert.finetuning.setup import (
     resolve,
     resolve_amount,
 )
-from litebert.finetuning.similarity import Similarity, learns_map
 from litebert.finetuning.start import FITTED, choose_start
-from litebert.finetuning.task import EXAMPLES, TaskFiles
 from litebert.finetuning.teachers import (
     FOLDER,
     KEPT,
@@ -77,8 +63,22 @@ from litebert.finetuning.teachers import (
     start_table,
 )
 from litebert.finetuning.trainable import attach_answers, make_loop
-from litebert.finetuning.values import EncodedPart, Item
 from litebert.interop.files import read_tensors, write_tensors
+from litebert.judge.baselines import RunBaseline, advise, read_scores
+from litebert.judge.baselines.scores import BASELINE, build_scores_fields
+from litebert.judge.reliability import (
+    MISLABELED,
+    RELIABILITY,
+    forget_texts,
+    keep_mislabeled,
+    require_mislabeled,
+)
+from litebert.judge.seeds import summarize
+from litebert.tasks.rows import count_shared
+from litebert.tasks.scoring import name_metric, score_parts
+from litebert.tasks.similarity import Similarity, learns_map
+from litebert.tasks.task import EXAMPLES, TaskFiles
+from litebert.tasks.values import EncodedPart, Item
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage

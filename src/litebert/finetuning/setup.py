@@ -25,21 +25,21 @@ from litebert.config import (
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.serialization import from_dict
-from litebert.finetuning.baselines import RunBaseline
-from litebert.finetuning.exits import require_exits
 from litebert.finetuning.initial import InitialModel
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.similarity import DROPOUT, Similarity
-from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.teachers import Student, TaskTeacher, TaskTeachers
-from litebert.finetuning.token_outputs import Tags
-from litebert.finetuning.values import EncodedPart, Item
+from litebert.judge.baselines import RunBaseline
+from litebert.judge.exits import require_exits
 from litebert.recipes.finetuning import (
     choose_default_preset,
     choose_preset_name,
     finetune_preset,
     share_warmup,
 )
+from litebert.tasks.outputs import Output
+from litebert.tasks.similarity import DROPOUT, Similarity
+from litebert.tasks.task import Task, TaskFiles
+from litebert.tasks.token_outputs import Tags
+from litebert.tasks.values import EncodedPart, Item
 from litebert.text.tally import format_count
 
 log = logging.getLogger("litebert")

@@ -37,19 +37,19 @@ from litebert.base.errors import NonFiniteError
 from litebert.data.random_keys import derive, permute
 from litebert.finetuning.batches import collate, collate_weights
 from litebert.finetuning.initial import build_task_model
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import group_by_length, number_groups, pad_rows
-from litebert.finetuning.scoring import (
+from litebert.finetuning.setup import Setup, set_rate
+from litebert.finetuning.trainable import attach_answers, make_loop
+from litebert.interop.files import read_tensors
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import group_by_length, number_groups, pad_rows
+from litebert.tasks.scoring import (
     EVALUATION_TOKENS,
     compute_network_logits,
     name_metric,
     score_parts,
 )
-from litebert.finetuning.setup import Setup, set_rate
-from litebert.finetuning.text_outputs import Number, SeveralLabels
-from litebert.finetuning.trainable import attach_answers, make_loop
-from litebert.finetuning.values import Item
-from litebert.interop.files import read_tensors
+from litebert.tasks.text_outputs import Number, SeveralLabels
+from litebert.tasks.values import Item
 from litebert.train import device as devices
 from litebert.train.run_folder import ASIDE, RunFolder
 

@@ -30,20 +30,20 @@ from litebert.base.errors import ConfigError, ModelError, NonFiniteError, requir
 from litebert.base.registry import ENGINES
 from litebert.base.storage import sha256_of, write_whole
 from litebert.config import TableConfig
-from litebert.finetuning.baselines import fit_baseline
-from litebert.finetuning.baselines.models import make_baseline
-from litebert.finetuning.outputs import Output, average_log, log_softmax, restore_output
-from litebert.finetuning.rows import PaddedRows, build_single_rows, group_by_length, pad_rows
-from litebert.finetuning.scoring import compute_logits, name_metric, score_parts
-from litebert.finetuning.similarity import Similarity, scale_to_unit
-from litebert.finetuning.task import Task
-from litebert.finetuning.text_outputs import Number, SeveralLabels
-from litebert.finetuning.values import EncodedPart, Item, Logits
 from litebert.interop import LoadedModel, files, read_folder
 from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.judge.baselines import fit_baseline
+from litebert.judge.baselines.models import make_baseline
 from litebert.model.task_model import TaskModel
 from litebert.model.teacher import Teacher
+from litebert.tasks.outputs import Output, average_log, log_softmax, restore_output
+from litebert.tasks.rows import PaddedRows, build_single_rows, group_by_length, pad_rows
+from litebert.tasks.scoring import compute_logits, name_metric, score_parts
+from litebert.tasks.similarity import Similarity, scale_to_unit
+from litebert.tasks.task import Task
+from litebert.tasks.text_outputs import Number, SeveralLabels
+from litebert.tasks.values import EncodedPart, Item, Logits
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import FINGERPRINT, PATH, build_record, compute_fingerprint
 

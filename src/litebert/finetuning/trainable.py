@@ -19,26 +19,26 @@ from litebert.base import progress
 from litebert.base.errors import RunError
 from litebert.base.storage import write_whole
 from litebert.finetuning.batches import TaskBatches
-from litebert.finetuning.exits import average_layer_losses
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import (
+from litebert.finetuning.setup import Setup
+from litebert.interop.files import write_tensors
+from litebert.interop.loaded import VectorMap
+from litebert.judge.exits import average_layer_losses
+from litebert.model.objectives import Loss
+from litebert.model.task_model import TaskModel
+from litebert.model.teacher import Lesson, mean_over_pairs, relation_distance, state_distance
+from litebert.model.unpadded import is_faster_unpadded
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.scoring import (
     compute_logits,
     compute_network_logits,
     has_one_answer,
     name_metric,
     score_parts,
 )
-from litebert.finetuning.setup import Setup
-from litebert.finetuning.similarity import Similarity, learns_map
-from litebert.finetuning.task import Task
-from litebert.finetuning.values import EncodedPart, Item, Logits, TaskBatch
-from litebert.interop.files import write_tensors
-from litebert.interop.loaded import VectorMap
-from litebert.model.objectives import Loss
-from litebert.model.task_model import TaskModel
-from litebert.model.teacher import Lesson, mean_over_pairs, relation_distance, state_distance
-from litebert.model.unpadded import is_faster_unpadded
+from litebert.tasks.similarity import Similarity, learns_map
+from litebert.tasks.task import Task
+from litebert.tasks.values import EncodedPart, Item, Logits, TaskBatch
 from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.parallel import parallelize

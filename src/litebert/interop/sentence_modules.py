@@ -1,7 +1,7 @@
 """The files of a sentence-transformers folder beside its encoder: the pooling and other modules
 that follow it.
 
-Of a model whose states are vectors (finetuning/similarity.py) they are written. Those of a foreign
+Of a model whose states are vectors (tasks/similarity.py) they are written. Those of a foreign
 folder are read for vectors, and copied when its encoder is written, so that the folder converts to
 litebert and back without loss.
 """

@@ -21,16 +21,16 @@ from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
 from litebert.answer.vectors import SentenceEncoder
 from litebert.base.errors import DataError, ModelError
-from litebert.finetuning.outputs import softmax
-from litebert.finetuning.rows import build_row
-from litebert.finetuning.similarity import scale_to_unit
-from litebert.finetuning.task import Task, read_examples
-from litebert.finetuning.values import Item
 from litebert.interop.names import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.limits import choices_of
 from litebert.serve.steps import LongTexts, Steps
 from litebert.serve.wire import Group, Row, as_json, refuse, refuse_length
+from litebert.tasks.outputs import softmax
+from litebert.tasks.rows import build_row
+from litebert.tasks.similarity import scale_to_unit
+from litebert.tasks.task import Task, read_examples
+from litebert.tasks.values import Item
 
 LISTED = 1000
 """Tokens whose JSON is made at a time."""

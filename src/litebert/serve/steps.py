@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.rows import PaddedRows
+from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
 
 NEWEST = 0.3

@@ -28,9 +28,9 @@ from litebert.config import Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import PrepareConfig, prepare
 from litebert.data.shards import Shards
-from litebert.finetuning.baselines import advise
 from litebert.finetuning.results import Finetuned
 from litebert.interop import read_folder
+from litebert.judge.baselines import advise
 from litebert.model.objectives import list_shown_scores, score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.parts import describe_input

@@ -18,11 +18,8 @@ import numpy as np
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.base.storage import atomic_text
-from litebert.finetuning.rows import build_row
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.text_outputs import OneChoice
-from litebert.finetuning.values import Answer, Item, ModelExample
 from litebert.tasks.predictions import list_members, list_texts, write_records
+from litebert.tasks.rows import build_row
 from litebert.tasks.splits import (
     HeldoutOptions,
     Source,
@@ -32,6 +29,9 @@ from litebert.tasks.splits import (
     join_groups,
     take_layout,
 )
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.text_outputs import OneChoice
+from litebert.tasks.values import Answer, Item, ModelExample
 from litebert.text.records import (
     DEFAULT_LAYOUT,
     Layout,

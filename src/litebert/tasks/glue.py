@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.base.storage import atomic_text
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.task import Row, Task, TaskFiles
-from litebert.finetuning.text_outputs import Number, OneClass
-from litebert.finetuning.values import Answer
+from litebert.tasks.outputs import restore_output
 from litebert.tasks.splits import Source, require_one
+from litebert.tasks.task import Row, Task, TaskFiles
+from litebert.tasks.text_outputs import Number, OneClass
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts
+from litebert.tasks.values import Answer
 from litebert.text.records import Notes, RowSource, clean, format_value, read_lines, require_text
 from litebert.text.sources import is_dataset_folder, open_dataset
 

@@ -1,6 +1,6 @@
 """Pairs of texts for sentence vectors: texts that belong together, pairs with scores, or texts.
 
-The columns of the training files decide how the model learns (finetuning/similarity.py). A dev
+The columns of the training files decide how the model learns (tasks/similarity.py). A dev
 split with scores is scored by the correlation of cosines with them. Without scores, the model must
 find the second text of each pair among all; without pairs, the second half of each text.
 """
@@ -18,21 +18,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from litebert.base.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.rows import build_single_rows
-from litebert.finetuning.similarity import (
+from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
+from litebert.tasks.glue import Glue, GlueFiles
+from litebert.tasks.outputs import restore_output
+from litebert.tasks.rows import build_single_rows
+from litebert.tasks.scores import compute_scores
+from litebert.tasks.similarity import (
     TEMPERATURE,
     Similarity,
     Supervision,
     scale_to_unit,
     sort_sizes,
 )
-from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.finetuning.values import Compared, EncodedRow, Item
-from litebert.interop.sentence_modules import DENSE, read_sizes, read_vector_map, write_dense
-from litebert.tasks.glue import Glue, GlueFiles
-from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import Source, SplitFiles, format_files, take_layout
+from litebert.tasks.task import Task, TaskFiles, TaskOptions
 from litebert.tasks.texts import (
     ColumnOptions,
     ColumnTask,
@@ -43,13 +42,14 @@ from litebert.tasks.texts import (
     parse_finite,
     require_columns,
 )
+from litebert.tasks.values import Compared, EncodedRow, Item
 from litebert.text.records import IN_FOLDERS, Notes, Record
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.config import Pooling
-    from litebert.finetuning.values import Logits
     from litebert.interop.loaded import LoadedModel
+    from litebert.tasks.values import Logits
 
 log = logging.getLogger("litebert")
 

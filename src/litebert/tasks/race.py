@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from litebert.base.errors import DataError
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.text_outputs import OneChoice
 from litebert.tasks.choices import (
     Choice,
     ChoiceFiles,
@@ -25,6 +23,8 @@ from litebert.tasks.choices import (
     require_choices,
 )
 from litebert.tasks.splits import Source, require_one
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.text_outputs import OneChoice
 from litebert.text.records import Layout, Notes, RowSource, format_value, read_records, require_text
 
 SPLITS = ("train", "dev", "test")

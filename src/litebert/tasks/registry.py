@@ -8,10 +8,10 @@ from typing import Any
 
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.registry import TASKS
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.task import Task, TaskFiles
 from litebert.remote.names import require_local
+from litebert.tasks.outputs import restore_output
 from litebert.tasks.splits import Source
+from litebert.tasks.task import Task, TaskFiles
 
 
 def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, DataError
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.remote.names import require_local
+from litebert.tasks.task import Task, TaskFiles, TaskOptions
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
 from litebert.text.records import (

@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from litebert.base.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.outputs import Output, restore_output
-from litebert.finetuning.task import Task, TaskFiles, TaskOptions
-from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.label_cells import (
     count_flags,
     drop_fraction,
@@ -31,7 +28,10 @@ from litebert.tasks.label_cells import (
     read_cell,
     split_labels,
 )
+from litebert.tasks.outputs import Output, restore_output
 from litebert.tasks.splits import Source, SplitFiles, format_files, list_visible, take_layout
+from litebert.tasks.task import Task, TaskFiles, TaskOptions
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import (
     LARGEST,
     ColumnOptions,

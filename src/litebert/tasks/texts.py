@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import atomic_text
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.rows import build_row, build_single_rows
-from litebert.finetuning.task import Row, Task
-from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
 from litebert.tasks.label_cells import is_amount
+from litebert.tasks.outputs import restore_output
 from litebert.tasks.predictions import list_texts, write_records
+from litebert.tasks.rows import build_row, build_single_rows
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import (
     Source,
@@ -31,6 +29,8 @@ from litebert.tasks.splits import (
     format_files,
     join_groups,
 )
+from litebert.tasks.task import Row, Task
+from litebert.tasks.values import Answer, Item, ModelExample, PlainItem
 from litebert.text.records import Notes, RowSource, TableFormat, format_value, read_records
 from litebert.tokenizer import Tokenizer
 

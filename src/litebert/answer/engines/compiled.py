@@ -14,7 +14,6 @@ from litebert.answer.engines.graphs import check_device
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.base.errors import ConfigError, ModelError
 from litebert.config import EncoderConfig, Pooling
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.loaded import Unread, VectorMap, outputs_of
 from litebert.interop.onnx.session import count_threads
 from litebert.kernels.network import (
@@ -30,6 +29,7 @@ from litebert.kernels.network import (
     find_refusal,
 )
 from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.tasks.rows import PaddedRows
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from litebert.answer.engines.runtime import Runtime
 from litebert.base.errors import ConfigError
-from litebert.finetuning.exits import ExitRule
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import PaddedRows
+from litebert.judge.exits import ExitRule
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import PaddedRows
 
 Exit = Literal["auto", "off"] | float
 """When rows leave: as calibrated where trained for it, never, or at a threshold of one's own."""

@@ -25,9 +25,9 @@ from litebert.base import progress
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 from litebert.config.serialization import to_json
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.names import find_exported_graph
 from litebert.interop.onnx.exports import require_whole
+from litebert.tasks.rows import PaddedRows
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

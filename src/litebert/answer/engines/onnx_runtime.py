@@ -21,8 +21,8 @@ from litebert.answer.engines.graphs import (
 )
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.base.errors import LitebertError
-from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.session import session
+from litebert.tasks.rows import PaddedRows
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from litebert.answer.engines.exits import EarlyExit
 from litebert.answer.engines.runtime import Runtime
 from litebert.base.errors import LitebertError
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.task import Task
-from litebert.finetuning.values import Item, Logits
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.task import Task
+from litebert.tasks.values import Item, Logits
 from litebert.text.tally import format_count
 
 log = logging.getLogger("litebert.precision")

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import Pooling
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS
-from litebert.finetuning.similarity import pool_states
 from litebert.kernels.network import Dtype
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.scoring import EVALUATION_TOKENS
+from litebert.tasks.similarity import pool_states
 
 if TYPE_CHECKING:
     from litebert.interop.loaded import LoadedModel, VectorMap

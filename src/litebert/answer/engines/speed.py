@@ -18,8 +18,8 @@ from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
 from litebert.base.errors import ModelError
 from litebert.base.registry import ENGINES
-from litebert.finetuning.values import EncodedRow, Item
 from litebert.kernels.network import DTYPES, Dtype
+from litebert.tasks.values import EncodedRow, Item
 
 ROWS = 64
 SHORTEST, LONGEST = 8, 64

@@ -10,8 +10,6 @@ from torch import Tensor
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.base.errors import ConfigError
 from litebert.config import Pooling
-from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import compute_network_logits
 from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.kernels.network import Dtype
 from litebert.model.encoder import Selection
@@ -20,6 +18,8 @@ from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.model.unpadded import is_faster_unpadded
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.scoring import compute_network_logits
 from litebert.train import device as devices
 
 

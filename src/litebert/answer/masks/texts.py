@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import not_finite
 from litebert.base.errors import ConfigError, DataError
-from litebert.finetuning.outputs import softmax
-from litebert.finetuning.rows import PaddedRows, pad_ids
+from litebert.tasks.outputs import softmax
+from litebert.tasks.rows import PaddedRows, pad_ids
 from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 

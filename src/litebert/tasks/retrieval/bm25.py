@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.baselines.features import UNSPACED, Sparse
+from litebert.tasks.features import UNSPACED, Sparse
 
 K1, B = 0.9, 0.4
 """The parameters of BM25 of Anserini, with which BEIR reports it."""

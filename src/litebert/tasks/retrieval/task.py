@@ -15,14 +15,14 @@ import numpy as np
 
 from litebert.base.errors import ConfigError, DataError
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.text_outputs import Relevance
-from litebert.finetuning.values import Answer
+from litebert.tasks.outputs import restore_output
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
 from litebert.tasks.splits import HeldoutOptions, Source, require_one, select_split
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.text_outputs import Relevance
 from litebert.tasks.texts import Example, TextTask, hash_texts, shorten_number, stream_texts
+from litebert.tasks.values import Answer
 from litebert.text.records import Notes, RowSource
 
 NEGATIVES = 4

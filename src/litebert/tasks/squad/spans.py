@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.token_outputs import BEST, OneSpan
 from litebert.tasks.squad.files import Gold
+from litebert.tasks.token_outputs import BEST, OneSpan
 
 
 class Window(NamedTuple):

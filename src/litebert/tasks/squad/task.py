@@ -20,12 +20,9 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.base.storage import write_json
-from litebert.finetuning.outputs import softmax
-from litebert.finetuning.rows import build_row
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.token_outputs import OneSpan
-from litebert.finetuning.values import Item, ModelExample
+from litebert.tasks.outputs import softmax
 from litebert.tasks.predictions import list_texts
+from litebert.tasks.rows import build_row
 from litebert.tasks.splits import Source, SplitFiles, SplitOptions, format_files, take_layout
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
@@ -47,6 +44,9 @@ from litebert.tasks.squad.spans import (
     find_tokens,
     split_windows,
 )
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.token_outputs import OneSpan
+from litebert.tasks.values import Item, ModelExample
 from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 

@@ -22,12 +22,9 @@ from numpy.typing import NDArray
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import atomic_text
 from litebert.data import IGNORED
-from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.rows import build_row
-from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
-from litebert.finetuning.token_outputs import Tags
-from litebert.finetuning.values import Answer, Item, ModelExample, PlainItem
+from litebert.tasks.outputs import restore_output
 from litebert.tasks.predictions import list_texts
+from litebert.tasks.rows import build_row
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import Source, SplitFiles, SplitOptions, format_files, take_layout
 from litebert.tasks.tagging.files import (
@@ -42,6 +39,9 @@ from litebert.tasks.tagging.files import (
     survey,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
+from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.token_outputs import Tags
+from litebert.tasks.values import Answer, Item, ModelExample, PlainItem
 from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import find_words

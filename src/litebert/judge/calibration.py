@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, ModelError
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.outputs import Output, log_softmax, softmax
-from litebert.finetuning.text_outputs import SeveralLabels
-from litebert.finetuning.values import Logits
+from litebert.tasks.outputs import Output, log_softmax, softmax
+from litebert.tasks.text_outputs import SeveralLabels
+from litebert.tasks.values import Logits
 
 BINS = 10
 """Bins of equal width of the calibration error and of the reliability diagram."""

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError
 from litebert.config import Pooling
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.values import Compared, Item, Logits, TaskBatch
 from litebert.interop.loaded import VectorMap
+from litebert.tasks.outputs import Output
+from litebert.tasks.values import Compared, Item, Logits, TaskBatch
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import FinetuneConfig
-from litebert.finetuning.outputs import Output, softmax
-from litebert.finetuning.values import Answer, Item, TaskBatch
+from litebert.tasks.outputs import Output, softmax
+from litebert.tasks.values import Answer, Item, TaskBatch
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.task import Task
-from litebert.finetuning.values import EncodedPart
+from litebert.tasks.outputs import Output
+from litebert.tasks.task import Task
+from litebert.tasks.values import EncodedPart
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor

@@ -18,12 +18,12 @@ from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.json_reader import numbers, read_json
 from litebert.base.storage import write_json
 from litebert.config import FinetuneConfig
-from litebert.finetuning.baselines.models import Baseline, make_baseline
-from litebert.finetuning.scoring import name_metric, score_answers
-from litebert.finetuning.seeds import compute_noise, judge
-from litebert.finetuning.task import Task, TaskFiles
-from litebert.finetuning.values import EncodedPart, Logits
 from litebert.hub import PREFIX
+from litebert.judge.baselines.models import Baseline, make_baseline
+from litebert.judge.seeds import compute_noise, judge
+from litebert.tasks.scoring import name_metric, score_answers
+from litebert.tasks.task import Task, TaskFiles
+from litebert.tasks.values import EncodedPart, Logits
 from litebert.text.records import Notes
 
 log = logging.getLogger("litebert")

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.task import Task
-from litebert.finetuning.values import Item
+from litebert.tasks.outputs import Output
+from litebert.tasks.task import Task
+from litebert.tasks.values import Item
 from litebert.tokenizer import Tokenizer
 
 MOST_WORDS = 100

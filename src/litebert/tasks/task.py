@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.base.json_reader import read_json
 from litebert.base.storage import write_json
-from litebert.finetuning.outputs import Output, restore_output
-from litebert.finetuning.values import EncodedPart, Item, Logits, ModelExample, PlainItem
+from litebert.tasks.outputs import Output, restore_output
+from litebert.tasks.values import EncodedPart, Item, Logits, ModelExample, PlainItem
 from litebert.text.records import Notes, RowSource
 from litebert.tokenizer import Tokenizer
 

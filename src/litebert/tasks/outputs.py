@@ -20,7 +20,7 @@ from litebert.base.registry import OUTPUTS
 from litebert.config import FinetuneConfig
 from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
-from litebert.finetuning.values import Answer, Item, TaskBatch
+from litebert.tasks.values import Answer, Item, TaskBatch
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor, nn

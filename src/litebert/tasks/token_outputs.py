@@ -14,8 +14,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
-from litebert.finetuning.outputs import Output, softmax
-from litebert.finetuning.values import Answer, TaskBatch
+from litebert.tasks.outputs import Output, softmax
+from litebert.tasks.values import Answer, TaskBatch
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
     from torch import Tensor

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import DataError
 from litebert.data import IGNORED
-from litebert.finetuning.baselines.features import Sparse, TextFeatures
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import number_groups
-from litebert.finetuning.similarity import Similarity
-from litebert.finetuning.task import Task
-from litebert.finetuning.text_outputs import Number, OneClass, Relevance, SeveralLabels, are_far
-from litebert.finetuning.token_outputs import Tags
-from litebert.finetuning.values import Compared, Logits, PlainItem
+from litebert.tasks.features import Sparse, TextFeatures
+from litebert.tasks.outputs import Output
 from litebert.tasks.retrieval.bm25 import Bm25
+from litebert.tasks.rows import number_groups
+from litebert.tasks.similarity import Similarity
+from litebert.tasks.task import Task
+from litebert.tasks.text_outputs import Number, OneClass, Relevance, SeveralLabels, are_far
+from litebert.tasks.token_outputs import Tags
+from litebert.tasks.values import Compared, Logits, PlainItem
 
 CHARACTERS = 6_000_000
 """Characters of training text that are read, at most: more would take minutes and gigabytes."""

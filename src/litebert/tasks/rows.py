@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data.segments import trim_lengths
-from litebert.finetuning.values import EncodedPart, EncodedRow, Item
+from litebert.tasks.values import EncodedPart, EncodedRow, Item
 from litebert.tokenizer import Tokenizer
 
 

@@ -22,13 +22,13 @@ from litebert.base.errors import ConfigError, RunError
 from litebert.base.json_reader import read_json
 from litebert.base.storage import atomic_text, write_json
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.baselines.models import LinearClasses, make_baseline
-from litebert.finetuning.baselines.scores import fitting
-from litebert.finetuning.calibration import Calibration, PrecisionPoint, record_points
-from litebert.finetuning.outputs import Output, softmax
-from litebert.finetuning.task import Task
-from litebert.finetuning.text_outputs import SeveralLabels
-from litebert.finetuning.values import Answer, EncodedPart
+from litebert.judge.baselines.models import LinearClasses, make_baseline
+from litebert.judge.baselines.scores import fitting
+from litebert.judge.calibration import Calibration, PrecisionPoint, record_points
+from litebert.tasks.outputs import Output, softmax
+from litebert.tasks.task import Task
+from litebert.tasks.text_outputs import SeveralLabels
+from litebert.tasks.values import Answer, EncodedPart
 
 log = logging.getLogger("litebert")
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import NonFiniteError
 from litebert.base.progress import track
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
-from litebert.finetuning.task import Task
-from litebert.finetuning.values import EncodedPart, Item, Logits
+from litebert.tasks.outputs import Output
+from litebert.tasks.rows import PaddedRows, group_by_length, pad_rows
+from litebert.tasks.task import Task
+from litebert.tasks.values import EncodedPart, Item, Logits
 from litebert.train.ranks import Ranks
 
 if TYPE_CHECKING:  # who answers without PyTorch has no network
