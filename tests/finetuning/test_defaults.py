@@ -16,7 +16,7 @@ from litebert.base.errors import RunError
 from litebert.cli import main
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning.start import RATES, choose_rate, list_rates, split_held_out
+from litebert.finetuning.trials import RATES, choose_rate, list_rates, split_held_out
 from litebert.judge.baselines.models import split_folds
 from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.rows import number_groups

@@ -23,7 +23,7 @@ from litebert.base.registry import OUTPUTS
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetuning import start
+from litebert.finetuning import trials as start
 from litebert.finetuning.setup import Setup
 from litebert.model.pretrainer import Pretrainer
 from litebert.tasks.values import Item
@@ -182,7 +182,7 @@ def test_the_start_with_the_lower_loss_is_taken(
             return 0.4 + 0.0 * alternating + (0.0 if setup.fitted else 0.1) + abs(rate - 3e-4)
         return 0.35 + (-fitted_ahead + alternating if setup.fitted else 0 * alternating)
 
-    monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
+    monkeypatch.setattr("litebert.finetuning.trials._Trials.train_shortly", train)
     with pytest.raises(Killed):
         finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=kill)
     chosen_config = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
@@ -352,7 +352,7 @@ def test_a_rate_that_overfits_in_a_longer_run_gives_way_to_a_smaller_one(
             return np.full(16, 0.5 if setup.fitted else 0.8)
         return np.full(16, 0.5 if setup.fitted and rate < 1e-4 else 0.8)
 
-    monkeypatch.setattr("litebert.finetuning.start._Trials.train_shortly", train)
+    monkeypatch.setattr("litebert.finetuning.trials._Trials.train_shortly", train)
     with pytest.raises(Killed):
         finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=kill)
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
@@ -380,7 +380,7 @@ def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
     vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few of the others a head is fitted to."""
-    monkeypatch.setattr("litebert.finetuning.start.MOST_ROWS", 40)
+    monkeypatch.setattr("litebert.finetuning.trials.MOST_ROWS", 40)
     counts: list[tuple[int, int]] = []
     fit_head = start.fit_head
 
@@ -388,7 +388,7 @@ def test_plenty_of_rows_are_judged_by_those_that_are_held_out(
         counts.append((len(targets), int(held.sum())))
         return fit_head(output, states, targets, held, groups)
 
-    monkeypatch.setattr("litebert.finetuning.start.fit_head", fit)
+    monkeypatch.setattr("litebert.finetuning.trials.fit_head", fit)
     finetune(vectors, table, tmp_path / "run", settings(fit_head=True, choose=(), steps=1))
     (count, held), rows = counts[0], len(table.read("train"))
     assert held == int(0.2 * rows)

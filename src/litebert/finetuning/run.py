@@ -54,7 +54,6 @@ from litebert.finetuning.setup import (
     resolve,
     resolve_amount,
 )
-from litebert.finetuning.start import FITTED, choose_start
 from litebert.finetuning.teachers import (
     FOLDER,
     KEPT,
@@ -63,6 +62,7 @@ from litebert.finetuning.teachers import (
     start_table,
 )
 from litebert.finetuning.trainable import attach_answers, make_loop
+from litebert.finetuning.trials import FITTED, choose_start
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.judge.baselines import RunBaseline, advise, read_scores
 from litebert.judge.baselines.scores import BASELINE, build_scores_fields
