@@ -114,6 +114,8 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    with refused(ConfigError, "float16", "compiled", "float32", "int8"):
+        litebert.load(folder, dtype="float16")  # type: ignore[arg-type]
     monkeypatch.setattr(network, "list_dtypes", lambda: ["float32"])
     with refused(ConfigError, "int8", "--dtype"):
         litebert.load(folder, dtype="int8")
