@@ -114,6 +114,8 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    with refused(ConfigError, "float16", "compiled", "float32", "int8"):
+        litebert.load(folder, dtype="float16")  # type: ignore[arg-type]
     monkeypatch.setattr(network, "list_dtypes", lambda: ["float32"])
     with refused(ConfigError, "int8", "--dtype"):
         litebert.load(folder, dtype="int8")
@@ -122,6 +124,19 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
     with refused(ConfigError, "compiled answers", "--engine torch"):
         litebert.load(folder, dtype="int8")
     assert litebert.load(folder).engine == "torch"
+
+
+def test_weights_that_are_written_over_in_place_do_not_reach_a_model_in_memory(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    model = litebert.load(folder, engine="compiled")
+    expected = model.predict(LINES)
+    file = folder / "model.safetensors"
+    with file.open("r+b") as opened:  # as cp and rsync --inplace write
+        opened.write(bytes(file.stat().st_size))
+    assert model.predict(LINES) == expected
+    assert len(model.encode(LINES)) == len(LINES)
 
 
 @pytest.mark.parametrize("engine", [None, "onnx"])

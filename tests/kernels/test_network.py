@@ -4,9 +4,11 @@ lengths."""
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -454,6 +456,14 @@ def test_a_process_that_is_forked_while_threads_compute_computes_too() -> None:
         over.set()
         for other in others:
             other.join()
+
+
+def test_a_network_does_not_keep_the_heads_that_nobody_uses() -> None:
+    answering = Compiled(network("shared")).runtime.network
+    head = weakref.ref(answering.head("first", [kernels.Step(np.ones((300, 48), np.float32))]))
+    gc.collect()
+    assert head() is None
+    assert not [array for array in answering._held if getattr(array, "size", 0) >= 300 * 48]
 
 
 def test_rows_without_tokens_are_refused() -> None:

@@ -460,21 +460,22 @@ def load(
             raise ConfigError(f"{name} is {format_value(value)}; give a text or a path")
     if engine is not None:
         ENGINES[engine]  # refuses an unknown name before any file is read
-    if is_exported(Path(path)) and engine != "torch":
+    exported = is_exported(Path(path)) and engine != "torch"
+    if exported:
         engine = engine or "onnx"
         refuse_threshold(exit_confidence, engine)
         opened = read_exported(Path(path), tokenizer)
     else:
         opened = read_folder(path, head, lazy=True, tokenizer=tokenizer)
         engine = engine or _choose_engine(opened, device, dtype)
-        if engine == "compiled":
-            open_network(opened, dtype or "float32")  # so that a damaged file is found now
-        elif engine == "torch":
-            opened = replace(opened, network=opened.model)
     dtypes = ENGINES[engine].capabilities.dtypes
     if dtype is not None and dtype not in dtypes:
         known = f"computes in {' or '.join(dtypes)}" if dtypes else "computes as the model says"
         raise ConfigError(f"dtype is {dtype}, and the engine {engine} {known}; leave --dtype out")
+    if engine == "compiled" and not exported:
+        open_network(opened, dtype or "float32")  # so that a damaged file is found now
+    elif engine == "torch":
+        opened = replace(opened, network=opened.model)
     model_fields = {field.name: getattr(opened, field.name) for field in fields(opened)}
     return Model(
         **model_fields,

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PACKED = "encoder.attention.", "encoder.feedforward."
+"""Names of the weights that a network copies as it is made."""
+
 
 class CompiledRuntime(Runtime):
     """A network on a CPU without padding."""
@@ -129,7 +132,11 @@ def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network
         raise ConfigError(f"{refusal}; give --engine torch, or another --dtype")
     kept = loaded.network.kept if isinstance(loaded.network, Unread) else {}
     if dtype not in kept:
-        weights = loaded.read_weights()
+        # What is read later leaves its file, which another program may write over meanwhile.
+        weights = {
+            name: array if array.ndim == 2 and name.startswith(_PACKED) else array.copy()
+            for name, array in loaded.read_weights().items()
+        }
         own = {
             name.removeprefix("encoder."): array
             for name, array in weights.items()
