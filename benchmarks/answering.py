@@ -263,7 +263,7 @@ def all_systems(
         try:
             systems[name] = make()
             systems[name](["a"])
-        except ConfigError as reason:
+        except (ConfigError, ImportError) as reason:
             print(f"{name} is left out: {reason}", file=sys.stderr)
             systems.pop(name, None)
     return systems

@@ -1,6 +1,4 @@
-"""The command line: a table of verbs, each imported only when chosen. Errors are one sentence and
-exit status 2.
-"""
+"""The command line: a table of verbs, each imported only when chosen. Errors exit with status 2."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }
-"""Each verb: the file of `commands/` with the function of its name, and what it does. Verbs of
-extensions stand in `registry.OWN_VERBS`.
-"""
+"""Each verb's file in `commands/`, and what it does; extensions' are in `registry.OWN_VERBS`."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Start": ("demo", "quickstart"),
@@ -82,9 +78,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """The verbs by what a person wants, as `litebert --help` shows them."""
 
 OUT_OF_MEMORY = (
-    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, "
-    "which changes no result), "
-    "shorter sequences or a smaller model"
+    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, which keeps "
+    "the batch), shorter sequences or a smaller model"
 )
 
 Verb = Callable[[list[str]], int]
@@ -143,9 +138,9 @@ def _signals_raise() -> Iterator[None]:
     """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it
     is.
 
-    A library in C may make an error of its own of what a signal raises in the middle of it: that is
-    undone. Within the import system, an exception could be ignored or leave a lock taken: there the
-    signal comes again a moment later.
+    A library in C may make an error of its own of what a signal raises: that is undone. Within the
+    import system, an exception could be ignored or leave a lock taken: there the signal comes again
+    a moment later.
     """
     received: list[type[KeyboardInterrupt]] = []
 
@@ -246,7 +241,7 @@ def _settle_threads(verb: str) -> None:
     """Have worker threads that wait sleep after some microseconds, not spin; OpenMP reads this when
     torch is loaded.
 
-    Beside any other busy program, spinning makes a step five times as long
+    Beside any busy program, spinning makes a step five times as long
     (docs/adr/0007-the-small-recipes.md).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -307,11 +302,7 @@ def _load_verb(name: str) -> Verb:
 
 
 def _load_own_verbs() -> Mapping[str, Verb]:
-    """The verbs that extensions of the environment add.
-
-    Raises:
-        ConfigError: an extension cannot be run.
-    """
+    """The verbs that extensions of the environment add."""
     from litebert.base.registry import OWN_VERBS, load_extensions
 
     load_extensions()
@@ -324,9 +315,7 @@ def _refuse(verb: str, reason: str) -> int:
 
 
 def _complain(text: str) -> None:
-    """Write to standard error, where that can be written to: the exit status says that something is
-    wrong too.
-    """
+    """Write to standard error, if that is possible: the exit status says what is wrong too."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -348,11 +337,8 @@ def _fault_of_system(error: OSError, location: object) -> str:
 
 
 def _drop_output() -> bool:
-    """Forget what standard output cannot take, which Python would try to write once more when it
-    ends.
-
-    Returns:
-        Whether standard output can take nothing more.
+    """Forget what standard output cannot take, which Python would write again at its end; return
+    whether it can take nothing more.
     """
     try:
         sys.stdout.flush()

@@ -60,12 +60,7 @@ class Encoder:
     def encode(
         self, inputs: Iterable[Mapping[str, Sequence[str]]], **facts: Any
     ) -> NDArray[np.float32]:
-        """Compute the vectors of the texts of all batches, (N, D).
-
-        Args:
-            inputs: batches with the texts in `text`, as mteb's loader gives them.
-            facts: what mteb says of the task, which changes no vector.
-        """
+        """Compute the vectors (N, D) of the texts in `text` of all batches; `facts` change none."""
         return self._encoder.encode(text for batch in inputs for text in batch["text"])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:

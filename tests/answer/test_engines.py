@@ -25,7 +25,7 @@ from litebert.answer.engines.graphs import FOLDER
 from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.answer.engines.speed import measure_engines
 from litebert.answer.files import predict_file
-from litebert.answer.predicting import FIRST, WINDOW
+from litebert.answer.predicting import FIRST
 from litebert.base.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.cli import main
 from litebert.demo import unpack
@@ -348,4 +348,3 @@ def test_other_devices_are_refused_by_engines_of_the_cpu(
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     with refused(ConfigError, "onnx", "cuda"):
         litebert.load(folder, engine="onnx", device="cuda").predict(LINES)
-    assert WINDOW >= FIRST

@@ -426,3 +426,13 @@ def test_embed(pretrained_folder: Path, classifier: Path, run: Run, tmp_path: Pa
     status, _, err = run("embed", classifier, "--input", source, "--out", tmp_path / "out.csv")
     assert status == 2
     names(err, tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_a_folder_for_the_answers_is_one_sentence(verb: str, classifier: Path, run: Run) -> None:
+    words = ("--format", "json") if verb == "predict" else ()
+    status, _, err = run(
+        verb, classifier, "--input", classifier / "task.json", "--out", ".", *words
+    )
+    assert status == 2
+    names(err, "--out answers.")

@@ -46,12 +46,13 @@ class Scale(OneClass):
     def width(self) -> int:
         return len(self.labels) - 1
 
-    def total(  # type: ignore[override]  # no weights of rows
-        self, logits: Tensor, targets: Tensor
+    def total(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         better = (targets[:, None] > torch.arange(logits.shape[1], device=targets.device)).float()
-        total = F.binary_cross_entropy_with_logits(logits, better, reduction="none").mean(-1).sum()
-        return total, ((logits > 0).sum(-1) == targets).sum()
+        losses = F.binary_cross_entropy_with_logits(logits, better, reduction="none").mean(-1)
+        losses = losses if weights is None else losses * weights
+        return losses.sum(), ((logits > 0).sum(-1) == targets).sum()
 
     def answers(self, logits: Sequence[Any]) -> list[Answer]:
         better = [

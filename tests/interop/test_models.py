@@ -420,6 +420,34 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
         load(tmp_path / "m")
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize(
+    "weight", ["dense.weight", "dense.bias", "classifier.weight", "classifier.bias"]
+)
+@pytest.mark.parametrize("how", ["absent", "longer"])
+def test_a_head_of_other_weights(engine: str, weight: str, how: str, tmp_path: Path) -> None:
+    model = TaskModel(tiny(("mlm",), pooler=False).encoder.config, True, 3, "tanh")
+    save_litebert(model, None, tmp_path / "m")
+    if how == "absent":
+        drop(tmp_path / "m", f"head.{weight}")
+    else:
+        edit_weights(
+            tmp_path / "m",
+            lambda t: t.update({f"head.{weight}": torch.cat([t[f"head.{weight}"]] * 2, -1)}),
+        )
+    with refused(ModelError, tmp_path / "m" / WEIGHTS, f"head.{weight}"):
+        load(tmp_path / "m", engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_head_for_masks_of_another_shape(engine: str, tmp_path: Path) -> None:
+    save_litebert(tiny(("mlm",)), None, tmp_path / "m")
+    name = "objectives.mlm.head.dense.weight"  # as many numbers, the other way round
+    edit_weights(tmp_path / "m", lambda t: t.update({name: t[name].T}))
+    with refused(ModelError, tmp_path / "m" / WEIGHTS, name, "(8, 4)", "(4, 8)"):
+        load(tmp_path / "m", engine=engine)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [

@@ -4,6 +4,9 @@ lengths."""
 from __future__ import annotations
 
 import copy
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -394,13 +397,26 @@ def test_a_window_is_a_mask_over_all_tokens(
     )
 
 
+@pytest.mark.parametrize("kinds", [0, 1])
+def test_the_types_of_pairs_do_not_matter_to_a_model_without_them(kinds: int) -> None:
+    torch.manual_seed(0)
+    model = TaskModel(EncoderConfig(**{**SHAPE, "segment_types": kinds}), True, 4).eval()
+    ids, types, mask = rows([61, 5])
+    assert types.any()
+    np.testing.assert_allclose(
+        Compiled(model).logits(ids, types, mask),
+        compute_expected(model, (ids, types, mask)),
+        rtol=1e-4,
+        atol=2e-5,
+    )
+
+
 class Own(Positions):
     """Positions that compiled calls do not know."""
 
 
 def test_encoders_of_other_parts_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    POSITIONS.add("own", Own)
-    monkeypatch.setattr(POSITIONS, "_parts", {**POSITIONS._parts}, raising=False)
+    monkeypatch.setitem(POSITIONS._parts, "own", Own)
     config = EncoderConfig(**SHAPE, positions="own")
     assert "encoder.positions=own" in kernels.find_refusal(config)
 
@@ -413,6 +429,39 @@ def test_threads_do_not_share_working_memory() -> None:
         answers = list(pool.map(lambda batch: answering.logits(*batch), batches * 10))
     for answer, wanted in zip(answers, alone * 10, strict=True):
         np.testing.assert_allclose(answer, wanted, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_that_is_forked_while_threads_compute_computes_too() -> None:
+    answering, batch = Compiled(network("shared"), threads=3), rows([60] * 30)
+    wanted, over = answering.logits(*batch), threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            answering.logits(*batch)
+
+    others = [threading.Thread(target=compute) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(8):
+            if (process := os.fork()) == 0:
+                signal.alarm(30)  # ends what waits for threads that it does not have
+                os._exit(0 if np.array_equal(answering.logits(*batch), wanted) else 1)
+            assert os.waitpid(process, 0)[1] == 0
+    finally:
+        over.set()
+        for other in others:
+            other.join()
+
+
+def test_rows_without_tokens_are_refused() -> None:
+    answering = Compiled(network("shared"))
+    ids = np.zeros((2, 4), np.int64)
+    with refused(DataError, "no tokens"):
+        answering.logits(ids, ids, np.arange(4) < np.array([[3], [0]]))
+    assert answering.logits(ids[:0], ids[:0], np.zeros((0, 4), bool)).shape == (0, 4)
 
 
 def attention(model: TaskModel) -> Attention:
@@ -474,3 +523,11 @@ def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
             alone = each_step([row], [[], [], []])[step]
             near = 0.05 if products == "bfloat16" else 1e-4
             np.testing.assert_allclose(together[step][place], alone[0], rtol=1e-4, atol=near)
+
+
+def test_heads_that_are_gone_leave_nothing_behind() -> None:
+    runtime = Compiled(network("a mean")).runtime
+    kept = len(runtime.network._held)
+    for _ in range(3):
+        runtime.network.head("mean", [kernels.Step(np.eye(60, dtype=np.float32))])
+    assert len(runtime.network._held) == kept

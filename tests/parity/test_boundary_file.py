@@ -122,8 +122,10 @@ def test_a_broken_file_is_named(how: str, tmp_path: Path) -> None:
     tensors = load_file(tmp_path / "hf" / SBO)
     break_it(tensors)
     save_file(tensors, tmp_path / "hf" / SBO)
-    with refused(ModelError, tmp_path / "hf" / SBO, *places):
+    with refused(ModelError, tmp_path / "hf" / SBO, "objectives.sbo"):
         load(tmp_path / "hf")
+    with refused(ModelError, tmp_path / "hf" / SBO, *places):
+        load(tmp_path / "hf", engine="torch")
 
 
 def test_beside_a_discriminator_it_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
-"""Draw lines, means with intervals and heat maps with matplotlib, as SVG for a page or as PNG.
-
-On a page, figures have the colors of the page, light or dark, and their text stays text. For this
-matplotlib draws in stand-in colors, which are replaced by the variables of the page.
+"""Draw lines, means with intervals and heat maps with matplotlib, as SVG for a page or as PNG. On a
+page, matplotlib's stand-in colors are replaced by the variables of the page, light or dark.
 """
 
 from __future__ import annotations
@@ -44,16 +42,11 @@ _PRINT = {
 }
 """The colors on white, for PNG."""
 _DEEPEST = 0.55
-"""Opacity of the largest number of a heat map.
-
-Text on it has a contrast of 4.8 or more, light and dark.
-"""
+"""Opacity of the largest number of a heat map, so that text on it has a contrast of 4.8 or more."""
 _MOST_NUMBERED = (26, 14)
 """Rows and columns of the largest heat map whose cells are large enough for numbers."""
 MOST_POINTS = 150
-"""Points of a line; longer series are averaged over equal shares of x, so that a page stays small
-and the noise readable.
-"""
+"""Points of a line; longer series are averaged, so that a page is small and noise readable."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,6 @@ class Intervals:
     level: float | None = None
     note: str = ""
     name: str = ""
-    """The name of its file."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +118,7 @@ Figure = Chart | Intervals | HeatMap
 
 
 def draw(figure: Figure) -> str:
-    """Draw a figure as HTML: a chart with the legend of its lines, or a sentence if nothing was
-    recorded.
-    """
+    """Draw a figure as HTML: a chart with its legend, or a sentence if nothing was recorded."""
     if not isinstance(figure, Chart):
         return _svg(figure)
     series = [line for line in figure.series if line.points()]

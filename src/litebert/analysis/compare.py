@@ -1,10 +1,8 @@
-"""Compare pretraining runs by the files in their folders.
+"""Compare pretraining runs by the files in their folders: recipe.json, run.json, metrics.jsonl and
+the newest state.json. Torch is not loaded, so a table of many runs takes a moment.
 
-The files are recipe.json, run.json, metrics.jsonl and the newest state.json. Nothing is computed
-again and torch is not loaded, so a table of many runs takes a moment. Only scoring all runs on the
-same data takes longer. The table is fair only if the runs were alike: `list_differences` and
-`make_settings_table` say how they differ. Tokens per second are those of the whole run, with
-held-out evaluations and checkpoints.
+The table is fair only if the runs were alike: `list_differences` and `make_settings_table` say how
+they differ. Tokens per second include held-out evaluations and checkpoints.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ class ComparedRun:
     """A run at its last held-out evaluation."""
 
     run: str
-    """The folder."""
     recipe: str
     encoder_parameters: int
     """Parameters of the encoder with its pooler, which later tasks use."""
@@ -44,7 +41,6 @@ class ComparedRun:
     """Parameters of all that was trained: encoder, heads and generator."""
     step: int
     steps: int
-    """The steps of the whole run."""
     tokens: int
     """Tokens trained on, without padding."""
     seconds: float | None
@@ -54,7 +50,6 @@ class ComparedRun:
     """Held-out scores of the run's objectives, by their names in metrics.jsonl."""
     data_fingerprint: str
     budget: str
-    """The budget, as the user wrote it."""
     length: int
     """Tokens of a sequence, in training and in its held-out scores."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -166,9 +161,8 @@ def make_table(rows: Sequence[ComparedRun]) -> Table:
 
 
 def _list_compared_scores() -> dict[str, dict[str, Score]]:
-    """Return the scores that runs are compared by: title -> objective -> score.
-
-    Objectives that ask the same question share a title.
+    """Return the scores that runs are compared by, title -> objective -> score, where objectives
+    that ask the same question share a title.
     """
     scores: dict[str, dict[str, Score]] = {}
     for name, objective in OBJECTIVES.items():
@@ -298,10 +292,8 @@ def shorten_names(runs: Sequence[str]) -> list[str]:
 
 
 def split_table(table: Table, width: int, keys: int = 1) -> list[Table]:
-    """Split a table by columns into tables of at most `width` characters, if possible.
-
-    Args:
-        keys: the number of first columns that every table repeats.
+    """Split a table by columns into tables of at most `width` characters, if possible, all with the
+    first `keys` columns.
     """
     widths = [max(map(len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
     used = key_width = sum(widths[:keys])

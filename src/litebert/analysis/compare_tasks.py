@@ -1,8 +1,5 @@
-"""Compare fine-tuned models by the files in their folders: tasks as rows, models as columns.
-
-A folder is written by `litebert finetune`, with one seed or several. Runs of a model with the same
-settings on different tasks share a column. Runs that differ in a setting have separate columns, and
-a table names the settings. As in `compare.py`, nothing is computed again and torch is not loaded.
+"""Compare fine-tuned models by the files in their folders: tasks as rows, models as columns. Runs
+of a model with the same settings on different tasks share a column.
 """
 
 from __future__ import annotations
@@ -32,10 +29,7 @@ _FREE = ("config.train.save_every", "config.train.keep_checkpoints")
 
 @dataclass(frozen=True)
 class TaskRow:
-    """A model on a task."""
-
     run: str
-    """The folder."""
     task: str
     model: str
     """The name of the pretrained model; the name of a recipe for a network from scratch."""
@@ -52,7 +46,6 @@ class TaskRow:
     unfinished: int = 0
     """The seeds that have not ended; 1 if only the summary of all is missing."""
     files: tuple[str, ...] = ()
-    """The names of the scored files."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The other settings of the run, by dotted names."""
     baseline: float | None = None
@@ -249,9 +242,8 @@ def find_finetunings(folder: Path) -> list[Path]:
 
 
 def is_percent(task: str) -> bool:
-    """Return True if the scores of a task are percentages, as in some official scripts.
-
-    A task of several versions is named with its version, as in squad2.
+    """Return True if the scores of a task are percentages, as in some official scripts. A task of
+    several versions is named with its version, as in squad2.
     """
     name = task if task in TASKS else task.rstrip("0123456789")
     return name in TASKS and bool(TASKS[name].percent)

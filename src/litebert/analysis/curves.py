@@ -81,9 +81,8 @@ def read_points(folder: Path) -> list[Point]:
 
 
 def make_charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
-    """Make a chart of every score that a run has a curve of, with a line for each run by its name.
-
-    Each chart can be drawn by every axis of `AXES` that a run knows.
+    """Make a chart, by every axis of `AXES` that a run knows, of every score that a run has a curve
+    of, with a line for each run by its name.
     """
     charts = []
     for name, objective in OBJECTIVES.items():
@@ -109,11 +108,8 @@ def make_switched(
     scale: float = 1.0,
     axes: Sequence[str] = tuple(AXES),
 ) -> Switched | None:
-    """Make a chart of a score by several axes; None if no run has the score.
-
-    Args:
-        keys: the names of the score and of its standard error; the second may be empty.
-        scale: a factor for both.
+    """Make a chart of a score by several axes; None if no run has the score. `keys` are the names
+    of the score and of its standard error, which may be empty; `scale` is a factor for both.
     """
     score, error = keys
     charts = []

@@ -1,8 +1,8 @@
 """Analyze how hidden states change from layer to layer of an encoder (ALBERT, figure 1).
 
-All numbers are means over the tokens of held-out text, without padding. The paper does not say over
-what it averaged. Here every token of every sequence counts once, special tokens too. The state
-before the first layer is the embedding, after the map E -> H if the encoder has it.
+All numbers are means over the tokens of held-out text, special tokens too, without padding (the
+paper does not say). The state before the first layer is the embedding, after the map E -> H if the
+encoder has it.
 
 Shapes: B sequences, S tokens, A heads, H hidden size, L layers, N tokens of all batches.
 """
@@ -49,7 +49,6 @@ class Layer:
     angle_std: float
     """Standard deviation of the angle over tokens."""
     cosine: float
-    """Cosine similarity of the two states."""
     norm: float
     """L2 norm of the state after the layer."""
     entropy: tuple[float, ...]
@@ -59,9 +58,7 @@ class Layer:
     reach: tuple[float, ...]
     """Mean distance between a token and the tokens that each head reads, in tokens."""
     mlm_loss: float | None = None
-    """Loss of the masked tokens, if the head of the last layer reads the state after this layer.
-    None without that head.
-    """
+    """Loss of the masked tokens, if the head of the last layer reads the state after this one."""
     mlm_accuracy: float | None = None
     """Accuracy of the same predictions."""
 
@@ -74,13 +71,10 @@ class Analysis:
     recipe: str
     layers: tuple[Layer, ...]
     similarity: tuple[tuple[float, ...], ...]
-    """(L + 1, L + 1): linear centered kernel alignment of the states, the embedding first
-    (Kornblith et al. 2019).
-    """
+    """(L + 1, L + 1): `compute_similarity` of the states, the embedding first."""
     parameters: dict[str, int]
     """The parameters of each part of the encoder."""
     tokens: int
-    """The number of tokens of the means."""
 
 
 def analyze(
@@ -240,7 +234,6 @@ class _Sums:
             )
 
     def average(self) -> tuple[Layer, ...]:
-        """Return the means of each layer."""
         layers = []
         for changes, entropy, reach, (loss, right, count) in zip(
             (self._changes / self.tokens).tolist(),
@@ -273,11 +266,11 @@ def _unmask(batch: Batch) -> Tensor:
 
 
 def compute_similarity(layers: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
-    """Compute the linear centered kernel alignment between the states of layers, (N, H) each.
+    """Compute the linear centered kernel alignment of layers with states (N, H), less their mean:
 
-    The measure is ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, after the mean of each
-    layer is taken off (Kornblith et al. 2019). It is 1 if a rotation and a factor make one layer
-    the other.
+        ||Y^T X||^2 / (||X^T X|| ||Y^T Y||), with Frobenius norms (Kornblith et al. 2019)
+
+    It is 1 if a rotation and a factor make one layer the other.
     """
     centered = [(states - states.mean(0)).double() for states in layers]
     norms = [float((states.T @ states).norm()) for states in centered]

@@ -19,9 +19,7 @@ _MOST_SUSPECTS = 20
 
 
 def make_reliability_sections(folder: Path) -> list[Section]:
-    """Make the reliability diagram and the tables of a run; none for a run without
-    reliability.json.
-    """
+    """Make the reliability diagram and the tables of a run; none without reliability.json."""
     file = folder / RELIABILITY
     if not file.is_file():
         return _list_mislabeled(folder)

@@ -1,8 +1,6 @@
-"""Write a run as an HTML file of text, tables and line charts.
-
-The file opens offline, light or dark, on a desk or a phone. It holds everything it shows: no
-script, no font, no link to another machine. So it shows the moment when it was written. Every text
-is escaped, so that the predictions of a model or the text of a corpus cannot break the page.
+"""Write a run as an HTML file of text, tables and line charts. It opens offline and holds
+everything it shows: no script, no font, no link to another machine. Every text is escaped, so that
+predictions or the text of a corpus cannot break the page.
 """
 
 from __future__ import annotations
@@ -67,7 +65,6 @@ class HeadlineScore:
     name: str
     value: str
     error: str = ""
-    """Its standard error."""
     notes: tuple[str, ...] = ()
     """Lines below the score: the baseline, and the size of the data."""
 
@@ -83,17 +80,14 @@ class Headline:
 
 @dataclass(frozen=True)
 class Switched:
-    """A chart with several x axes, of which a switch of the page chooses one for all charts.
-
-    The charts have the same title and the same y axis. They differ in `Chart.x_label`, which names
-    the axis in the switch.
+    """A chart with several x axes, of which a switch of the page chooses one for all charts. The
+    charts differ only in `Chart.x_label`, which names the axis in the switch.
     """
 
     charts: tuple[Chart, ...]
 
     @property
     def title(self) -> str:
-        """The title of its charts."""
         return self.charts[0].title
 
 
@@ -146,9 +140,8 @@ def _add_note(body: str, note: str) -> str:
 
 
 def _switch(axes: Sequence[str], name: str) -> str:
-    """Return radio buttons that the style of the page obeys, so that no script is needed.
-
-    They come before the sections whose charts they show, because a style can only look ahead.
+    """Return radio buttons that the style of the page obeys, so that no script is needed. They come
+    before the sections whose charts they show, because a style can only look ahead.
     """
     buttons = "".join(
         f'<input type="radio" name="{name}" id="{name}-{i}" class="unseen '
@@ -233,12 +226,8 @@ def run_sections(
 ) -> list[Section]:
     """Make the curves of a run from the rows of its `metrics.jsonl`, and a table of its events.
 
-    Args:
-        rows: of kind `train`, `heldout`, `event` and `speed`. If a resumed run wrote a
-            step twice, the later row holds.
-        unigram_entropy: in nats, of the data that the run learns from; drawn as the level to get
-            below.
-        dev_rows: the number of rows of each score of a fine-tuning run that is a share of rows.
+    If a resumed run wrote a step twice, the later row holds. `unigram_entropy` (nats) is drawn as
+    the level to get below. `dev_rows` has the number of rows of each score that is a share of rows.
     """
     kinds = defaultdict[str, list[Mapping[str, Any]]](list)
     for row in rows:

@@ -21,15 +21,11 @@ from litebert.tasks.scores import score_title
 from litebert.train import metrics
 
 MOST_HEADLINES = 4
-"""The number of scores that a reader takes in at a glance."""
 
 
 @task("writing the report")
 def write_run(folder: Path) -> Path:
-    """Write report.html into a run folder, and return its path.
-
-    It has the newest held-out scores, the curves and the events of the run so far.
-    """
+    """Write report.html of a run so far into its folder, and return the path."""
     rows = read_metrics(folder)
     is_finetuning = (folder / "finetune.json").is_file()
     describe = _describe_finetuning if is_finetuning else _describe_pretraining
@@ -82,10 +78,7 @@ def arrange_sections(
 
 
 def make_pretraining_headline(title: str, shown: list[ShownScore], note: str = "") -> Headline:
-    """Make the held-out scores to large numbers.
-
-    If there are too many, only the scores that runs are compared by are shown.
-    """
+    """Show the held-out scores as large numbers; of too many, those that runs are compared by."""
     if len(shown) > MOST_HEADLINES:
         shown = [score for score in shown if score.is_compared]
     scores = []
@@ -200,9 +193,8 @@ _EXITS_NOTE = (
 def make_exit_tables(
     folder: Path,
 ) -> list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]]:
-    """Return the tables of a fine-tuning run with early exits, as title, columns and rows.
-
-    The first says what each threshold saves and costs, the second scores each layer.
+    """Return the tables of a fine-tuning run with early exits, as title, columns and rows: what
+    each threshold saves and costs, and the scores of each layer.
     """
     file = folder / "exits.json"
     if not file.is_file():

@@ -49,9 +49,7 @@ class BatchFunction:
     verb: BatchVerb = "predict"
     """The task of the function."""
     columns: Sequence[str] = ("text",)
-    """The columns that an input of `predict` consists of, such as question and context. The other
-    verbs take one.
-    """
+    """The columns that an input of `predict` consists of, such as question and context."""
     engine: str | None = None
     """The engine, as `litebert.load` takes it."""
     dtype: Dtype | None = None

@@ -48,9 +48,7 @@ class Scored:
     coverage: float | None = None
     """The share of the examples that are answered, and scored, where a precision is asked for."""
     confusion: list[list[int]] | None = None
-    """Rows of each label (rows) that were answered with each class (columns), in the order of
-    `classes`; None where answers are no classes.
-    """
+    """Rows of each label (rows) by the class that answers them (columns), both in `classes`."""
     mistakes: list[Mistake] = field(default_factory=list)
     """The wrong answers of the highest probability, where they are asked for."""
     slices: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)

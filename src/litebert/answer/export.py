@@ -24,9 +24,7 @@ MAX_DROP = 0.5
 
 @dataclass(frozen=True)
 class Drop:
-    """The cost of 8-bit weights on labeled files, in points: percent of a score that is a
-    share.
-    """
+    """The cost of 8-bit weights on labeled files, in points (percent of a share)."""
 
     metric: str
     before: float

@@ -36,7 +36,7 @@ from litebert.finetuning.words import format_weights, require_words
 from litebert.parts import EVERY, Part, Turns
 from litebert.parts.finished import FinishedPart
 from litebert.parts.windows import read_windows, write_part
-from litebert.remote.names import as_url, is_url, shorten
+from litebert.remote.names import as_url, is_url, shorten, suggest
 from litebert.remote.output import check_output_file, open_output_file
 from litebert.remote.reading import is_file
 from litebert.tasks.predictions import write_records
@@ -62,36 +62,23 @@ def predict_file(
     explain: Method | None = None,
     part: Part | None = None,
 ) -> int:
-    """Answer every row of files, or of standard input (`-`), in order.
+    """Answer every row of files, or of standard input (`-`), in order, and return how many.
 
     The columns depend on the task. Classes and numbers of texts: the text, and the pair for pairs.
     Tagging: the text, or CoNLL columns. Questions: question and context. Multiple choice: context,
     question and choices (JSONL). Models of the last two tasks also read the official files of SQuAD
     and RACE, whose ids stand in the answers.
 
-    Args:
-        sources: a file, a folder or a pattern, or several; of several files, each answer names its
-            file in `file`.
-        out: a path or an open file. It keeps what is answered before a malformed row or an
-            interruption.
-        columns: the text and the pair, in CSV and TSV also by number from 0; where None, those of
-            the training table, else `text`. The answers carry `keep` along; ("all",) is all.
-        layout: how the files are written; the suffix tells their format by default, or else the
-            content.
-        explain: adds `words`, how much each speaks for the answer, by this method.
-        part: answers only this part, into a folder beside `out`, for `merge`.
-
-    Returns:
-        The number of answers.
+    `out` keeps what is answered before a malformed row or an interruption. Of several files, each
+    answer names its file in `file`. `columns` are by default those of the training table, and
+    `explain` adds `words` by this method. A `part` goes into a folder beside `out`, for `merge`.
     """
     predictor = model.predictor
     task, separator = predictor.task, predictor.task.output.separator
     if explain is not None:
         require_words(task)
     if form == "json" and task.suffix != ".json":
-        better = (
-            Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
-        )
+        better = suggest(out, ".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
         raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
     files = files_of_sources(sources, out, task)
     work = _Answering(model, files, columns, layout, form, explain, Notes())
@@ -241,8 +228,8 @@ def open_all(
     layout: Layout,
     stretches: Stretches | None = None,
 ) -> Iterator[InputFile]:
-    """Open files one after the other, or those of which stretches are read. Where all columns are
-    kept, they are those of the first file.
+    """Open files one after the other, or those whose stretches are read; all columns that are kept
+    are those of the first file.
     """
     first_columns: tuple[str, ...] | None = None if columns.keep == (ALL,) else ()
     is_alone = len(files) == 1
@@ -283,9 +270,7 @@ class Written:
 
 @contextmanager
 def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
-    """Log how much the file keeps when the block ends early. The block counts its records in the
-    value that it gets.
-    """
+    """Log how much the file keeps when the block, which counts its records, ends early."""
     written = Written()
     try:
         yield written
@@ -300,9 +285,7 @@ def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
 
 @contextmanager
 def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
-    """Open a file that gets its name when it is whole, or when writing ends early with a part of
-    it.
-    """
+    """Open a file that gets its name when it is whole, or when writing ends early."""
     if not isinstance(out, (str, Path)):
         yield out
         return

@@ -1,9 +1,9 @@
-"""Integrated gradients: the words that decided an answer, by the gradients of the network.
+"""Integrated gradients: the words that decided an answer, by the gradients of the network in
+PyTorch.
 
 The tokens of a text move in steps from the mask token to themselves, and the gradients of the
-log-odds are summed on the way (Sundararajan et al. 2017, "Axiomatic Attribution for Deep
-Networks"). The weights of all tokens add up to the difference between the text and a text of masks
-alone, but for the error of the steps. Only a network in PyTorch has gradients.
+log-odds are summed (Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"). All
+weights add up to the difference between the text and masks alone, but for the error of the steps.
 
 Shapes: n tokens of a row, E embedding, C numbers of the head.
 """
@@ -41,11 +41,7 @@ def explain_by_gradients(
     task: Task[Any], tokenizer: Tokenizer, length: int, example: Any, network: TaskModel
 ) -> list[WordWeight]:
     """Compute the weight of each word of an example, in the order of the text: the sum over its
-    tokens.
-
-    Args:
-        length: the most tokens of a row.
-        network: in evaluation mode; it computes on the device where it is.
+    tokens. `network` is in evaluation mode.
     """
     require_words(task)
     row = task.encode([example], tokenizer, length)[0].rows[0]

@@ -1,10 +1,9 @@
 """The inputs of `predict`: files, folders and patterns, each with its format, its columns and the
 cells to carry along.
 
-The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the
-content decides, and the format is logged. A guess never drops a header or a label column into the
-texts: content that looks like a table is read as one, and then a missing column is an error that
-names the existing ones.
+Without a suffix the beginning of the content decides the format. A guess never drops a header or a
+label column into the texts: what looks like a table is read as one, and a missing column is an
+error.
 """
 
 from __future__ import annotations
@@ -120,14 +119,10 @@ def open_input(
     layout: Layout,
     is_alone: bool = False,
 ) -> InputFile:
-    """Decide how a file is read.
+    """Decide how a file is read: the suffix or the content, where `layout` has no format.
 
-    Args:
-        model: the name of the model, for messages.
-        saved: the content of the model's task.json; its `columns` and `header` are those of the
-            training table.
-        layout: where it has no format, the suffix of the file decides, or else its content.
-        is_alone: True for the only file, for which every option must mean something.
+    `saved`, the model's task.json, has the columns of the training table; for the only file
+    (`is_alone`), every option must mean something.
     """
     training_columns = saved.get("columns")
     training_columns = training_columns if isinstance(training_columns, dict) else {}
@@ -197,9 +192,7 @@ def _choose_columns(
     task: Task[Any],
     model: str,
 ) -> tuple[str, str | None]:
-    """Choose the columns of the text and of the second text, if the task takes pairs; `names` are
-    those of the file.
-    """
+    """Choose the columns of the text and, for a task of pairs, of the second text."""
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
     second = columns.pair or (
@@ -260,8 +253,8 @@ def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]
 
 
 def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
-    """Tell the format by the beginning of a file, where a line with one of the `wanted` columns is
-    a header. The last line is not looked at unless `text` is the whole file.
+    """Tell the format by the beginning of a file, where a line with a `wanted` column is a header;
+    the last line counts only if `text` is the `whole` file.
     """
     lines = text.split("\n")[: None if whole else -1] or [text]
     rows = [line.removesuffix("\r") for line in lines[:200] if line.strip()]
@@ -329,9 +322,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _choose_column(names: Sequence[str], *likely: Any) -> Any:
-    """Return the first likely column that a file has, else the first likely one, which may be
-    None.
-    """
+    """Return the first likely column that a file has, else the first likely one, or None."""
     candidates = [name for name in likely if name]
     first = candidates[0] if candidates else None
     return next((name for name in candidates if name in names), first)
@@ -340,9 +331,7 @@ def _choose_column(names: Sequence[str], *likely: Any) -> Any:
 def format_cells(
     row: Mapping[str, Any], answer: Mapping[str, Any], location: str, form: str
 ) -> dict[str, Any]:
-    """Return the cells of a row that go before its answer, as JSON can write them, or as CSV: lists
-    and objects as JSON.
-    """
+    """Return a row's cells that go before its answer; in CSV, lists and objects are JSON."""
     taken = {
         *answer,
         *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value),
@@ -368,12 +357,7 @@ def format_cells(
 def read_rows(
     inputs: Iterable[InputFile], files: type[TaskFiles[Any]], notes: Notes
 ) -> Iterator[Row[Any]]:
-    """Yield each row to answer, in order.
-
-    Args:
-        files: reads the files of the task.
-        notes: collects the notes of a file, which are logged and cleared when the next one begins.
-    """
+    """Yield each row to answer, in order; notes are logged at the end of each file."""
     previous_path = ""
     for source in inputs:
         if previous_path:

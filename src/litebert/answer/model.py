@@ -67,9 +67,7 @@ class Model(LoadedModel):
     exit_confidence: Exit = "auto"
     """When texts exit the network early."""
     threads: int | None = None
-    """Threads of a service, which shares its cores, for engines that take them; the environment
-    tells the others.
-    """
+    """Threads of a service, which shares its cores; the environment tells other engines."""
     min_precision: float | None = None
     """The precision that its answers should have; below the threshold for it there is none."""
 
@@ -212,9 +210,7 @@ class Model(LoadedModel):
         return self.predictor.predict(inputs)
 
     def explain_example(self, example: Any, method: Method = "occlusion") -> list[WordWeight]:
-        """Compute how much each word of an example of its task speaks for the answer; see
-        `explain`.
-        """
+        """Compute how much each word of an example of its task speaks for the answer."""
         if method == "occlusion":
             return self.predictor.explain(example)
         if method != "gradients":
@@ -347,12 +343,7 @@ class Model(LoadedModel):
         return settings if pooling is None else settings._replace(pooling=pooling, map=None)
 
     def _as_states(self) -> Model:
-        """Return the encoder as a model without classes, whose logits are the last states; an
-        exported model as it is.
-
-        Raises:
-            ModelError: it was exported with another head.
-        """
+        """Return the encoder as a model whose logits are the last states; an export as it is."""
         if not self.can_encode:
             raise ModelError(
                 f"{self.path} is an ONNX export that gives no states; export the model again with "
@@ -498,6 +489,8 @@ def load(
 
 def _choose_engine(opened: LoadedModel, device: str, dtype: Dtype | None) -> str:
     """The compiled engine on CPUs, for the networks that it knows, and torch for all others."""
+    if dtype == "int8":  # which torch does not multiply
+        return "compiled"
     if device == "auto" and may_have_accelerator() and find_spec("torch") is not None:
         from litebert.train.device import choose
 

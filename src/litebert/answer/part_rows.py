@@ -57,12 +57,7 @@ class PartRows:
         sizes: Iterable[int],
         open_rows: Callable[[Stretches | None], Iterator[Row[Any]]],
     ) -> PartRows:
-        """Count the rows of files that tell them.
-
-        Args:
-            form: the format of the files; by default their suffix decides.
-            sizes: the rows of each window, without an end.
-        """
+        """Count the rows of files that tell them; `sizes` are the rows of windows, endlessly."""
         if any((form or SUFFIXES.get(find_suffix(file))) != "parquet" for file in files):
             return cls(files, open_rows, None)
         with ThreadPoolExecutor(_REQUESTS) as threads:
@@ -129,11 +124,7 @@ def make_answer_identity(
     out: Any,
     rows: int | None = None,
 ) -> dict[str, Any]:
-    """Return the identity of answers of a model to files.
-
-    Args:
-        rows: the rows of all files, where they were counted before.
-    """
+    """Return the identity of answers of a model to files, of which `rows` may be known."""
     if not isinstance(out, (str, Path)):
         raise ConfigError("a part is written next to the output; give --out a file")
     choices = {

@@ -1,6 +1,4 @@
-"""A tokenizer, a task and a runtime, which together answer. This module needs no torch, because not
-every runtime does.
-"""
+"""A tokenizer, a task and a runtime, which together answer, without torch where the runtime can."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ T = TypeVar("T")
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
-"""Examples in memory at a time; they are sorted by length among themselves, so that little is
-padded.
-"""
+"""Examples in memory at a time, sorted by length, so that little is padded."""
 
 
 class Answered(NamedTuple):
@@ -96,12 +92,9 @@ class Predictor:
     def answer_rows(
         self, rows: Iterable[Row[Any]], *, ahead: bool = False, notes: Notes | None = None
     ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
-        """Yield each row with the record of its answer, in order, also those before a malformed
-        one.
+        """Yield each row with the record of its answer, in order, also before a malformed one.
 
-        Args:
-            ahead: read and tokenize the next rows in a thread meanwhile. For sources that never
-                wait for somebody, as files are.
+        `ahead` reads and tokenizes in a thread, for sources that never wait for somebody.
         """
         windows = self.answer_windows(rows, ahead=ahead, notes=notes)
         return (answered for window in windows for answered in window)
@@ -114,8 +107,8 @@ class Predictor:
         notes: Notes | None = None,
         turns: Turns = EVERY,
     ) -> Iterator[Iterator[tuple[Row[Any], dict[str, Any]]]]:
-        """Yield the windows of rows that are computed together, as `answer_rows` does. `rows` begin
-        with the first window of `turns`; the rows of windows between are only read.
+        """Yield the windows of rows that are computed together. `rows` begin with the first window
+        of `turns`; those of windows between are only read.
         """
         windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
@@ -153,9 +146,7 @@ class Predictor:
     def _encode_windows(
         self, rows: Iterable[Row[Any]], notes: Notes | None, turns: Turns
     ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
-        """Yield rows with their items: few at first, so that the first answers come soon, and then
-        up to `WINDOW`.
-        """
+        """Yield rows with their items: few first, for soon answers, then up to `WINDOW`."""
         source = iter(rows)
         fault: LitebertError | None = None
         coverage = Coverage(self.tokenizer)
@@ -179,9 +170,7 @@ class Predictor:
             raise fault
 
     def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
-        """Compute the logits of each item and, where rows leave early, how many layers its only row
-        used.
-        """
+        """Compute the logits of each item and, with early exits, the layers that its row used."""
         early_exit = self.runtime if isinstance(self.runtime, EarlyExit) else None
         logits = self._compute(self.runtime, items, self.around)
         if not are_finite(logits):

@@ -1,7 +1,5 @@
-"""Retrieval: how well a model finds the relevant documents of queries, beside BM25.
-
-Sentence vectors are compared by their cosine with each document. Shapes: Q queries, D numbers of a
-vector.
+"""Retrieval: how well a model finds the relevant documents of queries, by vectors' cosines, beside
+BM25. Shapes: Q queries, D numbers of a vector.
 """
 
 from __future__ import annotations
@@ -133,9 +131,7 @@ def _open_retriever(retriever: str | Path, vector_size: int | None, device: str)
 
 
 def rerank(model: Model, collection: Collection, ranking: Ranking) -> Ranking:
-    """Rank the documents of each query by the number that a model answers to the query and the
-    document.
-    """
+    """Rank the documents of each query by the number that a model answers to the pair."""
     texts = list(collection.documents.values())
     pairs = [
         (query, texts[place])
@@ -151,9 +147,7 @@ def rerank(model: Model, collection: Collection, ranking: Ranking) -> Ranking:
 
 
 def rank_by_vectors(encoder: SentenceEncoder, collection: Collection) -> Ranking:
-    """Rank the documents of each query by the cosine of the vectors. The vectors of the documents
-    are not kept, so that memory stays constant.
-    """
+    """Rank the documents of each query by the cosine of the vectors, in constant memory."""
     queries = scale_to_unit(encoder.encode(collection.queries.values()))
     best, start = BestDocuments.of(collection), 0
     coverage = Coverage(encoder.tokenizer)

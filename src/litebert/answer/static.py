@@ -99,13 +99,7 @@ def load_static(folder: str | Path) -> StaticEncoder:
 
 
 def export_static(model: str | Path, out: str | Path, *, size: int | None = None) -> Path:
-    """Write a static model of a model of sentence vectors.
-
-    Args:
-        model: as `load` takes it.
-        out: the folder to write.
-        size: the numbers of a vector; 256 by default, or those of the model where they are fewer.
-    """
+    """Write a static model, of 256 numbers a vector or fewer, of a model of sentence vectors."""
     from litebert.answer.model import load
     from litebert.interop.files import new_folder, require_new
 
@@ -156,9 +150,7 @@ def _reduce(vectors: NDArray[np.float32], size: int) -> NDArray[np.float32]:
 
 
 def _weigh(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Weigh tokens by how rare they are. Tokenizers list common tokens first, so the frequency of a
-    token is taken from its place by Zipf's law.
-    """
+    """Weigh tokens by rarity: common ones come first, and Zipf's law gives their frequency."""
     shares = 1 / np.arange(1, len(table) + 1)
     weights = SMOOTHING / (SMOOTHING + shares / shares.sum())
     weighed: NDArray[np.float32] = (table * weights[:, None]).astype(np.float32)

@@ -81,15 +81,11 @@ def embed_file(
     layout: Layout = DEFAULT_LAYOUT,
     part: Part | None = None,
 ) -> int:
-    """Write the sentence vector of every row; see `predict_file` for the other arguments and the
-    errors.
+    """Write the sentence vector of every row, by `encoder` (`Model.vectors_by`) or as the model
+    says; the rest is as in `predict_file`.
 
-    Args:
-        encoder: makes the vectors, as `Model.vectors_by` returns it; by default as the model says.
-        out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
-            when they are whole; otherwise JSON Lines with `vector`.
-        dtype: type of the numbers; for int8 see the top of this file.
-        part: writes only this part, into a folder beside `out`, for `merge`.
+    `out` is a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, there when whole;
+    otherwise JSON Lines with `vector`.
     """
     is_path = isinstance(out, (str, Path))
     if is_path and Path(str(out)).suffix.lower() == ".npy" and columns.keep:
@@ -210,9 +206,7 @@ def scale_file(out: str | Path) -> Path:
 
 @contextmanager
 def _open_seekable(out: Any) -> Iterator[IO[bytes]]:
-    """Open an output in which a writer may go back to the beginning. A device or a pipe gets the
-    content at the end.
-    """
+    """Open an output in which a writer may go back; a device or a pipe gets it at the end."""
     path = Path(out)
     check_output(path)
     with atomic_write(path) as file:
@@ -275,9 +269,7 @@ def _write_npy(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DTyp
 
 
 def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:
-    """Write the cells that are kept, and the column `vector` of lists of fixed size; a row group
-    for each block.
-    """
+    """Write the kept cells and the column `vector` of fixed-size lists; a row group a block."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -43,18 +43,15 @@ BATCH_TOKENS = 8192
 def batches(
     rows: Sequence[Sequence[int]], pad_id: int, most: int = BATCH_TOKENS
 ) -> Iterator[tuple[list[int], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield batches of rows of nearly the same length: their indices, ids (R, S) and mask.
-
-    A batch has at most `most` tokens, padding included, but always a row.
+    """Yield batches of rows of nearly the same length: their indices, ids (R, S) and mask; at most
+    `most` tokens with padding, but always a row.
     """
     for indices in group_by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
         yield indices, *pad_ids([rows[index] for index in indices], pad_id, len(rows[indices[0]]))
 
 
 def _report(total: int | None) -> AbstractContextManager[progress.Task]:
-    """Report the encoding of so many texts. No thread reports a few, for its start takes a tenth of
-    a millisecond.
-    """
+    """Report the encoding of many texts; of a few, starting a thread would take too long."""
     few = total is not None and total <= FIRST
     job = progress.Task("encoding", total, "texts")
     return nullcontext(job) if few else progress.task("encoding", total, "texts")
@@ -100,17 +97,12 @@ class SentenceEncoder:
         turns: Turns = EVERY,
         total: int | None = None,
     ) -> Iterator[tuple[list[Row[str]], NDArray[np.float32]]]:
-        """Yield up to `CHUNK` rows at a time with the vectors of their texts, (n, H), in order.
+        """Yield up to `CHUNK` rows at a time with their texts' vectors, (n, H), in order and
+        constant memory. Longer texts are truncated, which is logged.
 
-        Memory stays constant. Longer texts are truncated, which is logged.
-
-        Args:
-            ahead: read and tokenize the next texts while these are computed, in a thread. For
-                sources that never wait for somebody, as files are.
-            coverage: counts the tokens that are read.
-            turns: the chunks to compute. `rows` begin with its first chunk, and the rows of the
-                others are only read.
-            total: how many rows there are, where that is known.
+        `ahead` reads and tokenizes in a thread, for sources that never wait for somebody.
+        `coverage` counts tokens. Of `turns`, `rows` begin with the first chunk; those of others are
+        only read.
         """
         truncated = 0
         chunks = self._chunks(iter(rows), turns)

@@ -48,9 +48,7 @@ class NonFiniteError(RunError):
 
 
 class GroupError(RunError):
-    """Another process of the run failed first and reports why; the command line prints nothing of
-    this one.
-    """
+    """Another process of the run failed first and reports why; of this one nothing is printed."""
 
 
 class MissingExtraError(LitebertError):

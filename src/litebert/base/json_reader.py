@@ -1,6 +1,4 @@
-"""The one reader of JSON that a person or another program wrote: strict, in bounded depth, with
-errors for people.
-"""
+"""The one reader of JSON from outside: strict, in bounded depth, with errors for people."""
 
 from __future__ import annotations
 
@@ -18,17 +16,13 @@ from typing import Any
 from litebert.base.errors import LitebertError
 
 DEEPEST = 100
-"""Levels of lists and objects inside each other that JSON may have; no format that litebert reads
-needs ten.
-"""
+"""Levels of nested lists and objects in JSON; no format that litebert reads needs ten."""
 _STRING = re.compile(rb'"[^"]*"')
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _NOT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _BLOCK = 1 << 16
-"""Brackets that are counted at a time: a text that opens a million of them is refused after the
-first of these.
-"""
+"""Brackets counted at a time: a text that opens a million is refused after the first block."""
 
 
 def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
@@ -45,9 +39,7 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
 
 
 def read_regular(path: Path, most: int = 1 << 30) -> bytes:
-    """The content of a regular file of `most` bytes: a pipe would wait for ever, and a device
-    never end.
-    """
+    """The content of a regular file of `most` bytes: a pipe or a device might never end."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -57,12 +49,10 @@ def read_regular(path: Path, most: int = 1 << 30) -> bytes:
 
 
 def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> Any:
-    """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or
-    without a mark.
+    """The value of a JSON text from outside; bytes are UTF-8, with or without a mark.
 
-    This is the one reader of JSON that comes from outside. A key that stands twice in an object is
-    an error, because readers disagree on which of its values counts. With `read_keys`, only the
-    repetition of those keys is one.
+    A key that stands twice in an object (with `read_keys`, one of those) is an error, because
+    readers disagree on which of its values counts.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
@@ -77,9 +67,7 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
 
 
 def is_nested_deeper(text: bytes, levels: int) -> bool:
-    """True where more than so many lists and objects are open at once in a JSON text, which is not
-    parsed.
-    """
+    """True where more than so many lists and objects are open at once in unparsed JSON."""
     if b"\\" in text:
         text = _ESCAPE.sub(b"", text)
     brackets = _STRING.sub(b"", text.translate(None, _NOT_BRACKETS)).replace(b'"', b"")
@@ -114,9 +102,7 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def fault_of(error: Exception) -> str:
-    """Say what is wrong with the contents of a JSON file, from the error that reading its fields
-    raised.
-    """
+    """Say what is wrong with a JSON file, from the error that reading its fields raised."""
     if isinstance(error, KeyError):
         return f"there is no field {error}"
     if isinstance(

@@ -1,6 +1,4 @@
-"""The variables by which torchrun, and schedulers such as Kubeflow, tell each process about the
-group it started, through the environment; read without torch.
-"""
+"""The variables of torchrun, and of schedulers such as Kubeflow, about a process's group."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""This machine as a process finds it: its cores, its processor and the main memory. Nothing here
-needs torch.
-"""
+"""This machine as a process finds it: cores, processor and main memory, without torch."""
 
 from __future__ import annotations
 
@@ -25,10 +23,7 @@ CONTROL_GROUP = "/sys/fs/cgroup"
 
 
 def count_cores() -> int:
-    """CPU cores that this process may use; in a container they are fewer than the machine has.
-
-    A limit of processor time counts as so many cores, rounded up.
-    """
+    """CPU cores that this process may use, a limit of processor time among them, rounded up."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -37,8 +32,8 @@ def count_cores() -> int:
 
 
 def heed_processor_limit() -> None:
-    """Have torch, the kernels and numpy start no more threads than a limit of processor time
-    allows, of which they know nothing. OMP_NUM_THREADS stays as a person has set it.
+    """Have torch, the kernels and numpy start no more threads than a limit of processor time, of
+    which they know nothing, allows. OMP_NUM_THREADS stays as a person has set it.
     """
     cores = count_cores()
     if os.environ.get("OMP_NUM_THREADS") or _read_processor_quota() is None:
@@ -57,7 +52,7 @@ def heed_processor_limit() -> None:
 def _read_processor_quota() -> float | None:
     """The seconds of processor time that a container may use in a second; None without a limit.
 
-    Version 2 of the control groups has `cpu.max`, as in "200000 100000", and version 1 two files.
+    Version 2 of cgroups has `cpu.max`, as in "200000 100000", and version 1 two files.
     """
     try:
         if os.path.isfile(file := os.path.join(CONTROL_GROUP, "cpu.max")):
@@ -77,11 +72,7 @@ def _read(file: str) -> str:
 
 
 def read_processor_facts() -> dict[str, list[str]]:
-    """The different values of each key of /proc/cpuinfo, in order; empty where a system has no such
-    file.
-
-    A machine with cores of several kinds has several values of a key.
-    """
+    """The different values of each key of /proc/cpuinfo, one a kind of core, or empty."""
     file, facts = "/proc/cpuinfo", dict[str, dict[str, None]]()
     for line in _read(file).splitlines() if os.path.exists(file) else ():
         key, _, value = line.partition(":")
@@ -97,9 +88,7 @@ def read_processor_name() -> str:
 
 
 def read_instructions() -> frozenset[str]:
-    """The sets of instructions that the processor has, as Linux calls them; empty where nothing
-    tells.
-    """
+    """The sets of instructions that the processor has, by Linux's names, or empty."""
     return frozenset(
         (_first("flags") or _first("Features")).split()
     )  # x86 has flags, ARM has features
@@ -120,8 +109,8 @@ def _first(key: str) -> str:
 
 
 def _end_idle_threads() -> None:
-    """End the threads of OpenMP that wait for the next loop of torch, which starts new ones. A
-    forked process has none of them, and its first loop would wait for them for ever.
+    """End the threads of OpenMP that wait for torch: a forked process has none of them, and its
+    first loop would wait for them for ever.
     """
     import ctypes  # late, as every start of a program reads this file
 
@@ -137,9 +126,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def read_free_memory() -> int:
-    """Bytes of main memory that this process may still take: what is available, within the limits
-    of its cgroups.
-    """
+    """Bytes of main memory that this process may still take, within the limits of its cgroups."""
     try:
         lines = _read("/proc/meminfo").splitlines()
         free = next(
@@ -158,9 +145,7 @@ def read_free_memory() -> int:
 
 
 def _cgroups() -> list[Path]:
-    """The folders of the memory cgroups of this process, from the innermost to the topmost; those
-    of version 1 too.
-    """
+    """The folders of this process's memory cgroups, version 1 too, from the innermost out."""
     from pathlib import Path
 
     folders: list[Path] = []
@@ -182,9 +167,7 @@ def _cgroups() -> list[Path]:
 
 
 def _memory_left(folder: Path) -> int | None:
-    """Bytes left below the limit of a cgroup, files in the cache not counted; None where it has no
-    limit.
-    """
+    """Bytes left below a cgroup's limit, the cache of files not counted; None without a limit."""
     for limit, used, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -205,8 +188,7 @@ def keep_freed_memory() -> bool:
     """Have glibc keep freed memory for the next step of training; whether it does.
 
     Otherwise the kernel maps and clears the large tensors of every step again
-    (docs/adr/0007-the-small-recipes.md).
-    Settings of malloc in the environment stay as they are.
+    (docs/adr/0007-the-small-recipes.md). Settings of malloc stay.
     """
     if not sys.platform.startswith("linux") or any(
         name.startswith("MALLOC_") for name in os.environ

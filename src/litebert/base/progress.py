@@ -35,9 +35,7 @@ LONG = 2.0
 
 @dataclass
 class Task:
-    """Work under way. Set its fields, or call `advance`, as often as you like: nothing is printed
-    then.
-    """
+    """Work under way. Set its fields, or call `advance`, at will: nothing is printed."""
 
     name: str
     total: float | None = None
@@ -48,13 +46,9 @@ class Task:
     """More about it, such as a rate or a loss."""
     began: float = field(default_factory=time.monotonic)
     start: float = 0
-    """The amount that was done before this call, in a run that continues; the time left is judged
-    by the rest.
-    """
+    """The amount that was done before this call; the time left is judged by the rest."""
     work: Callable[[float], float] | None = None
-    """The work behind a number of `unit`s, where they are not of equal size; the time left is
-    judged by it.
-    """
+    """The work behind a number of unequal `unit`s, by which the time left is judged."""
     tenths: bool = False
     """True where a line is logged at every tenth of `total`, too."""
 
@@ -67,9 +61,7 @@ class Task:
         return int(10 * self.done / self.total) if self.tenths and self.total else 0
 
     def state(self) -> str:
-        """How much is done, the time left, which is the time so far where that is not known, and
-        its text.
-        """
+        """How much is done, the time left, or so far where that is not known, and its text."""
         amount, left = self._parts()
         return ", ".join(filter(None, (amount, left or self._so_far(), self.text)))
 
@@ -169,11 +161,10 @@ def track(
     unit: str = "",
     size: Callable[[T], float] = lambda _: 1,
 ) -> Iterator[Iterator[T]]:
-    """The items, for the block to read: how many it has read is reported; `size` says how much of
-    `total` each is.
+    """The items, for the block to read and be reported, each `size` of `total`.
 
-    The report ends with the block, however many were read: a loop that fails would leave a
-    generator of its own open for as long as somebody holds the exception.
+    The report ends with the block: a loop that fails would leave a generator open for as long as
+    somebody holds the exception.
     """
 
     def each() -> Iterator[T]:

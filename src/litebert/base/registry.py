@@ -38,9 +38,8 @@ from litebert.base.errors import ConfigError, naming_extras, nearest
 
 @cache
 def python_file(path: Path) -> dict[str, Any]:
-    """Run a Python file once in a process, and return what it defines.
-
-    It can import from its folder. It is a module, because dataclasses look up their module.
+    """Run a Python file once in a process, as a module that may import from its folder, because
+    dataclasses look up their module; return what it defines.
     """
     name = f"litebert_extension_{sha256(str(path).encode()).hexdigest()[:16]}"
     loader = SourceFileLoader(name, str(path))
@@ -80,9 +79,7 @@ def load_extensions() -> None:
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Look for no garbage in cycles meanwhile: around imports, which make many objects and leave
-    nearly all of them. It is a tenth of the time in which torch is imported.
-    """
+    """Pause garbage collection around imports: it is a tenth of the time of importing torch."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -218,6 +215,4 @@ FAMILIES = Registry(
     },
 )
 OWN_VERBS = Registry("verb")
-"""Functions of the words after the verb that return an exit status. `litebert --help` names none of
-them, because it runs no extension.
-"""
+"""Functions of the words after the verb that return an exit status; not in `litebert --help`."""

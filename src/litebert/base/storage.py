@@ -32,9 +32,7 @@ UNFINISHED = ".tmp-"
 _WEEK = 7 * 24 * 3600
 LOCK = ".lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The error numbers of the system where no more can be written: a full disk, a quota, a limit of
-file sizes.
-"""
+"""The system's error numbers for a full disk, a quota, or a limit of file sizes."""
 
 
 @contextmanager
@@ -42,10 +40,9 @@ def write_whole(path: Path) -> Iterator[Path]:
     """Give a path to write a file or a folder to, which then takes the name `path`, complete and on
     the disk, or never does.
 
-    A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no
-    other. A symbolic link keeps leading to the file. Files get the read permissions of
-    their folder. Two processes that write to one path do not disturb each other: the last one to
-    end wins.
+    A file of that name, or an empty folder, is replaced, and the new file keeps its mode. A
+    symbolic link keeps leading to the file. Files get the read permissions of their folder. Of two
+    processes that write to one path, the last to end wins.
     """
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     aside = _aside(target)
@@ -137,8 +134,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name complete and on the disk, or not at all; see
     `write_whole`.
 
-    Every file that a person names as output is written here. A device, a pipe and standard output
-    are written into, never replaced, so what was written before an error stays there.
+    A device, a pipe and standard output are written into, so what was written stays there.
     """
     if is_written_into(path):
         with io.BufferedWriter(_NamedFile(_descriptor(path), path)) as file:
@@ -159,11 +155,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_output(path: Path, option: str = "--out") -> None:
-    """Refuse a name that no file can be written to, before anything is computed for it.
-
-    Args:
-        option: the option that names the file, for the message.
-    """
+    """Refuse a name, given by `option`, that no file can be written to, before any work for it."""
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if not str(path) or path.is_dir() or not target.parent.is_dir():
         raise ConfigError(f"cannot write {path}; give {option} a file in a folder that exists")
@@ -177,8 +169,7 @@ def check_output(path: Path, option: str = "--out") -> None:
 def atomic_text(path: Path) -> Iterator[TextIO]:
     """The same for UTF-8 text, whose line ends stay as they are.
 
-    Bytes of a file's name that are not UTF-8 are halves of surrogate pairs in Python, and \\udcff
-    here.
+    Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, and \\udcff here.
     """
     with (
         atomic_write(path) as raw,
@@ -188,9 +179,7 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
 
 
 def is_written_into(path: Path) -> bool:
-    """True where a path leads to what is no regular file, or to a stream that this process has
-    open.
-    """
+    """True where a path leads to no regular file, or to a stream that this process has open."""
     try:
         return (not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()) or _open_stream(
             path
@@ -200,9 +189,7 @@ def is_written_into(path: Path) -> bool:
 
 
 def _open_stream(path: Path) -> int | None:
-    """The descriptor behind a name such as /dev/stdout or /dev/fd/3, or behind the file that is
-    standard output.
-    """
+    """The descriptor behind /dev/stdout, /dev/fd/3, or the file that is standard output."""
     folder = os.path.realpath(path.parent)
     if path.name.isdecimal() and folder in ("/dev/fd", os.path.realpath("/proc/self/fd")):
         return int(path.name)
@@ -245,9 +232,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:
-    """Strict JSON and a line break; a number that is not finite becomes null, which every reader
-    takes.
-    """
+    """Strict JSON and a line break; a number that is not finite becomes null."""
     text = json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace").decode()  # JSON spells a half pair \udcff
 
@@ -263,10 +248,8 @@ def _finite(value: Any) -> Any:
 
 
 def is_inside(name: object, *, below: bool = False) -> bool:
-    """True where a name from outside names a file in its folder, or with `below` also one in a
-    folder there, on every system.
-
-    Every name of a store, the Hub or a file is checked here before it becomes a path.
+    """True where a name from outside (a store, the Hub, a file) names a file in its folder, or with
+    `below` in a folder there, on every system.
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     is_relative = not {"", ".", ".."} & {*parts} and (below or len(parts) == 1)
@@ -282,9 +265,7 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do
-    so on their own.
-    """
+    """Bring a file, or the names in a folder where the system can, to the disk itself."""
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -326,9 +307,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def newest_whole(
     folder: Path, damage: Callable[[Path], str | None]
 ) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer
-    ones.
-    """
+    """The newest checkpoint without `damage`, and the damage of the newer ones."""
     damaged: list[tuple[Path, str]] = []
     for path in checkpoints(folder):
         problem = damage(path)
@@ -367,10 +346,8 @@ def hash_fault(folder: Path, name: str, index: str = "index.json") -> str | None
 
 @contextmanager
 def lock_folder(folder: Path, error: type[LitebertError]) -> Iterator[None]:
-    """Take the right to write into a folder, which is made if need be, until the process dies;
-    forks do not keep it.
-
-    `folder`/.lock holds the owner's process id.
+    """Take the right to write into a folder, made if need be, until the process dies; forks do not
+    keep it. `folder`/.lock holds the owner's process id.
     """
     from filelock import FileLock, Timeout  # late, for `litebert --help` should take no longer
 

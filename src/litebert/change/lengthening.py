@@ -1,15 +1,12 @@
 """A model for longer texts: more positions, and windows so that attention costs no more per token.
+Either way it must be trained further at the new length before it is used there.
 
 A learned table is repeated: row p of the longer one is row p mod n of the n there are, as
-Longformer began from RoBERTa (Beltagy et al. 2020, section 5). So neighbors keep the difference
-that the model has learned; stretched evenly between the old rows, they would hardly differ
-(docs/reports/results.md has both measured). Rotary positions have no table: in layers that read
-everything the base grows so that the slowest pair of features turns over the longer text as far as
-it did over the shorter one, and the fastest as before ("NTK-aware" scaling: Peng et al. 2023,
-"YaRN", section 3.1). Layers that attend within a window compare the same distances as before and
-keep their base.
-
-Either way the model must be trained further at the new length before it is used there.
+Longformer began from RoBERTa (Beltagy et al. 2020, section 5), so neighbors keep the difference
+that the model has learned (docs/reports/results.md has it measured beside stretching). Rotary
+positions have no table: in layers that read everything the base grows so that the slowest pair of
+features turns over the longer text as far as it did over the shorter one, and the fastest as before
+("NTK-aware" scaling: Peng et al. 2023, "YaRN", section 3.1).
 """
 
 from __future__ import annotations
@@ -37,9 +34,7 @@ def lengthen(
     global_every: int | None = None,
     global_tokens: int | None = None,
 ) -> LoadedModel:
-    """The model with more positions, or with windows in its layers and global tokens; None keeps
-    what there is.
-    """
+    """A model with more positions, or with windows and global tokens; None keeps what is there."""
     was = loaded.config.encoder
     positions = was.max_positions if positions is None else positions
     if positions < was.max_positions:

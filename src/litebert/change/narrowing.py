@@ -1,12 +1,9 @@
-"""A narrower network from a wide one: the features, the heads and the inner units that matter most
-are kept.
+"""A narrower network from a wide one: the features, heads and inner units that matter most stay.
 
-What matters is measured by gradients (Michel et al. 2019, "Are Sixteen Heads Really Better than
-One?", section 4.1): a part that is multiplied by a gate of 1 matters as much as the loss changes
-with that gate, up or down. The paper takes the absolute value for each text, and we for each batch.
-The gate of a head, or of a unit of a feed-forward block, stands before the block's last matrix;
-that of a feature of the states behind every layer norm. Heads keep their width, so the hidden size
-decides how many there are.
+A part that is multiplied by a gate of 1 matters as much as the loss changes with that gate, up or
+down (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4.1). The paper takes
+the absolute value for each text, and we for each batch. The gate of a head, or of a unit, stands
+before the block's last matrix; that of a feature behind every layer norm. Heads keep their width.
 
 Shapes: H hidden size, A heads, D = H / A head size, I intermediate size.
 """
@@ -29,9 +26,7 @@ from litebert.model.pretrainer import Pretrainer
 
 @dataclass(frozen=True)
 class Importance:
-    """How much each part matters, at least 0; comparable among the parts of one block, or among
-    features.
-    """
+    """How much each part matters, at least 0; comparable within a block, or among features."""
 
     features: Tensor
     """(H,)"""
@@ -49,9 +44,7 @@ class Importance:
 
 
 def importance_of(encoder: Encoder) -> Importance:
-    """Measure the importance of the parts on one batch, whose gradients are in the parameters of
-    the encoder.
-    """
+    """Measure the importance on one batch, whose gradients are in the encoder's parameters."""
     hidden, heads = encoder.config.hidden_size, encoder.config.heads
 
     def multiply_gradient(parameter: Tensor | None) -> Tensor:
@@ -118,12 +111,7 @@ def narrow(
 ) -> tuple[dict[str, Tensor], EncoderConfig, dict[str, float]]:
     """The weights of a pretrained model without the parts that matter least, its shape, and by kind
     of part the share of the importance that is kept. A head of an objective that cannot be cut
-    stays as it is.
-
-    Args:
-        path: of the model, for messages.
-        hidden_size, intermediate_size: what they become; None keeps them.
-        measure: computes the importances; it is called after the sizes are validated.
+    stays as it is. `measure` is called after the sizes, of which None keeps one, are validated.
     """
     wide = config.encoder
     width, inner = widths(wide, path, hidden_size, intermediate_size)

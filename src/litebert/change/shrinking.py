@@ -1,12 +1,11 @@
-"""A smaller model from the weights of a larger one, and what was lost: narrower states, fewer
-blocks, fewer layers, a factorized table.
+"""A smaller model from the weights of a larger one, and what was lost: narrower states
+(narrowing.py), fewer blocks, fewer layers, a factorized table.
 
 A block that several layers share becomes the mean of the teacher's blocks there, or one of them.
 The tables of tokens, positions and segments, side by side, are factorized by one truncated singular
 value decomposition into tables of width E and a map E -> H. The layer norm after their sum then
 stands behind the map (`embedding_norm=after`), and the vocabulary head takes the map backwards
-(`prediction=hidden`): with all singular values, the network computes what the teacher does. What a
-narrower network keeps is in narrowing.py.
+(`prediction=hidden`): with all singular values, the network computes what the teacher does.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ class Shrinking:
     layers: int | None = None
     embedding_size: int | None = None
     merge: Merge = "average"
-    """How the teacher's blocks in the layers of a block become one: their mean, or the first,
-    middle or last.
-    """
+    """How the teacher's blocks become one: their mean, or the first, middle or last."""
     hidden_size: int | None = None
     intermediate_size: int | None = None
     importance: Callable[[], Importance] | None = None
@@ -59,13 +56,11 @@ class Shrinking:
 
     @property
     def is_active(self) -> bool:
-        """True where anything is to shrink."""
         fewer = (self.share, self.layers, self.embedding_size)
         return self.narrows or any(value is not None for value in fewer)
 
     @property
     def narrows(self) -> bool:
-        """True where the network shall become narrower."""
         return self.hidden_size is not None or self.intermediate_size is not None
 
 
@@ -77,9 +72,7 @@ class Shrunk:
     parameters: tuple[int, int]
     """Before and after, heads included."""
     energy: float | None
-    """Share of the tables' squared singular values that is kept; None where they stayed as they
-    were.
-    """
+    """Share of the tables' squared singular values that is kept; None where they stayed."""
     distances: Mapping[str, float]
     """The root of the mean squared distance of the teacher's blocks from what they became, by
     block, relative to their size: 0 where all are equal."""
@@ -89,7 +82,6 @@ class Shrunk:
     """The share of the importance that a narrower network keeps, by kind of part."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """The rows of a table."""
         before, after = self.parameters
         rows = [("parameters", f"{before:,} -> {after:,} ({after / before:.1%})")]
         rows += [
@@ -103,7 +95,6 @@ class Shrunk:
 
 
 def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
-    """A smaller model of a pretrained one."""
     path = loaded.path
     model, depth = _require_shrinkable(loaded, how)
     teacher = model.encoder.config
@@ -179,9 +170,7 @@ _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
 def _merge_blocks(
     state: Mapping[str, Tensor], teacher: EncoderConfig, student: EncoderConfig, merge: Merge
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The state dict with the student's blocks in place of the teacher's, and by block how far the
-    teacher's are from it.
-    """
+    """The state dict with the student's blocks, and by block how far the teacher's are from it."""
     merged: dict[str, Tensor] = {}
     distances: dict[str, float] = {}
     for part, blocks in (
@@ -201,9 +190,7 @@ def _sources(
     teacher: EncoderConfig,
     student: EncoderConfig,
 ) -> dict[int, list[int]]:
-    """The teacher's blocks of each block of the student, one for each layer of the teacher that it
-    stands for.
-    """
+    """The teacher's blocks of each block of the student, one for each layer that it stands for."""
     sources: dict[int, list[int]] = {}
     for layer, source in enumerate(blocks(teacher)):
         block = blocks(student)[layer * student.layers // teacher.layers]
@@ -214,9 +201,7 @@ def _sources(
 def _merge(
     state: Mapping[str, Tensor], part: str, sources: Sequence[int], merge: Merge
 ) -> tuple[dict[str, Tensor], float]:
-    """Merge several blocks; the tensors by their names in the block, and how far the blocks are
-    from it.
-    """
+    """Merge blocks: the tensors by their names in the block, and how far the blocks are from it."""
     chosen = {
         "average": sources,
         "first": sources[:1],
@@ -294,10 +279,7 @@ def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> En
 
 def _factorize(state: dict[str, Tensor], size: int) -> float:
     """Replace the tables by narrower ones and a map, all in float64; the share of the energy that
-    is kept.
-
-    The right singular vectors of the tables side by side are the eigenvectors of their Gram matrix,
-    (H, H).
+    is kept. The right singular vectors are the eigenvectors of the Gram matrix, (H, H).
     """
     tables = [name for name in _TABLES if name in state]
     rows = torch.cat([state[name] for name in tables])

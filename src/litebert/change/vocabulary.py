@@ -1,11 +1,9 @@
 """A model moved to another vocabulary: the rows of its tables taken over, averaged or drawn.
 
-A row that belongs to a token (of the word table, of the bias over the vocabulary, of an untied
-head's table) is that of the old token with the same text. Where there is none, it is the mean of
-the rows of the tokens that the old tokenizer cuts the text into: a new word then means at first
-what its tokens meant. Where the old tokenizer knows nothing of the text, it is drawn with the mean
-and the standard deviation of the table (Hewitt 2021, "Initializing New Word Embeddings for
-Pretrained Language Models"). Everything else of the model stays as it is.
+The row of a token is that of the old token with the same text, or else the mean of the rows of the
+tokens that the old tokenizer cuts the text into. Where the old tokenizer knows nothing of it, the
+row is drawn with the mean and the standard deviation of the table (Hewitt 2021, "Initializing New
+Word Embeddings for Pretrained Language Models").
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ class Moved:
     same: int
     """Tokens that have the row of an old token with the same text."""
     averaged: int
-    """Tokens that start from the mean of the tokens that their text was cut into, be it one whose
-    text differs in case or accents."""
+    """Tokens that start from the mean of the old tokens of their text, in any case or accents."""
     drawn: int
     """Tokens that the old tokenizer knows nothing of."""
 
@@ -54,13 +51,8 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
 def with_rows_of(
     data: str | Path, tokenizer: Tokenizer, loaded: LoadedModel, source: str | Path
 ) -> LoadedModel:
-    """The model with one row for each token of prepared text.
-
-    Rows behind the tokens, with which published tables reach a multiple of 64, are left out.
-
-    Args:
-        data, tokenizer: the folder of the text, and its tokenizer.
-        source: the folder of the model, as a person named it.
+    """The model with one row for each token of prepared text, without the rows behind the tokens,
+    with which published tables reach a multiple of 64.
     """
     require_tokenizer_of(data, tokenizer, loaded, source)
     if loaded.config.encoder.vocab_size == (rows := tokenizer.vocab_size):
@@ -106,15 +98,9 @@ def project_table(
     rows. In these, a token counts by the logarithm of how often it occurs, so that neither the most
     frequent words nor those that the text lacks decide alone.
 
-    Args:
-        table: (V, H), the old rows.
-        sources: the old ids that spell each of the W new tokens, or none.
-        counts: (W,), how often each new token occurs in the text.
-        width: E, the numbers of a new row. Those beyond H are zero.
-        std: the standard deviation of all new numbers.
-
-    Returns:
-        (W, E); zeros for tokens without a source.
+    `table` (V, H) is reduced to (W, width) of standard deviation `std`, with zeros beyond H and for
+    tokens without a source: `sources` are the old ids that spell each of the W new tokens, and
+    `counts` (W,) how often these occur in the text.
     """
     from threadpoolctl import threadpool_limits
 

@@ -15,7 +15,7 @@ from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
-from litebert.remote.names import path_of, shorten
+from litebert.remote.names import path_of, shorten, suggest
 from litebert.text.records import FileFormat, Layout
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    output, suffix = Path(arguments.out), path_of(arguments.out).suffix.lower()
+    suffix = path_of(arguments.out).suffix.lower()
     if suffix in (".tsv", ".parquet", ".npy"):
         raise ConfigError(
-            f"answers are written as CSV or JSONL; give --out {shorten(output.with_suffix('.csv'))}"
+            f"answers are written as CSV or JSONL; give --out {suggest(arguments.out, '.csv')}"
         )
     implied = _FORMS.get(suffix)
     if implied is not None and arguments.format not in (None, implied):
@@ -202,7 +202,7 @@ def embed(words: list[str]) -> int:
     if is_file and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             "vectors are written as .npy, .parquet or .jsonl; give --out "
-            f"{shorten(output.with_suffix('.npy'))}"
+            f"{suggest(arguments.out, '.npy')}"
         )
     model = load(
         arguments.model, engine=arguments.engine, dtype=arguments.dtype, device=arguments.device

@@ -1,6 +1,4 @@
-"""Amounts as people write them: `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences`,
-`10%`.
-"""
+"""Amounts as people write them: `30m`, `5000 steps`, `300M tokens`, `256 sequences`, `10%`."""
 
 from __future__ import annotations
 

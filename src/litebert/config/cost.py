@@ -79,8 +79,8 @@ def _encoders(config: Config) -> list[EncoderConfig]:
 def forward_flops(config: Config, length: int | None = None) -> float:
     """Floating point operations of a forward pass per token, two per multiplication and addition.
 
-    Matrix products and attention scores are counted; norms, activations and lookups (well under 2
-    %) are not. A generator's pass is counted in, and so is what each objective says of itself.
+    Matrix products and attention scores are counted, a generator's and objectives' too; norms,
+    activations and lookups (well under 2 %) are not.
     """
     length = length or config.sequences.length
     total = sum(_layer_flops(shape, length) for shape in _encoders(config))
@@ -94,13 +94,10 @@ def forward_flops(config: Config, length: int | None = None) -> float:
 def training_flops(
     config: Config, steps: int, teacher: EncoderConfig | None = None
 ) -> Callable[[float], float]:
-    """A function of a number of steps: the floating point operations of that many first ones, both
-    passes of each.
+    """A function of a number of first steps: the floating point operations of both passes of each.
 
-    Args:
-        steps: those over which the schedules of depth and length extend; any beyond are at full
-            depth and length.
-        teacher: its layers pass over every batch once more, without a gradient.
+    Schedules extend over `steps`; any beyond are at full depth and length. A teacher's layers pass
+    over every batch once more, without a gradient.
     """
     flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
 
@@ -116,11 +113,8 @@ def training_flops(
 
 
 def add_up(parts: Sequence[tuple[int, float]], beyond: float) -> Callable[[float], float]:
-    """A function of a number of steps: what that many first ones take together.
-
-    Args:
-        parts: the step at which each part of a run ends, and what a step of it takes.
-        beyond: what a step after them takes.
+    """A function of a number of steps: what that many first ones take together, by parts of (first
+    step, cost of a step), and `beyond` for a step after them.
     """
 
     def first(done: float) -> float:
@@ -149,18 +143,15 @@ def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> 
 
 
 def window_block(shape: EncoderConfig, length: int) -> int:
-    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys and the
-    global tokens (model/windows.py); 0 where the sequence is so short that a mask over all keys is
-    cheaper.
+    """Tokens of a block of queries in a windowed layer (model/windows.py); 0 where the sequence is
+    so short that a mask over all keys is cheaper.
     """
     block = max(2 * (shape.window // 2), 64)  # products of fewer rows are slow
     return block if shape.window and length > 4 * block + 2 * shape.global_tokens else 0
 
 
 def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:
-    """Keys that a query is compared with in a layer, `within` the window or not; those beside the
-    window are masked.
-    """
+    """Keys that a query is compared with in a layer, `within` the window or not."""
     block, first = window_block(shape, length) if within else 0, shape.global_tokens
     return -(-length // block) * block * (2 * block + first) / length + first if block else length
 
@@ -241,9 +232,7 @@ def teacher_bytes(shape: EncoderConfig, length: int) -> int:
 
 
 def _embedding_bytes(shape: EncoderConfig) -> int:
-    """Activations of the embeddings per token, less what a first layer without a norm keeps less
-    than others.
-    """
+    """Activations of the embeddings per token, less what a first layer without a norm saves."""
     if shape.embedding_norm == "before":
         bytes_ = 12 * shape.embedding_size
     else:
@@ -265,11 +254,7 @@ def format_bytes(count: float) -> str:
 
 
 def require_room(parts: Mapping[str, int]) -> None:
-    """Refuse a network before it is built, where its float32 weights alone exceed the free memory.
-
-    Args:
-        parts: its parameters by part.
-    """
+    """Refuse a network, before it is built, whose float32 weights exceed the free memory."""
     needed, free = 4 * sum(parts.values()), read_free_memory()
     if needed > free:
         largest = max(parts, key=lambda name: parts[name])

@@ -1,10 +1,8 @@
 """Batches of pretraining: the batch of step N is a pure function of (split, tokenizer, config,
-seed, N).
+seed, N), so a run resumes at any step, and ranks get the sequences that one process would.
 
-Nothing is drawn in sequence. So a run resumes at any step at no cost, and ranks or micro-batches
-get exactly the sequences that a single process would. The random key of an example is (seed,
-example, epoch) for fresh masks every epoch, or (seed, example, epoch modulo copies) for static
-ones. The key decides cut points too. Data becomes tensors only here.
+The random key of an example is (seed, example, epoch) for fresh masks every epoch, or (seed,
+example, epoch modulo copies) for static ones. The key decides cut points too.
 """
 
 from __future__ import annotations
@@ -68,7 +66,6 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens without padding."""
         return (
             self.input_ids.numel()
             if self.attention_mask is None
@@ -128,7 +125,6 @@ class Turns:
         return splits, rounds * self._weights[splits] + self._numbers[places]
 
     def count(self, sequences: int) -> list[int]:
-        """Count the sequences of each split among the first `sequences`."""
         rounds, places = divmod(sequences, len(self._splits))
         rest = np.bincount(self._splits[:places], minlength=len(self._weights))
         counts: list[int] = (rounds * self._weights + rest).tolist()
@@ -192,7 +188,6 @@ class Batches:
         return sum(row.label == IGNORED for row in segments) / len(segments)
 
     def count_epochs(self, sequences: int) -> list[float]:
-        """Count the epochs of each split in the first `sequences`."""
         counts = self._turns.count(sequences)
         return [
             count / segments.examples
@@ -218,9 +213,7 @@ class Batches:
     def _lay_out(
         self, segments: list[Segments]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return [CLS] part [SEP] part [SEP] and padding, the token types (both (B, S)), and
-        lengths.
-        """
+        """Return padded [CLS] part [SEP] part [SEP] and the token types, (B, S), and lengths."""
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
         separators = end.repeat(self._tokenizer.pair_separators)
         tokens: list[NDArray[np.integer]] = []

@@ -1,11 +1,7 @@
 """Shards written from documents, with the journal of what is finished and the index at the end.
 
-The documents are texts of sources (prepare.py), or of parts that are encoded already
-(part_shards.py). Both come as a `Corpus`, and everything else is the same.
-
-The journal has one JSON object a line, synced to the disk: first the settings and the tokenizer,
-then a `ShardInfo` for each finished shard. A line that a crash tore is cut off. The journal goes
-once the index is written.
+The journal has one JSON object a line, synced to the disk: the settings and the tokenizer, then a
+`ShardInfo` for each finished shard. It goes once the index is written.
 """
 
 from __future__ import annotations
@@ -305,10 +301,8 @@ def check_folder(target: Target) -> None:
 
 
 def check_same(folder: str | Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse a folder that was made with other settings.
-
-    The times of files and the spelling of their names do not count. The checksums of the shards'
-    text decide whether the text is the same.
+    """Refuse a folder that was made with other settings. The times of files and the spelling of
+    their names do not count, for the checksums of the text tell whether it is the same.
     """
     remedy = "give --out another folder, or delete this one"
     if existing.get("tokenizer") != wanted["tokenizer"]:

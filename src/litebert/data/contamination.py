@@ -32,9 +32,7 @@ RUN = 13
 MOST_RUNS = 1 << 22
 """Runs of one file, or of the held-out documents, that are looked for."""
 HELDOUT = "heldout"
-"""Stands for the held-out documents."""
 EXAMPLES = 3
-"""Runs of each file that are shown."""
 _LONGEST_NAME = 40
 """Characters of a column's name; a first row of longer cells, or of numbers, is no header."""
 _TEXTS = 1000

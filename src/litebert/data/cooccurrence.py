@@ -3,12 +3,8 @@
 Counts within a window, weighted by 1 / distance, become positive pointwise mutual information, and
 its truncated singular value decomposition gives a vector for each token (Levy and Goldberg 2014,
 "Neural Word Embedding as Implicit Matrix Factorization"; Levy, Goldberg and Dagan 2015, "Improving
-Distributional Similarity with Lessons Learned from Word Embeddings", for the window's weights and
-the smoothed frequencies).
-
-Memory does not grow with the text. Tokens are counted in one dense array of at most `MOST_CELLS`
-numbers, and only what is not zero stays for the decomposition. A vocabulary that is too large for a
-square array counts the neighbors among its most frequent tokens only.
+Distributional Similarity with Lessons Learned from Word Embeddings"). Memory does not grow with the
+text: a large vocabulary counts the neighbors among its most frequent tokens only.
 
 Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
 """
@@ -32,7 +28,6 @@ MOST_CELLS = 1 << 25
 MOST_TOKENS = 1 << 26
 """Tokens that are counted, 67 million; of a longer text, passages spread evenly over it."""
 PASSAGE = 1 << 18
-"""Tokens that are counted at once."""
 SMOOTHING = 0.75
 """Power of the neighbors' frequencies, against large values of rare ones (Levy et al. 2015)."""
 
@@ -180,10 +175,7 @@ def _add_neighbors(
 
 def compute_token_vectors(counts: Counts, width: int, std: float) -> Floats:
     """Return vectors (V, E) of standard deviation `std`, whose columns have mean 0 over the tokens
-    with neighbors.
-
-    The vectors of tokens without neighbors are zero, and so are the columns beyond the rank of the
-    counts.
+    with neighbors. Tokens without neighbors are zero, and so are columns beyond the counts' rank.
     """
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits

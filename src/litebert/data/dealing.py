@@ -1,9 +1,7 @@
 """Documents split into the chunks that shards are made of.
 
-A document is a text, or a row of a part that is encoded already (part_shards.py). Duplicates are
-dropped, documents are dealt to the splits, and shards are cut. All that decides the bytes on disk
-happens here, in a single process and in order. So the bytes do not depend on the number of
-processes that encode.
+All that decides the bytes on disk happens here, in a single process and in order. So the bytes do
+not depend on the number of processes that encode.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from litebert.text.sources import Document
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of text that are encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
 """Bytes of text that are read before a document is dealt, for a small corpus (`_deal`)."""
 FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
@@ -40,9 +37,7 @@ class Hashed(NamedTuple, Generic[T]):
     """A document to deal."""
 
     content: T
-    """Its text, or where it is encoded."""
     size: int
-    """Bytes of its text."""
     digest: bytes
     """The hash of its text, 16 bytes."""
     data: bytes | int
@@ -79,8 +74,6 @@ class DocumentHashes:
 
 
 class _ShardCutter(Generic[T]):
-    """Cuts the documents of one split into shards, and a shard into chunks to encode."""
-
     def __init__(
         self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
@@ -126,10 +119,7 @@ class Dealer(Generic[T]):
     def __init__(
         self, heldout: float | None, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
-        """Args:
-        heldout: the share to hold out; None for a part, whose documents `merge` deals.
-        finished: the finished shards of `folder`, by file name.
-        """
+        """`heldout` is the share to hold out; None for a part, whose documents `merge` deals."""
         self._heldout = None if heldout is None else int(heldout * 2**64)
         self._seen = DocumentHashes()
         self.distinct = self.duplicates = 0
@@ -137,7 +127,6 @@ class Dealer(Generic[T]):
         self._words = 0
         self._uncounted = bytearray()
         self.added = 0
-        """Documents held out beyond the share."""
         names = (UNDEALT,) if heldout is None else ("train", "heldout")
         self._cutters: dict[str, _ShardCutter[T]] = {
             name: _ShardCutter(name, shard_bytes, finished, folder) for name in names

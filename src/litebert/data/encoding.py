@@ -1,9 +1,7 @@
 """Texts of documents encoded as the token ids of shards, in several processes, in order.
 
-One process reads. The others split sentences and tokenize chunks of about a megabyte. So no queue
-is large, and the result does not depend on the number of processes. Workers are spawned, never
-forked: tokenizers and Arrow run threads, and a fork in the middle of one hangs. Workers take half a
-second and 60 MB each, for this module loads neither torch nor Arrow.
+Workers are spawned, never forked: tokenizers and Arrow run threads, and a fork in the middle of one
+hangs. They start in half a second, for this module loads neither torch nor Arrow.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ class Texts:
     digests: npt.NDArray[np.uint8]
     """Hashes of `hash_text`, (documents, 16)."""
     sizes: npt.NDArray[np.int32]
-    """Bytes."""
     words: npt.NDArray[np.int32]
-    """Words, counted by `count_words`."""
     notes: tuple[str, ...] | None = None
     """Notes of the filters, "" for none (filtering.py); None without filters."""
 
@@ -71,13 +67,9 @@ def hash_text(data: bytes) -> bytes:
 def count_words(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
-    """Count the words of documents, (documents,).
+    """Count the words of documents, (documents,), each ended by a space or a line end.
 
-    A word ends at a space or a line end, so several spaces in a row count as several words.
-
-    Args:
-        data: the documents in UTF-8, each with a line end after it, end to end.
-        starts: where each document begins.
+    `data` is the documents in UTF-8, each with a line end after it, and `starts` where each begins.
     """
     is_end = (data == ord(" ")) | (data == ord("\n"))
     return np.add.reduceat(is_end, starts, dtype=np.int32)
@@ -137,10 +129,8 @@ def encode_all(
 ) -> Iterator[tuple[T, Encoded]]:
     """Encode every chunk, and yield the results with their keys, in order.
 
-    A single process encodes in the caller. Otherwise at most three chunks per process wait.
-
-    Args:
-        encode_chunk: a function of a module, because it goes to other processes.
+    A single process encodes in the caller. `encode_chunk` goes to other processes, so it is a
+    function of a module.
     """
     if processes == 1:
         tokenizer = Tokenizer.load(tokenizer_folder)

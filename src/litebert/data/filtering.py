@@ -1,13 +1,9 @@
 """Documents filtered before they are encoded, and the counts of what the filters dropped.
 
 A part keeps a row for each document, so that a copy of it in another part counts as a duplicate. A
-dropped document has no tokens. Its row has a note in JSON: the rule, and for a few documents an
-example. A document that stays may have a note too, on the lines that a filter removed.
-
-The examples of a rule are the documents with the smallest hashes. So they do not depend on how the
-documents were divided.
-
-The module loads neither torch nor Arrow, for worker processes import it.
+dropped document has no tokens, and a note in JSON: the rule, and for the documents with the
+smallest hashes an example, so that examples do not depend on how the documents were divided. The
+module loads neither torch nor Arrow, for worker processes import it.
 """
 
 from __future__ import annotations
@@ -25,11 +21,9 @@ from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 
 EXAMPLES = 3
-"""Examples of each rule."""
 _STAYING, _OTHER = "staying-", "language-"
 """Prefixes of the code of a language that stays, or is dropped."""
 EXCERPT = 80
-"""Characters of an example."""
 
 
 @dataclass(frozen=True)

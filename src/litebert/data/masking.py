@@ -1,15 +1,12 @@
-"""Masked language modeling as independent axes: unit x length law x replacement. The key decides
-whether masks are static or dynamic.
+"""Masked language modeling as independent axes: unit x length law x replacement.
 
 - unit: a token, or a word (the tokens from one that begins a word to the next such one).
 - length law: the number of units in a span (ALBERT section 4.1, SpanBERT section 3.1).
 - replacement: what replaces a predicted token (BERT section 3.1), drawn for each token or for each
   run of tokens.
 
-Special tokens, [UNK] included, are never predicted, and spans do not cross them. Spans of words, or
-of several tokens, are chosen one at a time in Python, all else for the whole batch in numpy. Every
-draw depends on the key of its sequence and its position in it. So a sequence is masked in the same
-way in any batch.
+Special tokens, [UNK] included, are never predicted, and spans do not cross them. Every draw depends
+on the key of its sequence and its position in it, so a sequence is masked alike in any batch.
 """
 
 from __future__ import annotations
@@ -136,16 +133,11 @@ def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
 def find_span_boundaries(
     content: NDArray[np.bool_], positions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Find the tokens around the span of each of the `positions` (K,) in the flattened tokens,
-    ascending.
+    """Find the tokens just outside the span of each of the `positions` (K,), ascending.
 
-    A span is the longest run of adjacent positions in a sequence. Spans that touch are merged, as
-    in SpanBERT's code.
-
-    Returns:
-        (K, 2) flattened positions of the token before the span and the token after it. It is -1
-        where there is none, or where it is not `content` (B, S), which is True on tokens that are
-        neither special nor padding.
+    A span is the longest run of adjacent positions in a sequence; spans that touch are merged, as
+    in SpanBERT's code. Returns (K, 2) flattened positions, -1 where there is no token that is
+    `content` (B, S), neither special nor padding.
     """
     size = content.shape[1]
     starts = _is_run_start(positions, size)

@@ -1,8 +1,7 @@
 """Several sets of shards that a run reads by weight, such as books:2 web:1.
 
-Each set is prepared alone and has documents, an order and epochs of its own. A weight is a number
-of sequences, so the shares are exact (`Turns` in batches.py). The sets have one tokenizer. The
-weights and the fingerprints of the sets, in their order, are the identity of a mixture.
+A weight is a number of sequences, so the shares are exact (`Turns` in batches.py). The weights and
+the fingerprints of the sets, in their order, are the identity of a mixture.
 """
 
 from __future__ import annotations
@@ -91,17 +90,14 @@ class Mixture:
 
     sets: tuple[Shards, ...]
     weights: tuple[int, ...]
-    """The weights in lowest terms."""
 
     @property
     def name(self) -> str:
-        """The sets and their weights, for messages and records."""
         pairs = zip(self.sets, self.weights, strict=True)
         return " ".join(shlex.quote(f"{shards.name}:{weight}") for shards, weight in pairs)
 
     @property
     def location(self) -> dict[str, float]:
-        """The folders and weights that open the mixture again."""
         pairs = zip(self.sets, self.weights, strict=True)
         return {shards.location: weight for shards, weight in pairs}
 
@@ -116,12 +112,10 @@ class Mixture:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of each set in the sequences, 0 to 1."""
         return tuple(weight / sum(self.weights) for weight in self.weights)
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the sets and their weights."""
         identity = [[shards.fingerprint for shards in self.sets], self.weights]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 

@@ -1,13 +1,9 @@
 """Near-duplicates among the documents of encoded parts, by MinHash of their token ids.
 
-Two documents are alike where the sets of their runs of five tokens have a large Jaccard
-similarity (Broder 1997, "On the resemblance and containment of documents"). A signature of 128
-minima estimates it. Documents that agree in one of the bands of their signatures are compared
-(Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). Alike ones form a
-group, of which the first document stays.
-
-Signatures lie on the disk, 512 bytes for each document. Memory holds about 55 bytes for each
-document, and a block of signatures (tests/data/test_near_duplicates.py).
+Documents are alike where their sets of runs of five tokens have a large Jaccard similarity (Broder
+1997, "On the resemblance and containment of documents"), estimated by signatures of 128 minima.
+Documents that agree in a band of their signatures are compared (Leskovec, Rajaraman and Ullman,
+"Mining of Massive Datasets", section 3.4). Of a group of alike ones the first document stays.
 """
 
 from __future__ import annotations
@@ -41,8 +37,6 @@ Signatures = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The near-duplicates of a corpus."""
-
     dropped: npt.NDArray[np.bool_]
     """(documents,)."""
     examples: list[tuple[int, int, float]]
@@ -50,10 +44,8 @@ class NearDuplicates:
 
 
 def choose_bands(similarity: float) -> tuple[int, int]:
-    """Choose the bands of a signature and the rows of a band.
-
-    Of pairs that are exactly as similar as asked for, 95 % or more share a band. Among such
-    choices, the one with the longest rows compares the fewest pairs that are not alike.
+    """Choose the bands of a signature and the rows of a band, so that 95 % or more of the pairs
+    that are exactly as similar as asked for share a band, and as few others as possible do.
     """
     best = (MINIMA, 1)
     for rows in range(1, MINIMA + 1):
@@ -70,9 +62,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sign(block: Block) -> Signatures:
-    """Compute the signatures of a block's documents, (documents, MINIMA).
-
-    A document of fewer than five tokens has one run, which is the whole of it.
+    """Compute the signatures of a block's documents, (documents, MINIMA). A document of fewer than
+    five tokens is a single run.
     """
     every_start = block.sentence_offsets[block.document_offsets[:-1]].astype(np.int64)
     every_end = block.sentence_offsets[block.document_offsets[1:]].astype(np.int64)
@@ -158,10 +149,7 @@ def find_near_duplicates(
 ) -> NearDuplicates:
     """Find the documents that resemble an earlier one, from the file of `write_signatures`.
 
-    Args:
-        similarity: the smallest similarity of near-duplicates, above 0 and at most 1.
-        skipped: documents that are compared with none, (documents,), such as exact duplicates.
-        examples: how many to give.
+    Documents that are `skipped`, (documents,), such as exact duplicates, are compared with none.
     """
     count = len(skipped)
     signatures = (
@@ -190,11 +178,8 @@ def find_near_duplicates(
 def _sort_buckets(
     signatures: Signatures, compared: npt.NDArray[np.int64], columns: slice
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sort documents by the hash of a band.
-
-    Returns:
-        The documents of buckets of two or more, bucket after bucket and in their order within, and
-        where each bucket starts.
+    """Sort documents by the hash of a band: those of buckets of two or more, bucket after bucket
+    and in their order within, and where each bucket starts.
     """
     keys = np.empty(len(compared), np.uint64)
     for begin in range(0, len(compared), _PAIRS):
@@ -220,10 +205,8 @@ def _compare(
     starts: npt.NDArray[np.int64],
     similarity: float,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Yield the alike pairs of each bucket, with the earlier document first.
-
-    Every document of a bucket is compared with the first one. Those that are not alike are compared
-    with the first one among them, and so on.
+    """Yield the alike pairs of each bucket, the earlier document first. All are compared with the
+    first one, those that are not alike with the first among them, and so on.
     """
     bucket = np.zeros(len(order), np.int64)
     bucket[starts] = 1
@@ -263,7 +246,6 @@ class _Groups:
         return root
 
     def join(self, first: int, second: int) -> bool:
-        """Join the groups of two documents, and return whether they were two."""
         left, right = self._find(first), self._find(second)
         self._parents[max(left, right)] = min(left, right)
         return left != right

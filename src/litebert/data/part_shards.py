@@ -4,11 +4,8 @@
                                                  the hash, the bytes and the words of each text
     data.parts/1-of-2/tokenizer/, part.json
 
-A part drops the duplicates within itself, and keeps documents without tokens. Here the documents of
-all parts go through the same writer as texts do (building.py): it drops duplicates across parts,
-deals the splits and cuts the shards. Only the encoding is done. Memory is that of `prepare`: a few
-shards, and 15 bytes for each document. Near-duplicates, where they are dropped, are found before
-(near_duplicates.py), with 55 bytes more for each document.
+The documents of all parts go through the same writer as texts do (building.py), which drops
+duplicates across parts, deals the splits and cuts the shards. Only the encoding is done.
 """
 
 from __future__ import annotations
@@ -176,7 +173,6 @@ class _PartsCorpus:
     def encode(
         self, chunks: Iterable[tuple[Key, list[Row]]], tokenizer: Path
     ) -> Iterator[tuple[Key, Encoded]]:
-        """Yield the token ids of every chunk, which are known."""
         for key, rows in chunks:
             yield key, _gather(rows)
 

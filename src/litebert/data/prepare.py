@@ -1,12 +1,7 @@
 """`litebert prepare`: text to token shards, in constant memory, over several processes, resumable.
 
-One process reads the sources. It drops exact duplicates, deals documents to the splits by the hash
-of their text, and cuts each split into shards of about `shard_bytes` of text (dealing.py). The
-other processes encode (encoding.py).
-
-A journal lists the finished shards with their checksums. The same command reads the text again,
-which is cheap, but encodes only what is missing. A checksum of the text of each finished shard
-proves that the sources are the same.
+One process reads and deals (dealing.py), the others encode (encoding.py). The same command reads
+the text again, which is cheap, but encodes only what is missing.
 """
 
 from __future__ import annotations
@@ -281,7 +276,6 @@ class TextCorpus:
 
     @cached_property
     def files(self) -> list[str]:
-        """The names of all files of the sources, in order."""
         return expand(self._sources, html=self._config.markup == "strip", out=self._out)
 
     @cached_property
@@ -353,7 +347,6 @@ class TextCorpus:
         return encode_all(chunks, tokenizer, config.language, self._processes, encode_chunk)
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Save the tokenizer in the folder, unless it is there already."""
         target = folder / disk.TOKENIZER
         if target.exists() and Tokenizer.load(target).fingerprint != self.tokenizer.fingerprint:
             storage.remove(target)  # the command was corrected before it finished a shard

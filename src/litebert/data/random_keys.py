@@ -1,9 +1,7 @@
 """Random draws without state: every number is a hash of a key, so any example of any step is drawn
-alone.
+alone, as a batch that is a pure function of (data, seed, step) asks.
 
-A batch must be a pure function of (data, seed, step). A stream of random numbers would have to be
-advanced to its position, and a generator object for each example costs more than the example. Here
-a key is 64 bits. Numbers come from it by splitmix64, for a whole batch in one numpy expression.
+A key is 64 bits. Numbers come from it by splitmix64, for a whole batch in one numpy expression.
 They are good enough for sampling, not for cryptography.
 """
 
@@ -55,10 +53,8 @@ def draw_uniforms_at(
 
 def permute(indices: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int64]:
     """Return element `indices[i]` of the permutation of 0..size-1 that `keys[i]` names, in constant
-    memory.
-
-    It is a Feistel network over pairs (l, r) of a rectangle just larger than size. The network is
-    repeated while the result is outside (Black and Rogaway 2002, FE and cycle walking).
+    memory: a Feistel network over pairs (l, r) of a rectangle just larger than size, repeated while
+    the result is outside (Black and Rogaway 2002, FE and cycle walking).
     """
     rows = int(np.ceil(np.sqrt(size)))
     columns = -(-size // rows)

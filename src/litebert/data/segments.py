@@ -1,11 +1,9 @@
 """Sequences made of sentences: which tokens of which documents make up example i.
 
-There are four formats (RoBERTa section 4.2), two with two segments and two with one. The official
-scripts walk each document from its start and write every sequence to disk. Here example i is found
-alone, from one number for each document: the running sum of the examples of each document, eight
-bytes of memory. So nothing is stored, a resumed run skips nothing, and cut points differ from epoch
-to epoch. The price is that neighboring sequences may share text, and that an epoch may leave some
-out.
+There are four formats (RoBERTa section 4.2), two with two segments and two with one. Example i is
+found alone, from the running sum of the examples of each document, so nothing is stored, a resumed
+run skips nothing, and cut points differ from epoch to epoch. The price is that neighboring
+sequences may share text, and that an epoch may leave some out.
 """
 
 from __future__ import annotations
@@ -260,10 +258,9 @@ class SegmentPairs(SequenceFormat):
     def _draw_second(
         self, chosen: Chosen, second: _Runs, documents: Numbers, needs: Numbers, u: Draws, v: Draws
     ) -> _Runs:
-        """Return the `second` segments. The `chosen` ones are text of another document.
-
-        That text begins at a random sentence. It has as many tokens as needed, if there are so
-        many, and the rest of its last sentence.
+        """Return the `second` segments, of which the `chosen` ones are text of another document,
+        from a random sentence on: as many tokens as needed, if there are so many, and the rest of
+        the last sentence.
         """
         text = self._split.read(
             np.where(chosen, self._index.locate_elsewhere(documents, u)[0], documents)
@@ -387,11 +384,9 @@ def _trim_pairs(
 def _move_outwards(
     text: Documents, points: Numbers, ahead: Chosen, limit: int
 ) -> tuple[Numbers, Chosen]:
-    """Move each point to the start of its sentence.
-
-    Where `ahead`, move it to the end of the sentence that holds the token before it. A point that
-    would move by more than `limit` stays. Returns the points, and True for those at the edge of a
-    sentence.
+    """Move each point to the start of its sentence or, where `ahead`, to the end of the sentence
+    that holds the token before it. A point that would move by more than `limit` stays. Returns the
+    points, and True for those at the edge of a sentence.
     """
     edges = text.find_starts(text.count_starts(points - ahead) - ~ahead)
     clean = abs(edges - points) <= limit
@@ -424,9 +419,9 @@ class DocumentSentences(SequenceFormat):
 class FullSentences(SequenceFormat):
     """Whole sentences across the ends of documents, so sequences are full (RoBERTa section 4.2).
 
-    The text is the stream of all documents in stored order, with a separator between two. The
-    separator counts as a token, but no sequence begins or ends with one. As in fairseq, sequences
-    are shuffled and documents are not: those in one sequence are neighbors in the shards.
+    The text is the stream of all documents in stored order, with a separator between two. It counts
+    as a token, but no sequence begins or ends with one. As in fairseq, sequences are shuffled and
+    documents are not.
     """
 
     two_segments = False
@@ -504,9 +499,7 @@ def _grow_passages(
     """
 
     def find_end(starts: Numbers) -> Numbers:
-        """Return the last end of a sentence that fits, or a cut where less than half would be
-        filled.
-        """
+        """Return the last end of a sentence that fits, or a cut where that fills less than half."""
         ends = text.find_last_end(starts + targets)
         return np.where(
             2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size)
@@ -528,9 +521,7 @@ class _SeparateTexts:
         self._documents, self.size = documents, documents.tokens
 
     def find_edges(self, points: Numbers, reach: int) -> tuple[Numbers, Numbers]:
-        """Return the end of the tile before each point and the start of the one after, which are
-        the same.
-        """
+        """Return the end of the tile before each point, and the start of the next: the same."""
         number = np.minimum(self._documents.count_starts(points), self._documents.sentences) - 1
         starts = self._documents.find_starts(number)
         edges = np.where((points == self.size) | (points - starts > reach), points, starts)
@@ -543,18 +534,14 @@ class _SeparateTexts:
         )
 
     def find_first_start(self, points: Numbers) -> Numbers:
-        """Return the first start of a sentence not before the point; the end of the text where none
-        is.
-        """
+        """Return the first start of a sentence from the point on, or else the end of the text."""
         number = self._documents.count_starts(np.minimum(points, self.size) - 1)
         return self._documents.find_starts(np.minimum(number, self._documents.sentences))
 
 
 class _DocumentStream:
-    """The stream of all documents, B times.
-
-    Sentences count if their document begins from `low` on, where a document begins, and before
-    `high`.
+    """The stream of all documents, B times. Sentences count if their document begins from `low` on,
+    where a document begins, and before `high`.
     """
 
     def __init__(

@@ -155,15 +155,11 @@ def _read_texts(batch: Any) -> Texts | None:
 
 
 class FolderFiles:
-    """Files of a folder here."""
-
     is_remote = False
 
     def __init__(self, folder: Path) -> None:
         self.name = str(folder)
-        """The folder, for messages."""
         self.location = str(folder)
-        """The path or URL that opens the folder again."""
         self._folder = folder
 
     def check(self, entries: Sequence[FileEntry], verify: bool) -> None:
@@ -196,8 +192,6 @@ class FolderFiles:
 
 
 class StoreFiles:
-    """Files of a folder in a store."""
-
     is_remote = True
 
     def __init__(self, url: str) -> None:

@@ -7,9 +7,8 @@
     DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written
                                   last: if it exists, the set is complete
 
-pyarrow, polars and duckdb can open the shards. A document is one slice of the mapped file. Opening
-checks names and sizes. A set of more than `MOST_AT_ONCE` shards maps each when it is read. Reading
-every byte for its checksum takes a second per gigabyte or more, so only `verify=True` does it.
+Opening checks names and sizes. Reading every byte for its checksum takes a second per gigabyte or
+more, so only `verify=True` does it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ TOKENIZER = "tokenizer"
 
 
 SPLITS = ("train", "heldout")
-"""The splits of a set."""
 MOST_AT_ONCE = 256
 """Shards that are opened and counted at once; of a larger set, each when it is read."""
 MOST_OPEN = 4096
@@ -75,7 +73,6 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """Read an entry of an index or a journal."""
         if unknown := entry.keys() - _FIELDS.keys():
             raise ValueError(f"there is an unknown field '{min(unknown)}'")
         info = cls(**{name: entry[name] for name in _FIELDS})
@@ -93,7 +90,6 @@ class ShardInfo:
 
 
 _FIELDS: dict[str, str] = {field.name: str(field.type) for field in fields(ShardInfo)}
-"""The fields of an entry with the names of their types."""
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -115,7 +111,6 @@ class _ShardBlocks(Sequence[Block]):
     def __init__(self, files: ShardFiles, infos: Sequence[ShardInfo]) -> None:
         self._files, self._infos = files, [info for info in infos if info.documents]
         self.documents: list[int] = []
-        """Documents of each record batch."""
         self._origins: list[tuple[int, int]] = []
         for number, info in enumerate(self._infos):
             counts = [info.documents]
@@ -195,7 +190,6 @@ class Split:
 
     @classmethod
     def of_shards(cls, files: ShardFiles, infos: Sequence[ShardInfo]) -> Split:
-        """Return the split of many shards, which are opened, and checked, when they are read."""
         split = cls([])
         split._blocks = blocks = _ShardBlocks(files, infos)
         split.sentences = sum(info.sentences for info in infos)
@@ -266,10 +260,7 @@ class Documents:
     """
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
-        """Args:
-        groups: the documents of each block: the block, their rows in this batch, and their
-            numbers in the block.
-        """
+        """`groups` has each block, its documents' rows in this batch, and their numbers in it."""
         self._base, self._first, self._last, self.tokens = np.zeros((4, size), np.int64)
         self._groups = [(block, rows) for block, rows, _ in groups]
         for block, rows, documents in groups:
@@ -316,14 +307,12 @@ class Shards:
     """A complete set: its splits, its tokenizer, and its index."""
 
     def __init__(self, path: Path, verify: bool, files: ShardFiles | None = None) -> None:
-        """Args:
-        path: a folder here with the index and the tokenizer.
-        files: the shards; by default those of the folder.
+        """`path` is a folder here with the index and the tokenizer; `files` are the shards, by
+        default those of the folder.
         """
         self._files = files or FolderFiles(path)
         self.path = path
         self.name, self.location = self._files.name, self._files.location
-        """The folder or the store, for messages and records, and what opens it again."""
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         self._files.check(infos, verify)

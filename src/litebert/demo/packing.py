@@ -1,9 +1,6 @@
-"""Small models in one archive: their matrices in 8 bits, and each different file once.
-
-An archive is a zip file. `index.json` names the files of each model, and the entry that holds each.
-In files of weights, every large matrix is stored as int8 with a scale for each row, and the rest as
-it was. Packed models are ordinary folders in float32 again once they are
-unpacked, which any verb opens.
+"""Small models in one archive, a zip file: large matrices as int8 with a scale a row, the rest as
+it was, and each different file once. `index.json` names the entry of each file. Unpacked, they are
+ordinary float32 folders.
 """
 
 from __future__ import annotations
@@ -36,10 +33,8 @@ _DATE = (2026, 1, 1, 0, 0, 0)
 
 
 def pack(folders: Mapping[str, Path], archive: Path) -> int:
-    """Write litebert model folders into one archive; return its bytes.
-
-    Args:
-        folders: the folder of each model, by the name that it is to have.
+    """Write litebert model folders, by the names they are to have, into an archive; return its
+    bytes.
     """
     entries: dict[str, bytes] = {}
     index: dict[str, dict[str, str]] = {}
@@ -59,10 +54,7 @@ def pack(folders: Mapping[str, Path], archive: Path) -> int:
 
 
 def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
-    """Write the models of an archive as litebert model folders under `out`; return each by name.
-
-    A folder that is there already stays as it is.
-    """
+    """Write an archive's models as folders under `out`; return each by name. Existing ones stay."""
     folders: dict[str, Path] = {}
     try:
         with zipfile.ZipFile(archive) as packed:

@@ -131,9 +131,8 @@ CLOSINGS = "|||Viele Grüße|Danke|MfG|Mit freundlichen Grüßen|Gruß aus Kasse
 
 
 def write_tickets(folder: str | Path, seed: int = 0) -> list[Path]:
-    """Write train.csv, test.csv and unlabeled.txt into a folder, and return their paths.
-
-    No ticket of train.csv or unlabeled.txt is in test.csv.
+    """Write train.csv, test.csv and unlabeled.txt into a folder, and return their paths; no ticket
+    of the others is in test.csv.
     """
     folder, draw = Path(folder), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)

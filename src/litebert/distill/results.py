@@ -1,5 +1,5 @@
-"""The table at the end of a distillation: the baseline, the teacher, the student and its 8-bit
-weights, by their score, their size and their speed.
+"""The table at the end of a distillation: the score, the size and the speed of the baseline, the
+teacher, the student and its 8-bit weights.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ class System:
 
 @dataclass(frozen=True)
 class SystemRow:
-    """A row of the table."""
-
     name: str
     score: float
     megabytes: float
@@ -64,7 +62,6 @@ class DistillResults:
 
     metric: str
     examples: int
-    """Development examples that were scored."""
     rows: tuple[SystemRow, ...]
     machine: str
     advice: tuple[str, ...]
@@ -76,12 +73,10 @@ class DistillResults:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The heads of the table."""
         return "model", f"{self.metric} on {self.examples:,}", "MB", "texts/s"
 
     @property
     def cells(self) -> list[tuple[str, ...]]:
-        """The rows of the table as texts."""
         return [
             (row.name, f"{row.score:.4g}", f"{row.megabytes:.1f}", f"{row.texts_per_second:,.0f}")
             for row in self.rows
@@ -147,9 +142,7 @@ def _answer(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
 
 
 def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:
-    """Measure how many texts each model answers a second, in turns, so that what else the machine
-    does meets all alike.
-    """
+    """Measure the texts a second of each model, in turns, so that other load meets all alike."""
     seconds: dict[str, list[float]] = {system.name: [] for system in systems}
     for system in systems:
         system.answer(examples)  # the first pass also reads and compiles

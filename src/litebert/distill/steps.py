@@ -59,10 +59,8 @@ PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
 """Phrases for each text, and for all texts, by default at most."""
 MOST_PHRASES = 10_000_000
 MOST_MINUTES = 10
-"""Minutes of pretraining by default, at most."""
 MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
-"""Tokens of a vocabulary for which even the smallest text is enough."""
 CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
 RECORD = "distill.json"
@@ -83,8 +81,7 @@ class DistillRequest:
     """Options of the task, as words of a command line."""
     unlabeled: tuple[str, ...] = ()
     phrases: int | None = None
-    """Phrases of the texts that the teacher answers; None for a number that follows from the
-    texts."""
+    """Phrases that the teacher answers; None for a number that follows from the texts."""
     size: str = "2M"
     tokenizer: Literal["new", "teacher"] = "new"
     vocab_size: int = 8192
@@ -97,7 +94,6 @@ class DistillRequest:
     """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
 
     def check(self) -> None:
-        """Refuse values that cannot be."""
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
@@ -124,12 +120,11 @@ class DistillInputs:
 
     files: TaskFiles[Any]
     unlabeled: list[Any]
-    """Examples without labels."""
     is_finetuned: bool
     """True if the teacher answers the task already, as the baseline does."""
     has_table: bool
-    """True if the teacher has a token table that the student's can start from: no exported graph
-    has, and a tokenizer of whole words cannot spell the student's tokens."""
+    """True if the student's token table can start from the teacher's: an exported graph has none,
+    and a tokenizer of whole words cannot spell the student's tokens."""
     vocab_size: int
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
     teacher: str = ""
@@ -198,9 +193,7 @@ class Step:
 
     name: str
     about: str
-    """Description of what it does, for people."""
     path: Path
-    """The file or the folder that it makes."""
     words: tuple[str, ...] = ()
     """The command that does it; empty where `prepare` does it all."""
     prepare: Callable[[], None] | None = None
@@ -336,9 +329,7 @@ def describe_student(config: Config) -> str:
 
 
 def _write_texts(inputs: DistillInputs, out: Path) -> None:
-    """Write the texts, and the development rows of a table, whose own file may be a part of
-    another. The columns have fixed names.
-    """
+    """Write the texts, and a table's development rows, under columns with fixed names."""
     files = inputs.files
     if isinstance(files, TableFiles):
         output = files.task.output
@@ -387,7 +378,6 @@ class DistillRecord:
     folder: Path
     request: dict[str, Any]
     done: list[str] = field(default_factory=list)
-    """Names of the steps that are whole."""
     refusal: str = ""
     """The reason why there are no 8-bit weights, where these cost too much."""
     results: dict[str, Any] = field(default_factory=dict)
@@ -395,12 +385,10 @@ class DistillRecord:
     """The digests of what the steps read, by its options."""
 
     def mark(self, name: str) -> None:
-        """Note that a step is whole."""
         self.done.append(name)
         self.write()
 
     def write(self) -> None:
-        """Write the file."""
         fields = {"format": 1, "request": self.request, "content": self.content, "done": self.done}
         if self.refusal:
             fields["refusal"] = self.refusal

@@ -1,12 +1,9 @@
 """Batches of a task: the batch of step N is a pure function of (items, config, seed, N), with
 little padding.
 
-The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted
-by length and cut into batches, whose order is then drawn. So a batch is padded to its own longest
-row, and the model still sees short and long texts in turn. The price is that the rows of a batch
-are not drawn independently.
-
-With deletion, every row is read without a part of its tokens, drawn for each step.
+Fifty batches at a time, of a keyed permutation, are sorted by length and cut into batches, whose
+order is then drawn. So the model sees short and long texts in turn; the price is that the rows of a
+batch are not drawn independently.
 """
 
 from __future__ import annotations
@@ -31,9 +28,7 @@ _POOL_BATCHES = 50
 def collate(
     items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None
 ) -> TaskBatch:
-    """Lay items side by side with their targets, as far as these are known, and with the logits of
-    a teacher.
-    """
+    """Lay items side by side with the targets and the logits of a teacher that are known."""
     padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
     size = padded.ids.shape[1]
     has_target = [item.target is not None for item in items]
@@ -60,8 +55,8 @@ def collate_weights(items: Sequence[Item]) -> Tensor | None:
 
 
 def delete_tokens(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
-    """Return items without a share of the tokens of their rows, drawn by a key for each. The first
-    and the last token stay, and at least one between them.
+    """Return items without a share of the tokens of their rows, drawn by a key for each. The first,
+    the last and one between them stay.
     """
     shortened = []
     for item, key in zip(items, keys, strict=True):
@@ -92,10 +87,7 @@ class TaskBatches:
     ) -> None:
         """Order the items of a run, which stay in `items`.
 
-        Args:
-            batch: items of a batch.
-            positions: the positions of the model, beyond which no row is padded.
-            deletion: the share of tokens left out of each row, as in `FinetuneConfig`.
+        No row is padded beyond `positions`; `deletion` is that of `FinetuneConfig`.
         """
         self.items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
         self._batch, self._steps, self._seed, self._deletion = batch, steps, seed, deletion

@@ -2,9 +2,8 @@
 wanted precision.
 
 A network that is trained for long is surer than it is right (Guo et al. 2017, "On Calibration of
-Modern Neural Networks"). One number, the temperature, divides all logits, and no answer changes. It
-is fitted on the first development part and divided out of the last map of the head, so that every
-engine and every program that reads the model computes the same probabilities.
+Modern Neural Networks"). The temperature, fitted on the first development part, is divided out of
+the last map of the head, so that every engine computes the same probabilities.
 
 Shapes: N items, C classes, D decisions: one for each item with a class, C for each with labels.
 """
@@ -30,9 +29,7 @@ BINS = 10
 FEWEST = 20
 """Answers that a threshold for a wanted precision must leave: fewer say too little."""
 _WIDEST = 20.0
-"""The temperature lies between 1 / 20 and 20. At an end of this range the fit means nothing, as
-where no answer is wrong.
-"""
+"""The temperature lies between 1 / 20 and 20; a fit at an end means nothing."""
 _CHANCE = 3.84
 """The likelihood ratio of one parameter that chance exceeds in 5 % of all cases."""
 _DEVIATIONS = 1.959964
@@ -74,9 +71,7 @@ class Calibration:
 def compute_item_losses(
     output: Output, logits: NDArray[np.float64], targets: Sequence[Any]
 ) -> NDArray[np.float64]:
-    """Compute the plain cross-entropy of each item, (N,), from logits (N, C): of labels its sum
-    over them. Classes have no weights here.
-    """
+    """Compute the plain cross-entropy of items, (N,), from logits (N, C): of labels the sum."""
     if isinstance(output, SeveralLabels):
         present = np.array(targets, bool)
         losses: NDArray[np.float64] = np.logaddexp(0, np.where(present, -logits, logits)).sum(1)
@@ -87,8 +82,8 @@ def compute_item_losses(
 def judge_decisions(
     output: Output, logits: NDArray[np.float64], targets: Sequence[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the probability of each decision, and whether it came true, (D,) each: of the
-    likeliest class of each item, or of each label.
+    """Return the probability of each decision, the likeliest class or each label, and whether it
+    came true, (D,) each.
     """
     if isinstance(output, SeveralLabels):
         return (0.5 * (1 + np.tanh(logits / 2))).ravel(), np.array(targets, bool).ravel()
@@ -97,11 +92,7 @@ def judge_decisions(
 
 def compute_calibration_error(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     """Compute the expected calibration error (Guo et al. 2017, equation 3): the mean over decisions
-    of the distance between the probability and the share of right ones in its bin.
-
-    Args:
-        likely: the probabilities, (D,).
-        right: whether each came true, (D,).
+    (D,) of the distance between the probability and the share of right ones in its bin.
     """
     bins = bin_decisions(likely, right)
     return sum(part.rows * abs(part.confidence - part.share) for part in bins) / len(likely)
@@ -137,11 +128,8 @@ def fit_temperature(losses: Losses) -> float:
 
 
 def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Calibration | None:
-    """Calibrate an output on the items of a part that have a target; None if it has no
-    probabilities, or no item has a target.
-
-    Args:
-        logits: in the form of `Output.of_item`.
+    """Calibrate an output on the items of a part that have a target, from logits as
+    `Output.of_item` gives them; None without probabilities or targets.
     """
     labeled = [place for place, target in enumerate(targets) if target is not None]
     if not output.calibrates or not labeled:
@@ -216,14 +204,10 @@ def compute_lower_bound(share: float, count: int) -> float:
 def trace_precision(
     likely: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> tuple[PrecisionPoint, ...]:
-    """Trace the precision of the answers at or above a threshold, from the lowest threshold up.
+    """Trace the precision of the answers at or above a threshold, from the lowest threshold up,
+    from the probability of each answer and whether it is right, (D,).
 
-    A point stands only where no lower threshold has as much precision. Points of fewer than
-    `FEWEST` answers are left out.
-
-    Args:
-        likely: the probability of each answer, (D,).
-        right: whether it is right, (D,).
+    A point stands only where no lower threshold has as much precision, on `FEWEST` answers or more.
     """
     order = np.argsort(-likely, kind="stable")
     likely, right = likely[order], right[order]
@@ -250,9 +234,7 @@ def trace_precision(
 def trace_part(
     output: Output, logits: Logits, targets: Sequence[Any]
 ) -> tuple[PrecisionPoint, ...]:
-    """Trace the precision of an output's answers to the items of a part that have a target; no
-    point where it has no probabilities.
-    """
+    """Trace the precision of an output's answers to the items of a part that have a target."""
     labeled = [place for place, target in enumerate(targets) if target is not None]
     if not output.calibrates or not labeled:
         return ()
@@ -268,13 +250,7 @@ def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
 
 
 def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> PrecisionPoint:
-    """Choose the lowest threshold of a saved model that had the wanted precision.
-
-    Args:
-        record: the content of task.json.
-        wanted: in (0, 1].
-        name: the model in messages.
-    """
+    """Choose the lowest threshold, of a saved model's task.json, that had the wanted precision."""
     if not isinstance(wanted, (int, float)) or not 0 < wanted <= 1:
         raise ConfigError(
             f"min_precision is {str(wanted).removesuffix('.0')}; give a share above 0 and at most 1"

@@ -1,10 +1,9 @@
 """Leaving a network early: the loss that teaches it, the rule, and its calibration on held-out
 data.
 
-With `exits`, one classifier reads the state after every layer. A row leaves after the layer at
-which the answers of the last `patience` layers agree and each is certain enough. A threshold of 0
-is the rule of PABEE (Zhou et al. 2020), a patience of 1 that of a plain threshold on confidence
-(DeeBERT, Xin et al. 2020, takes the entropy).
+One classifier reads the state after every layer. A row leaves where the answers of the last
+`patience` layers agree and each is certain enough: with threshold 0 that is PABEE (Zhou et al.
+2020), with patience 1 nearly DeeBERT (Xin et al. 2020, which takes the entropy).
 
 Shapes: L layers, N items, R rows, C numbers of the head.
 """
@@ -36,7 +35,7 @@ _LEVELS = 16
 
 
 def require_exits(output: Output, layers: int) -> None:
-    if not vars(type(output)).get("exits"):  # a subclass may answer by another law
+    if not output.exits:
         raise ConfigError(
             "exits is True, and only tasks that answer with a class, labels or a number can exit "
             f"early; this one answers with '{output.name}', so leave --early-exits out"
@@ -49,13 +48,10 @@ def require_exits(output: Output, layers: int) -> None:
 
 
 def average_layer_losses(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
-    """Compute the mean of the losses of all layers, layer i weighted by i; the last layer decides
-    what is right.
+    """Compute the mean of the losses of all layers; the last layer decides what is right.
 
-    That is PABEE's weighting: the weight grows with the work done so far. So the early classifiers,
-    which are wrong more often, do not pull the last one down. DeeBERT freezes the network and
-    trains its classifiers afterwards, which takes a second run and cannot teach one classifier to
-    read all layers.
+    Layer i weighs i, as in PABEE, so that the early classifiers, which are wrong more often, do not
+    pull the last one down.
     """
     from litebert.model.objectives import Loss
 
@@ -77,8 +73,8 @@ class ExitRule:
     def count(
         self, streak: NDArray[np.int64], same: NDArray[np.bool_], certain: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Count for how many layers the answer has been the same and certain, (R,), from the count
-        before and `Output.steady`. A row may leave at `patience`.
+        """Count, from the layer before, for how many layers each answer has been the same and
+        certain, (R,).
         """
         return np.where(certain >= self.threshold, np.where(same, streak, 0) + 1, 0)
 
@@ -102,9 +98,7 @@ class Exits:
     layers: list[float] = field(default_factory=list)
     """The score if all rows leave after each layer."""
     curve: list[dict[str, float]] = field(default_factory=list)
-    """`threshold`, `share` and `score` of the thresholds that were tried with this patience, the
-    strictest first.
-    """
+    """`threshold`, `share` and `score` tried with this patience, the strictest first."""
 
     def record(self) -> dict[str, Any]:
         """Build the fields that a saved model keeps."""
@@ -122,14 +116,11 @@ def calibrate(
     logits: Sequence[NDArray[np.float32]],
     drop: float,
 ) -> Exits:
-    """Find the rule that uses the fewest layers among those that cost at most `drop` points of
-    score.
+    """Find the rule that uses the fewest layers and costs at most `drop` points; logits (L, C) of
+    each item.
 
     A rule counts only if every stricter threshold keeps the score too, so that a lucky one is not
     taken.
-
-    Args:
-        logits: (L, C) of each item.
     """
     logits_LNC = np.stack(list(logits), axis=1)
     depth, items = logits_LNC.shape[:2]
@@ -179,9 +170,7 @@ def calibrate(
 def find_exits(
     rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]
 ) -> NDArray[np.int64]:
-    """Find after how many layers each item leaves, (N,), from the steadiness of each layer
-    (`Output.steady`).
-    """
+    """Find after how many layers each item leaves, (N,), from `Output.steady` of each layer."""
     rows = len(views[0][0])
     left, streak = np.full(rows, len(views)), np.zeros(rows, np.int64)
     for layer, (same, certain) in enumerate(views, 1):

@@ -1,6 +1,4 @@
-"""The model that fine-tuning begins with: an encoder, pretrained or a recipe's untrained one, under
-a head for a task.
-"""
+"""The model that fine-tuning begins with: an encoder, pretrained or not, under a task's head."""
 
 from __future__ import annotations
 
@@ -37,17 +35,13 @@ class InitialModel:
     """The encoder's weights; None for an untrained one."""
     tokenizer: Tokenizer
     dense: HeadActivation | None = None
-    """The activation of the dense map that a head puts on [CLS] where there is no pooler; None: a
-    fresh pooler.
-    """
+    """The activation of a head's dense map on [CLS] without a pooler; None: a fresh pooler."""
     notes: tuple[str, ...] = ()
     """Notes about the model, for people."""
     pooling: Pooling = "cls"
     """Pooling of a head of whole texts in an encoder with `prediction=hidden`."""
     head: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The weights that every head starts from in such an encoder, by their names in the head; empty
-    for fresh ones.
-    """
+    """The weights that every head of the encoder starts from, by their names in the head."""
     vectors: Pooling | None = None
     """How the model was trained to make a vector of its states, where it says so."""
 
@@ -55,10 +49,8 @@ class InitialModel:
 def load_initial(
     model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None
 ) -> InitialModel:
-    """Load the encoder of a model folder, or a recipe's untrained one.
-
-    Args:
-        task: what it is fine-tuned for; then the notes say which of its weights the encoder lacks.
+    """Load the encoder of a model folder, or a recipe's untrained one; for a `task`, notes say
+    which of its weights are missing.
     """
     if is_recipe_name(str(model)):
         if tokenizer is None:
@@ -111,8 +103,8 @@ def _suggest_published(model: str | Path) -> str:
 
 
 def _select_head_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
-    """Select the dense map and the norm that fine-tuning goes on with; those of a generator have
-    its width, and stay there.
+    """Select the dense map and the norm to go on with; a generator's have its width, and stay
+    there.
     """
     if loaded.config.encoder.prediction != "hidden":
         return {}
@@ -136,9 +128,7 @@ def build_task_model(
     config: FinetuneConfig,
     fitted: Mapping[str, torch.Tensor] | None = None,
 ) -> TaskModel:
-    """Build the encoder under a head. The head is a function of the seed, except for the weights
-    that are fitted, by their names in the head.
-    """
+    """Build the encoder under a head: a function of the seed, but for the `fitted` weights."""
     shape = start.encoder
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)

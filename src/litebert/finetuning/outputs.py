@@ -1,8 +1,6 @@
 """The base of all outputs, which say what the logits of a head mean: the loss that they learn by,
-and the answers that they become. text_outputs.py has classes, labels, numbers and choices,
-token_outputs.py tags and spans, and similarity.py compares two texts.
-
-Only learning needs torch: answers may come from another engine.
+and the answers that they become. Only learning needs torch, as answers may come from another
+engine.
 
 Shapes: B items, R rows, S tokens, n tokens of one row, C classes.
 """
@@ -53,9 +51,7 @@ def average_log(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Output(ABC):
-    """One kind of output: what its head reads, the form of its targets, its loss, and how logits
-    become answers.
-    """
+    """One kind of output: what its head reads, the form of targets, the loss, logits to answers."""
 
     labels: tuple[str, ...] = ()
     """Names of the C classes in the order of their logits; empty where there are none."""
@@ -92,7 +88,13 @@ class Output(ABC):
     exclusive: ClassVar[bool] = False
     """True if exactly one of the classes of an item is right."""
     exits: ClassVar[bool] = False
-    """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
+    """True if a row may leave the network early, by `steady`."""
+
+    def __init_subclass__(cls) -> None:
+        """A subclass may answer by another law, so it says itself what holds for it."""
+        for name in ("linear", "exits"):
+            if name not in vars(cls):
+                setattr(cls, name, False)
 
     @property
     def width(self) -> int:
@@ -101,9 +103,7 @@ class Output(ABC):
 
     @classmethod
     def from_saved(cls, classes: int, labels: Sequence[str]) -> Output:
-        """Make the output of a saved model whose head gives `classes` numbers, or raise a
-        ModelError where it gives others.
-        """
+        """Make the output of a saved model whose head gives `classes` numbers, or refuse it."""
         made = (
             cls()
             if cls.classes
@@ -117,9 +117,7 @@ class Output(ABC):
         return made
 
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
-        """Fit the output as it learns from training targets, and these as it learns them; only
-        numbers have a scale.
-        """
+        """Fit the output and its targets to the training targets; only numbers have a scale."""
         return self, targets
 
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
@@ -131,15 +129,11 @@ class Output(ABC):
         return np.array(targets, self.targets)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """Return the logits of a batch as the loss reads them, in float32, minus infinity where
-        there is nothing to choose.
-        """
+        """Return logits as the loss reads them, float32; what cannot be chosen is -infinity."""
         return logits.float()
 
     def count(self, targets: NDArray[Any]) -> int:
-        """Count the predictions that `loss` sums over the targets of a batch, as `collate` gives
-        them.
-        """
+        """Count the predictions that `loss` sums over the targets of a batch from `collate`."""
         return len(targets)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
@@ -159,8 +153,7 @@ class Output(ABC):
         """Compute the summed loss of arranged logits, and how many are right: cross-entropy by
         default.
 
-        Args:
-            weights: of the items, (B,), where the task reads weights; None where all are 1.
+        `weights` (B,) are those of the items; None where all are 1.
         """
         from torch.nn import functional as F
 
@@ -172,8 +165,8 @@ class Output(ABC):
     def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
-        """Lay out a teacher's logits, as `of_item` gives them, for a batch of rows of `size`
-        tokens: (B, C) or (B, S, C).
+        """Lay out a teacher's logits, in the form of `of_item`, for rows of `size` tokens: (B, C)
+        or (B, S, C).
         """
         if self.reads_cls:
             return np.stack(logits).astype(np.float32)
@@ -190,8 +183,7 @@ class Output(ABC):
         """Compute the summed distance from the teacher's logits; right is what the teacher would
         answer.
 
-        Args:
-            map_: maps to the width of the teacher, where one is learned.
+        `map_` maps to the width of the teacher, where one is learned.
         """
         import torch
 
@@ -206,17 +198,15 @@ class Output(ABC):
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the summed divergence of arranged logits from the teacher's, and on how many both
-        agree.
-        """
+        """Compute the summed divergence of arranged logits from the teacher's; right if alike."""
         from litebert.model.teacher import divergence
 
         same = logits.argmax(-1) == teacher_logits.argmax(-1)
         return divergence(logits, teacher_logits, temperature).sum(), same.sum()
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """Return the logits of an item out of those of its rows, (rows, C) or (rows, S, C), without
-        those of padding.
+        """Return the logits of an item, without padding, of those of its rows (rows, C) or (rows,
+        S, C).
         """
         row_logits: NDArray[np.float32] = logits[0]
         return row_logits if self.reads_cls else row_logits[: item.length]
@@ -228,10 +218,9 @@ class Output(ABC):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Compare the answers of each row after a layer with those before it. Return True where
-        both are equal, and how certain the answer is, in [0, 1].
-
-        Both are logits (R, C); there is nothing before the first layer.
+        """Compare the answers of each row, logits (R, C), after a layer with those before it (None
+        before the first). Return True where both are equal, and how certain the answer is, in [0,
+        1].
         """
         raise NotImplementedError
 
@@ -269,9 +258,7 @@ class Output(ABC):
         return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
 
     def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count how often each label occurs in targets, (C,), where these are classes; (0,) without
-        labels.
-        """
+        """Count each label in targets, (C,); (0,) without labels."""
         return (
             np.bincount(targets, minlength=len(self.labels))
             if self.labels
@@ -280,9 +267,8 @@ class Output(ABC):
 
 
 def restore_output(settings: Mapping[str, Any]) -> Output:
-    """Restore the output of a saved model from the `kind` of its head, its `classes`, and its
-    `problem` and `labels` where these are known. Without a problem it is the first output that has
-    the head, but a number where a text's head gives one.
+    """Restore a saved model's output from `kind`, `classes`, and where known `problem` and
+    `labels`.
     """
     classes = settings["classes"]
     outputs = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}

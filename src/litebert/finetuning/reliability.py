@@ -1,11 +1,8 @@
 """What the answers of a task can be relied on: the classes that a model confuses, its surest
 mistakes, and training rows whose label is likely wrong.
 
-Such a row is answered otherwise, and surely, by the baseline that is fitted on the other rows. Its
-margin is the probability of its label less that of the likeliest other label, both from a model
-that did not learn from the row (Northcutt et al. 2021, "Confident Learning"). Sorted by it, wrong
-labels come first, and after them rows that are hard.
-
+The margin of such a row is the probability of its label less that of the likeliest other label,
+both from a model that did not learn from the row (Northcutt et al. 2021, "Confident Learning").
 Shapes: C classes.
 """
 
@@ -64,13 +61,9 @@ class Mistake:
 def count_confusions(
     labels: Sequence[str], targets: Sequence[int | None], answers: Sequence[Any]
 ) -> list[list[int]]:
-    """Count the rows of each label that were answered with each class, (C, C): rows are labels,
-    columns are answers.
+    """Count the rows of each label (rows) that were answered with each class (columns), (C, C).
 
-    Args:
-        targets: the classes that are right; rows of an unknown class, None or below 0, are left
-            out.
-        answers: of `OneClass`; rows without an answer are left out.
+    Rows of an unknown class (None or below 0) or without an answer are left out.
     """
     from sklearn.metrics import confusion_matrix
 
@@ -110,13 +103,9 @@ def find_mistakes(
     shows_texts: bool = True,
     explain: Callable[[Any], str] | None = None,
 ) -> list[Mistake]:
-    """Find the wrong answers of the highest probability, the surest first; none of an output
-    without probabilities of classes.
+    """Find the wrong answers of the highest probability, the surest first; none without classes.
 
-    Args:
-        targets: the label of each example, in the form of the task's output; None where it is not
-            known.
-        explain: names the words that decided the answer to an example; of few mistakes only.
+    `targets` are None where unknown; `explain` names the words that decided an answer.
     """
     if not task.output.calibrates:
         return []
@@ -147,8 +136,8 @@ def find_mistakes(
 
 
 def _weigh_mistake(output: Output, target: Any, answer: Answer) -> float | None:
-    """Return the probability of the wrong decision in an answer; None if it is right. Of several
-    labels it is the highest with which one is there or absent, and should not be.
+    """Return the probability of the wrong decision in an answer, None if it is right; of several
+    labels the highest.
     """
     if not isinstance(output, SeveralLabels):
         best = int(answer.probabilities.argmax())
@@ -178,14 +167,8 @@ def write_reliability(
     config: FinetuneConfig,
     explain: Callable[[Any], str] | None,
 ) -> None:
-    """Write reliability.json into a run folder.
-
-    Args:
-        answers: those of the task to the examples of the part.
-        calibration: that of the part.
-        precision: by threshold, of the probabilities as the model gives them.
-        config: says whether the model has the temperature, and whether texts may be kept.
-        explain: as in `find_mistakes`.
+    """Write reliability.json: the answers to a part, its calibration and its precision by
+    threshold.
     """
     targets, shows = [item.target for item in part.items], config.examples
     mistakes = find_mistakes(
@@ -222,9 +205,7 @@ class Suspect:
     place: int
     """Its index among the examples."""
     location: str
-    """The line of its row, with the file where there are several; else its number among the
-    training rows, from 1.
-    """
+    """The line of its row, with its file if there are several; else its number from 1."""
     label: str
     likely_label: str
     margin: float
@@ -242,12 +223,8 @@ def require_mislabeled(task: Task[Any]) -> None:
 
 
 def rank_mislabeled(task: Task[Any], examples: Sequence[Any]) -> list[Suspect]:
-    """Rank the examples that the baseline, fitted on others, answers otherwise, the surest first.
-
-    Of more text than the baseline affords, a random part of the rows is ranked.
-
-    Args:
-        examples: those of the training part; without a label they are passed over.
+    """Rank the training examples with a label that the baseline, fitted on others, answers
+    otherwise, the surest first; of more text than it affords, a random part.
     """
     require_mislabeled(task)
     model = make_baseline(task.output)
@@ -286,12 +263,8 @@ def rank_mislabeled(task: Task[Any], examples: Sequence[Any]) -> list[Suspect]:
 def keep_mislabeled(
     folder: Path, task: Task[Any], examples: Sequence[Any], most: int, shows_texts: bool
 ) -> None:
-    """Write the first of the ranked training rows into mislabeled.csv of a run folder, and log how
-    many there are, unless the folder has as many rows.
-
-    Args:
-        most: how many rows to write, at most.
-        shows_texts: whether the texts are written too.
+    """Write at most `most` ranked training rows into mislabeled.csv and log how many there are,
+    unless the file has as many.
     """
     file_name = folder / MISLABELED
     if file_name.exists():

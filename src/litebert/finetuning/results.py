@@ -1,8 +1,5 @@
 """What a fine-tuning run writes beside its checkpoints: at the start its identity, finetune.json,
-and at the end the scores, the predictions and the model.
-
-The identity says which model learns which task from which data, and how. The same request finds its
-run again by it, and another one is refused.
+by which the same request finds its run again; at the end the scores, predictions and model.
 """
 
 from __future__ import annotations
@@ -107,18 +104,14 @@ class Finetuned:
 
     @property
     def exits(self) -> dict[str, Any]:
-        """The content of exits.json of a finished run with early exits (`finetuning.exits.Exits`);
-        empty for others.
-        """
+        """The content of exits.json (`finetuning.exits.Exits`); empty without early exits."""
         file = self.folder / "exits.json"
         return read_json(file, RunError) if file.is_file() else {}
 
 
 def claim_folder(folder: RunFolder, setup: Setup, items: Sequence[Item]) -> None:
-    """Start a run in a folder, or check that the folder holds this very run.
-
-    Args:
-        items: all rows that are trained on, with the targets that are learned.
+    """Start a run in a folder, or check that the folder holds this very run, of these training
+    rows.
     """
     run = _build_identity(setup, items)
     for before in folder.read_identities():
@@ -204,10 +197,8 @@ def write_results(
 ) -> None:
     """Write predictions, exits, the model and last the scores, in the main process.
 
-    Args:
-        setup: its task answers as the trained model does (`Task.closing`).
-        logits: those of the best weights, by part.
-        exit_logits: those after each layer for the first development part, if exits are calibrated.
+    `logits` are those of the best weights by part; `exit_logits` those after each layer for the
+    first development part, if exits are calibrated.
     """
     task, config, parts, folder = setup.task, setup.config, (*setup.dev, *setup.tests), run.path
     first, targets = parts[0], [item.target for item in parts[0].items]

@@ -1,6 +1,4 @@
-"""Rows of tokens: built from texts, and laid side by side with little padding, as an engine reads
-them. Nothing here needs torch.
-"""
+"""Rows of tokens: built from texts, and laid side by side with little padding. No torch here."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from litebert.tokenizer import Tokenizer
 
 
 class PaddedRows(NamedTuple):
-    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight, where the
-    model has as many positions.
-    """
+    """R rows side by side, (R, S), padded to a multiple of eight if the model has the positions."""
 
     ids: NDArray[np.int64]
     types: NDArray[np.int64]
@@ -54,12 +50,8 @@ def group_by_length(
     """Group the places of items of nearly the same length, the longest first, for forward passes
     with little padding.
 
-    Args:
-        lengths: tokens of the longest row of each item.
-        most: tokens that a pass may have, padding included; it has one item at least.
-        rows: of each item, one by default.
-        padding: tokens that an item may be shorter than the longest of its pass; any number by
-            default.
+    A pass has one item, or at most `most` tokens with padding, of the items' `rows` (1 by default);
+    no item is shorter than its longest by more than `padding` tokens.
     """
     group: list[int] = []
     count = 0
@@ -79,8 +71,8 @@ def group_by_length(
 
 
 def number_groups(items: Sequence[Item]) -> NDArray[np.int64]:
-    """Number what no split divides, the group or else the example of each item, from 0 in order of
-    first mention, (N,). Where all are of one group, it is the example.
+    """Number what no split divides, the items' groups or examples, from 0 by first mention, (N,).
+    Where all are of one group, it is the example.
     """
     is_one = len({item.group for item in items}) == 1
     numbers: dict[tuple[bool, int], int] = {}
@@ -108,10 +100,8 @@ def build_row(
     second: Sequence[int] | None = None,
     length: int | None = None,
 ) -> EncodedRow:
-    """Build the row [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
-
-    Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE, or from the
-    beginnings where the tokenizer says so.
+    """Build the row [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens at
+    the ends (BERT's and ALBERT's code for GLUE), or the beginnings as the tokenizer says.
     """
     separators = tokenizer.pair_separators
     if length is not None:

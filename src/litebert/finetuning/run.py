@@ -173,11 +173,10 @@ def finetune_seeds(
     overwrite: bool = False,
     device: str = "auto",
 ) -> list[Finetuned]:
-    """Fine-tune in `out`, or with several `config.seeds` in out/seed-0, out/seed-1, ..., counted on
-    from the seed of the config, with a summary in out/seeds.json.
+    """Fine-tune in `out`, or with several `config.seeds` in out/seed-0, out/seed-1, ..., with a
+    summary in out/seeds.json; arguments and errors as of `finetune`.
 
-    After a signal there are fewer runs than seeds, or the last is not finished. Arguments and
-    errors are those of `finetune`.
+    After a signal there are fewer runs than seeds, or the last is not finished.
     """
     out, sources = Path(out), list_sources(teacher)
     # Processes that are started again after a failure continue what they began.
@@ -410,11 +409,7 @@ def _run_seed(
 def _train_seed(
     setup: Setup, folder: RunFolder, overwrite: bool, machine: devices.Device, remarks: list[str]
 ) -> Finetuned:
-    """Train and score one seed in a folder whose lock the caller holds, or find it finished there.
-
-    Args:
-        remarks: the warnings so far, and those that are collected meanwhile.
-    """
+    """Train and score one seed in a locked folder, or find it finished; `remarks` are collected."""
     ranks, path, config = folder.ranks, folder.path, setup.config
     scores_file = path / "scores.json"  # the last to be written
     is_restarted = ranks.decide(lambda: folder.has_predecessor) and not overwrite

@@ -35,10 +35,8 @@ def name_metric(task: Task[Any]) -> str:
 def score_parts(
     task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[str, Logits]
 ) -> dict[str, float]:
-    """Compute the scores of the development parts, and of the test parts with labels, from logits
-    by part.
-
-    Names begin with the part's, as in test_f1, but those of the only development part.
+    """Compute the scores of the labeled parts from logits by part; names begin with the part's, as
+    in test_f1, but those of the only development part.
     """
 
     def answer(part: EncodedPart) -> list[Any]:
@@ -55,9 +53,7 @@ def score_parts(
 def score_answers(
     task: Task[Any], parts: Sequence[EncodedPart], answer: Callable[[EncodedPart], list[Any]]
 ) -> dict[str, float]:
-    """Compute the scores of `score_parts`, of the answers that `answer` gives to the examples of a
-    part, whoever gives them.
-    """
+    """Compute the scores of `score_parts` of the answers that `answer` gives to a part."""
     scores: dict[str, float] = {}
     tuned = task
     for part in parts:
@@ -88,9 +84,7 @@ def compute_network_logits(
     model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
 ) -> NDArray[np.float32]:
     """Compute the logits of rows with a network in evaluation mode: (R, C), or (R, S, C) of every
-    token.
-
-    With `every`, those of [CLS] after each of L layers: (R, L, C).
+    token; with `every`, those of [CLS] after each of L layers, (R, L, C).
     """
     import torch  # other engines need none of it
 
@@ -116,10 +110,9 @@ def compute_logits(
     """Compute the logits of each item, in order, with any engine: `compute` gives (R, C) or (R, S,
     C) for R rows of S tokens.
 
-    No row is padded beyond the `positions` of the model. `compute` gets items of nearly the same
-    length, as many as fit `most` tokens. None is shorter than the longest by more than `padding`.
-    The processes of `ranks` share the work, and all of them get the logits. `map_passes` computes
-    passes side by side, as a `Runtime` does; all of them are in memory.
+    It gets items of nearly the same length, as `group_by_length` groups them by `most` and
+    `padding`, and pads none beyond `positions`. The processes of `ranks` share the work, and all
+    get the logits. `map_passes` computes passes side by side; all of them are in memory.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)

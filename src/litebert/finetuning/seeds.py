@@ -1,6 +1,4 @@
-"""Scores of several seeds: how far they spread, and how large a difference must be to mean
-something.
-"""
+"""Scores of several seeds: their spread, and how large a difference must be to mean something."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ _NORMAL = 1.959964
 
 
 def summarize(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Compute median, mean, standard deviation, lowest and highest of each score that is a number
-    with every seed.
-    """
+    """Compute median, mean, standard deviation, min and max of scores that every seed has."""
     return {
         name: {
             "median": statistics.median(values),
@@ -31,9 +27,7 @@ def summarize(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
 
 
 def describe_noise(name: str, values: Sequence[float], rows: int = 0, full: float = 1.0) -> str:
-    """Describe the least difference between two means of as many seeds, two or more, that is more
-    than chance; `rows` and `full` as in `compute_noise`.
-    """
+    """Describe the least difference of two means of as many seeds that is more than chance."""
     if not math.isfinite(sum(values)):
         return f"{name} is not a number with every seed"
     if len(set(values)) == 1:
@@ -54,9 +48,7 @@ Verdict = Literal["better", "level", "worse"]
 def judge(
     first: Sequence[float], second: Sequence[float], rows: int = 0, full: float = 1.0
 ) -> Verdict | None:
-    """Judge the mean of scores beside that of others, as every page and message does: a difference
-    inside the noise is level. None where the noise is not known; arguments as in `compute_noise`.
-    """
+    """Judge the mean of scores beside another: inside the noise is level; None without noise."""
     noise = compute_noise(first, second, rows, full)
     difference = statistics.fmean(first) - statistics.fmean(second)
     if noise is None or not math.isfinite(difference):
@@ -67,9 +59,7 @@ def judge(
 
 
 def describe_standing(score: float, baseline: float | None, rows: int, full: float) -> str:
-    """Describe which differences of one score are chance, and how it stands beside a baseline's, in
-    sentences; arguments as in `compute_noise`.
-    """
+    """Describe which differences of one score are chance, and how it stands beside a baseline's."""
     noise = compute_noise([score], [score], rows, full)
     if noise is None or not math.isfinite(score):
         return ""
@@ -84,18 +74,13 @@ def describe_standing(score: float, baseline: float | None, rows: int, full: flo
 def compute_noise(
     first: Sequence[float], second: Sequence[float], rows: int = 0, full: float = 1.0
 ) -> float | None:
-    """Compute half of the 95 % interval of the difference of two mean scores: what is smaller may
-    be chance. None of a single score on an unknown number of rows.
+    """Compute half of the 95 % interval of the difference of two mean scores (one a seed): what is
+    smaller may be chance. None of a single score on an unknown number of rows (0).
 
     Two things are chance: the seeds, of which Welch's t knows (with three seeds on each side it is
-    2.8 standard errors, with many 2), and the rows. The mean of `rows` values between 0 and 1 has
-    at most the error of a share, which stands for that of all scores. Two models answer the same
-    rows, so that their difference varies less than that.
-
-    Args:
-        first, second: a score by seed; a baseline has one.
-        rows: rows that were scored; 0 where that is not known.
-        full: the score of right answers alone.
+    2.8 standard errors, with many 2), and the rows. The mean of `rows` values between 0 and `full`
+    has at most the error of a share, which stands for that of all scores. Two models answer the
+    same rows, so that their difference varies less than that.
     """
     sides = [side for side in (first, second) if len(side) > 1]
     if not rows and len(sides) < 2:
@@ -117,9 +102,6 @@ def compute_noise(
 
 
 def compute_share_error(share: float, count: int) -> float:
-    """Compute the standard error of a share of `count` rows.
-
-    A right and a wrong row are added, so that no share is certain.
-    """
+    """Compute the standard error of a share of `count` rows, with a right and a wrong row added."""
     smoothed = (share * count + 1) / (count + 2)
     return math.sqrt(smoothed * (1 - smoothed) / count)

@@ -1,8 +1,5 @@
-"""What the seeds of a run share: the encoder to begin with, all parts of the task, read and
-encoded, and the config, in which `resolve` fills what a person left open.
-
-A choice is made once. The record of a run holds the chosen values, and a run that continues takes
-them from there.
+"""What the seeds of a run share: the encoder, the encoded parts, and the config in which `resolve`
+fills what a person left open. A run that continues takes the choices from its record.
 """
 
 from __future__ import annotations
@@ -48,13 +45,11 @@ from litebert.text.tally import format_count
 log = logging.getLogger("litebert")
 
 SHORTEST, LONGEST = 128, 512
-"""Tokens of a row, between which the length is chosen. A shorter one saves nothing, because a batch
-is padded to its own longest row. With a longer one a row costs more than four of `SHORTEST`.
+"""Tokens between which the length of rows is chosen: shorter saves nothing, because a batch is
+padded to its longest row; longer costs more than four of `SHORTEST`.
 """
 SHARE_READ = 0.95
-"""Share of the training texts that are read whole, where `LONGEST` and the positions of the model
-allow.
-"""
+"""Share of the training texts to read whole, if `LONGEST` and the model's positions allow."""
 FEW_ROWS = 2000
 """Training rows below which a batch has 16 sequences instead of 32."""
 _SAMPLE = 10_000
@@ -87,9 +82,7 @@ class Setup:
     tries: frozenset[str] = frozenset()
     """What short runs choose: the rate, and the head with it."""
     fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The last map of the head as it was fitted before training, by its names in the head; empty
-    where it was not.
-    """
+    """The last map of the head as fitted before training, by its names in the head, or empty."""
 
     @property
     def rows(self) -> list[Item]:
@@ -184,9 +177,7 @@ def change_config(base: FinetuneConfig, change: Change) -> FinetuneConfig:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A config in which nothing is open but batch and epochs, which wait for the number of rows
-    (`resolve_amount`).
-    """
+    """A config with nothing open but batch and epochs, which `resolve_amount` fills."""
 
     config: FinetuneConfig
     tries: frozenset[str]
@@ -203,12 +194,8 @@ def resolve(
     files: TaskFiles[Any],
     record: Mapping[str, Any] | None = None,
 ) -> Resolved:
-    """Fill what a config leaves open, from the model and the training texts, or from the record of
-    a run that continues; and check it against the model and the task.
-
-    Args:
-        config: a config, what changes the default one, or None for the default one.
-        record: the content of finetune.json.
+    """Fill what a config leaves open, from the model and the training texts, or from the `record`
+    of a run that continues (finetune.json); and check it.
     """
     task, positions = files.task, start.encoder.max_positions
     default = choose_default_preset(start.encoder, start.dense, task.point)
@@ -319,9 +306,7 @@ def _take_recorded(config: FinetuneConfig, run: FinetuneConfig) -> FinetuneConfi
 def settle_for_output(
     output: Output, config: FinetuneConfig, encoder: EncoderConfig
 ) -> FinetuneConfig:
-    """Return the config with what an output needs of it: texts without pairs are learned from
-    dropout.
-    """
+    """Return the config with what an output needs: texts without pairs are learned from dropout."""
     deletes = False
     if isinstance(output, Similarity):
         width = encoder.hidden_size
@@ -389,9 +374,7 @@ def require_weights(output: Output, config: FinetuneConfig) -> None:
 
 
 def describe_balance(output: Output, targets: Sequence[Any]) -> str | None:
-    """Describe the share of the training targets that has each label; of more than ten labels, the
-    commonest ten and the rarest. None without labels.
-    """
+    """Describe the share of each label in targets; of more than ten the commonest and rarest."""
     if not output.labels:
         return None
     counts, total, unit = output.counts(targets), len(targets), "training example"

@@ -53,9 +53,7 @@ STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 HELD_OUT = 5
 """One text of so many is held out to choose the strength."""
 DROPOUT = 0.1
-"""Dropout of a network that has none, where two dropout masks are all that tells a text from
-itself.
-"""
+"""Dropout of a network that has none, if dropout alone tells a text from itself."""
 
 
 def sort_sizes(matryoshka: Sequence[int] | None) -> tuple[int, ...]:
@@ -80,9 +78,7 @@ def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def pool_states(
     states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling
 ) -> NDArray[np.float32]:
-    """Pool the last states (R, S, H) to vectors (R, H); the states may end where all that follows
-    is padding.
-    """
+    """Pool the last states (R, S, H), without padding at the end or with it, to vectors (R, H)."""
     if pooling == "cls":
         return states[:, 0]
     real = mask[:, : states.shape[1]].astype(np.float32)
@@ -92,16 +88,12 @@ def pool_states(
 
 @dataclass(frozen=True)
 class Similarity(Output):
-    """The cosine of the vectors of two texts.
-
-    A target is int64 (2,), a key of each text, which tells equal texts. With `supervision="scores"`
-    it is a number.
+    """The cosine of the vectors of two texts. A target is a key of each text, int64 (2,), which
+    tells equal texts; with `supervision="scores"` a number.
     """
 
     pooling: Pooling = "mean"
-    """Pooling of the last hidden states of a text: their mean, special tokens included, or that of
-    [CLS].
-    """
+    """Pooling of the last hidden states: their mean, special tokens included, or that of [CLS]."""
     supervision: Supervision = "positives"
     temperature: float = TEMPERATURE
     sizes: tuple[int, ...] = ()
@@ -124,9 +116,7 @@ class Similarity(Output):
         return np.array(targets, np.float32 if self.supervision == "scores" else np.int64)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """Pool the last states of both texts of each pair, (2B, S, H), to vectors of unit length,
-        (B, 2, H).
-        """
+        """Pool the last states of both texts, (2B, S, H), to vectors of unit length, (B, 2, H)."""
         from torch.nn import functional as F
 
         vectors = self._pool(logits, batch)
@@ -143,9 +133,8 @@ class Similarity(Output):
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """B times the loss of a batch; right are the texts that are nearest to their own second.
-
-        With `sizes` it is the mean of the losses of all sizes, the whole vectors among them.
+        """B times the loss of a batch, or the mean of that of all `sizes`; right are the texts that
+        are nearest to their own second.
         """
         from torch.nn import functional as F
 
@@ -161,9 +150,8 @@ class Similarity(Output):
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> dict[str, Similarity]:
-        """Return the output with each map that training may end with, by its name, computed from up
-        to `CLOSING` of the training texts. Of a student it is the map to the teacher's vectors as
-        it was learned, the same fitted anew, or a map that whitens.
+        """Return the output with each map that training may end with, from up to `CLOSING` texts: a
+        student's as it was learned, the same fitted anew, or a map that whitens.
         """
         endings = {"learned with the network": self} if self.taught else {}
         if not (self.whiten or self.taught):
@@ -208,10 +196,9 @@ class Similarity(Output):
     def distill_loss(
         self, logits: Tensor, batch: TaskBatch, temperature: float, map_: nn.Module | None = None
     ) -> Loss:
-        """Compute the distance of mapped vectors from the teacher's, of last states (R, S, H).
-
-        It is 1 minus their cosine, and the mean square of how far the cosines of the texts of the
-        batch are from the teacher's, times `LIKENESS`.
+        """Compute the distance of mapped vectors from the teacher's, of last states (R, S, H): 1
+        minus their cosine, and `LIKENESS` times the mean square error of the cosines of the batch's
+        texts.
         """
         import torch
         from torch.nn import functional as F
@@ -253,8 +240,8 @@ class Similarity(Output):
         return Compared(float(record["prediction"]), None)
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Return True if all texts have nearly one vector: the mean of unit vectors is as long as
-        they are only where they are equal.
+        """Return True if all texts have nearly one vector: only then is the mean of unit vectors as
+        long.
         """
         vectors = np.concatenate([answer.vectors for answer in self.answers(logits)])
         mean = vectors.mean(0, dtype=np.float64)
@@ -269,8 +256,8 @@ def learns_map(output: Output) -> bool:
 def _compute_contrastive_loss(
     vectors: Tensor, keys: Tensor, temperature: float, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute the cross-entropy of finding the second of each pair among all seconds of the batch
-    (B, 2, H). No text is told from an equal one, by the keys (B, 2).
+    """Compute the cross-entropy of finding each second among those of the batch (B, 2, H); keys (B,
+    2) tell equal texts, which are left out.
     """
     import torch
     from torch.nn import functional as F
@@ -292,9 +279,7 @@ def _compute_cosent_loss(
     vectors: Tensor, scores: Tensor, temperature: float, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Compute log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the
-    higher score); none is right. A pair of rows weighs the product of their weights.
-
-    As every loss here it is a sum over the pairs: B times that of the paper.
+    higher score), times B; none is right. A pair weighs the product of its rows' weights.
     """
     import torch
 
@@ -307,11 +292,10 @@ def _compute_cosent_loss(
 
 
 def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
-    """Fit the map after which vectors like these (N, H) have mean 0, and no direction varies more
-    than others (Su et al. 2021, "Whitening Sentence Representations").
+    """Fit the map after which vectors like these (N, H) have mean 0 and vary alike in all
+    directions (Su et al. 2021, "Whitening Sentence Representations").
 
-    Directions that hardly vary, as that which a final layer norm takes away, are not blown up. To
-    each variance a hundredth of their mean is added.
+    A hundredth of the mean variance is added, so that directions that hardly vary are not blown up.
     """
     exact = vectors.astype(np.float64)
     mean = exact.mean(0)
@@ -326,11 +310,8 @@ def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
 
 
 def fit_map(states: NDArray[np.float32], taught: NDArray[np.floating]) -> VectorMap:
-    """Fit the map from pooled states (N, H) to the teacher's vectors (N, D) by least squares with
-    an L2 penalty (ridge regression).
-
-    Of `STRENGTHS` that is taken whose map has the highest mean cosine on a held-out fifth of the
-    texts. The map is then fitted on all texts.
+    """Fit the map from pooled states (N, H) to the teacher's vectors (N, D) by ridge regression,
+    with that of `STRENGTHS` that has the highest mean cosine on a held-out fifth of the texts.
     """
     exact, goals = states.astype(np.float64), taught.astype(np.float64)
     held_out = np.arange(len(exact)) % HELD_OUT == 0

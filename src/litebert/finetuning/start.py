@@ -1,24 +1,20 @@
 """The start of a run: a linear head that is fitted on frozen states, and a learning rate that short
 runs find, where the config asks for them.
 
-Fine-tuning that starts from a fitted head changes the states less than from a drawn one (Kumar et
-al. 2022, "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution"). The
-fit is that of scikit-learn on standardized states, and the standardization is folded into the
-weights of the head's last map.
+A fitted head changes the states less than a drawn one (Kumar et al. 2022, "Fine-Tuning can Distort
+Pretrained Features and Underperform Out-of-Distribution").
 
-Each rate of `RATES` trains the network from the run's own start, on the same batches. Its schedule
-ends at zero. The rate is taken whose network has the lowest loss on training rows that none of them
-saw. Of rates that cannot be told apart it is the largest. The idea is that of the rate-range test
-(Smith 2017, "Cyclical Learning Rates for Training Neural Networks"). There are separate runs in
-place of one that rises, so that no rate inherits what another one spoiled.
+Each rate of `RATES` trains from the run's own start, on the same batches, down to zero, after the
+rate-range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"); separate runs,
+so that no rate inherits what another spoiled. The lowest loss on held-out training rows wins, and
+of rates that cannot be told apart the largest.
 
-A fitted head is ahead of a drawn one in a short run, and may be behind it at the end: small rates
-keep what it starts with, and a small network learns most with large ones. Where both are to be
-chosen, each start is therefore tried at rates of its own. The best rate of each start then trains
-`LONGER` times as long. A rate that overfits there gives way to the next smaller one.
+A fitted head is ahead of a drawn one in a short run, and may be behind at the end, since a small
+network learns most with large rates. So where both are to be chosen, the best rate of each start
+trains `LONGER` times as long, and one that overfits gives way to the next smaller.
 
-Where teachers answer, the short runs learn from these answers as the run does, to unlabeled texts
-too. A few labels alone would be read many times, and rates would be judged by how they overfit.
+Where teachers answer, the short runs learn from these answers too: a few labels alone would be read
+many times, and rates be judged by how they overfit.
 
 Shapes: N items, H hidden size, C numbers that the head gives, P parts of the held-out rows.
 """
@@ -62,9 +58,7 @@ log = logging.getLogger("litebert")
 FITTED = "head.safetensors"
 """Name of the file of a fitted head in a run folder."""
 STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
-"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them. The first
-gives no weight to any state, so that the fit predicts the shares of the classes.
-"""
+"""Inverse strengths of the L2 penalty (scikit-learn's `C`); the first gives no state any weight."""
 FEW_HELD, FOLDS = 50, 5
 """Held-out rows below which a cross-validation judges the strengths, and the folds of it."""
 MOST_ROWS = 10_000
@@ -93,16 +87,12 @@ starts, longer runs follow."""
 _HELD, _MOST_HELD = 0.2, 512
 """Share and number of the training rows that are kept for the scores, at most."""
 _PARTS = 16
-"""Parts of the held-out rows, of about one length each, whose losses tell how certain a difference
-is.
-"""
+"""Parts of the held-out rows, of about one length, that tell how certain a difference is."""
 _ORDER = 51  # what the key of the held-out rows is for
 
 
 def choose_start(setup: Setup, folders: Sequence[RunFolder], device: str, overwrite: bool) -> Setup:
-    """Complete the setup with a fitted head and a rate, where the config asks for them: those of a
-    run in one of the folders, or computed now.
-    """
+    """Complete the setup with a fitted head and a rate, of a run in one of the folders or new."""
     config, first = setup.config, folders[0]
     decide = first.ranks.decide
     has_run = decide(lambda: not overwrite and any(folder.read_identities() for folder in folders))
@@ -185,8 +175,8 @@ class FittedHead:
 
     @property
     def helps(self) -> bool:
-        """Return whether the states tell more than the shares of the classes. A few rows cannot
-        show that they do not, and then the head is trusted.
+        """Return whether the states tell more than the shares of the classes; few rows cannot deny
+        it.
         """
         return self.loss < self.prior or self.few
 
@@ -226,16 +216,11 @@ def fit_head(
     held: NDArray[np.bool_],
     groups: NDArray[np.int64] | None = None,
 ) -> tuple[FittedHead, FittedHead]:
-    """Fit the head on the items that are not held, and with the best strength, on all items. The
-    best strength has the lowest loss on the items that are held, or in a cross-validation where
-    these are few.
+    """Fit the head to states (N, H) of the items that are not held (N,), and with the best strength
+    to all.
 
-    Args:
-        states: (N, H).
-        targets: those of the items, as `output` learns them.
-        held: (N,)
-        groups: (N,): as `number_groups` numbers them, which no fold divides; by
-            default each item is one.
+    The best has the lowest loss on held items, or in a cross-validation, which divides no group
+    (N,), where these are few.
     """
     groups = np.arange(len(targets)) if groups is None else groups
     learned = [target for target, apart in zip(targets, held, strict=True) if not apart]
@@ -296,14 +281,11 @@ def _fit_folded(
 def fit_linear(
     output: Output, states: NDArray[np.float64], targets: Sequence[Any], strength: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a linear map from standardized states (N, H) to the logits of an output of whole texts
-    with scikit-learn; return its weights (C, H) and biases (C,).
+    """Fit a linear map from standardized states (N, H) to the logits of an output of whole texts;
+    return its weights (C, H) and biases (C,). `strength` is scikit-learn's `C`.
 
     A class without an example is given the odds of one among twice as many, and so is a label that
     all rows or none have.
-
-    Args:
-        strength: the inverse of the L2 penalty, scikit-learn's `C`.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -379,15 +361,11 @@ def list_rates(rates: Sequence[float], steps: int) -> list[float]:
 def choose_rate(
     losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float
 ) -> float:
-    """Choose the rate to take, as `find_largest_good` says, where a short run learned something.
+    """Choose the rate to take, as `find_largest_good` says, where a short run learned more than
+    `prior`, the losses (P,) of answers that read no text.
 
     Where none did, the lowest loss is that of the network that moved least. Then rates below the
     usual one are left out, and the lowest loss of the others counts.
-
-    Args:
-        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
-        prior: the same of answers that read no text; None where they are not known.
-        usual: the rate of the recipe.
     """
     best = min(losses.values(), key=lambda parts: float(parts.mean()))
     if (
@@ -407,13 +385,8 @@ def compute_standard_error(differences: NDArray[np.float64]) -> float:
 
 
 def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
-    """Find the largest rate whose loss is not above the lowest by more than its standard error.
-
-    A short run shows too little of what a small rate would still learn. So of rates that cannot be
-    told apart the largest is the safest.
-
-    Args:
-        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
+    """Find the largest rate whose loss (P,) is not above the lowest by more than its standard
+    error: a short run shows too little of what a small rate would still learn.
     """
     best = min(losses.values(), key=lambda parts: float(parts.mean()))
     good = []
@@ -472,10 +445,8 @@ class TwoStartProbe:
 
 
 def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """Split the training items into those to learn from and those to score on, drawn by the seed.
-
-    All items of an example, such as the overlapping windows of a question, stand on one side, and
-    so do those of a group.
+    """Split the training items into those to learn from and to score on; no example or group is
+    divided.
     """
     most = min(int(_HELD * len(items)), _MOST_HELD)
     groups = number_groups(items)
@@ -505,9 +476,8 @@ def probe_rate(setup: Setup, folder: Path, machine: devices.Device) -> Probe | N
 
 
 def probe_two_starts(fitted: Setup, folder: Path, machine: devices.Device) -> TwoStartProbe | None:
-    """Try rates from a fitted head and from a drawn one, and the best of each for longer.
-
-    None where the run is too short to spend steps on it.
+    """Try rates from a fitted and from a drawn head, and the best of each for longer; None where
+    the run is too short.
 
     The lower loss decides. Where the two cannot be told apart, either start may be a little better,
     and taking the drawn head costs up to five points (docs/reports/results.md).
@@ -566,12 +536,11 @@ class _Trials:
     def train_longer(
         self, setup: Setup, probe: Probe, bar: progress.Task
     ) -> tuple[Probe, NDArray[np.float64]]:
-        """Train `LONGER` times as long at the rate of a probe. Where the loss rises above that of
-        the short run by a quarter, the network has begun to learn its rows by heart, and the next
-        smaller rate of the probe is tried.
+        """Train `LONGER` times as long at a probe's rate; return the probe with the rate that is
+        left, and its losses.
 
-        Returns:
-            The probe with the rate that is left, and the losses of that rate.
+        Where the loss rises by a quarter, the rows are learned by heart: the next smaller rate is
+        tried.
         """
         losses = self.train_shortly(setup, probe.rate, LONGER * probe.steps, bar)
         smaller = max((rate for rate in probe.losses if rate < probe.rate), default=None)

@@ -1,9 +1,7 @@
-"""The base of fine-tuning tasks: a task is a value, and its files are read beside it.
+"""The base of fine-tuning tasks. A `Task` is a value that encodes, scores and writes examples;
+`TaskFiles` opens its files and yields their rows.
 
-A `Task` encodes examples once, scores answers and writes them; how logits meet targets and become
-answers is its `output`. It never sees a file, a model, a batch or an optimizer. `TaskFiles` opens
-the files of a task, and yields their rows. A task of your own is a subclass of each, with a
-registered name: TASKS.add("mine", Mine)
+A task of your own is a subclass of each, with a registered name: TASKS.add("mine", Mine)
 """
 
 from __future__ import annotations
@@ -116,34 +114,26 @@ class Task(ABC, Generic[E]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """Make the task as it answers, without files: from `settings()`, and `labels`, `classes`,
-        `kind` and `problem` of the model. A folder that other software wrote has the last four
-        only.
+        """Make the task as it answers from `settings()`, and `labels`, `classes`, `kind` and
+        `problem` of the model; a folder that other software wrote has the last four only.
         """
         saved = {name: settings.get(name, value) for name, value in cls.usual.items()}
         return cls(restore_output(settings), **saved)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings saved with a model, beside its output, so that it answers as it was
-        scored.
-        """
+        """Return the settings saved with a model, so that it answers as it was scored."""
         return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
-        """Return the facts that tell runs of this task apart, beside its data and config; stored in
-        finetune.json.
-        """
+        """Return the facts, beside data and config, that tell runs apart, for finetune.json."""
         return {}
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> Mapping[str, Task[E]]:
-        """Return the task as a trained model may answer it, with what is computed from the training
-        items when training has ended, by a name. Of several, the one with the highest score on the
-        first development part is taken.
-
-        Args:
-            logits: what the trained model says of items.
+        """Return the task as a trained model may answer it, by a name, with what is computed from
+        the logits of the training items at the end. Of several, the one with the highest score on
+        the first development part is taken.
         """
         return {"": self}
 
@@ -159,9 +149,7 @@ class Task(ABC, Generic[E]):
         """Write the files of a model that are neither weights nor settings."""
 
     def complete(self, loaded: LoadedModel) -> Task[E]:
-        """Return the task of a model that was opened, with what `write_beside` wrote into its
-        folder.
-        """
+        """Return the task of an opened model, with what `write_beside` wrote into its folder."""
         return self
 
     @property
@@ -176,18 +164,14 @@ class Task(ABC, Generic[E]):
 
     @property
     def distill_obstacle(self) -> str:
-        """Why `litebert distill` makes no student for the task, as the end of a sentence; empty
-        where it does.
-        """
+        """Why `litebert distill` makes no student for the task, to end a sentence, or empty."""
         if self.output.head == "sequence" and self.output.width > 0:
             return ""
         return f"answers with '{self.output.name}'"
 
     @property
     def has_phrases(self) -> bool:
-        """True if a part of a text is an example too, which a teacher may answer. Words that answer
-        each other would be lost in parts of a pair.
-        """
+        """True if a part of a text is an example for a teacher too, as a part of a pair is not."""
         return not self.pair
 
     # ------------------------------------------------------------------------------------- examples
@@ -213,22 +197,18 @@ class Task(ABC, Generic[E]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode examples as rows of at most `length` tokens; done once, whatever the epochs.
-
-        Args:
-            notes: collects what a user should know of, such as texts that were cut.
+        """Encode examples as rows of at most `length` tokens; notes collect what a user should
+        know.
         """
 
     def lengths(self, examples: Sequence[E], tokenizer: Tokenizer) -> NDArray[np.int64] | None:
-        """Count the tokens of each example that is read whole, special ones included, (N,). None
-        where the task divides long texts itself, so that no length is chosen for it.
+        """Count the tokens of each example that is read whole, special ones included, (N,); None
+        where the task divides long texts itself.
         """
         return None
 
     def plain_items(self, examples: Sequence[E]) -> list[PlainItem]:
-        """Return the examples as a baseline reads them, one item each; none of a task that has no
-        baseline.
-        """
+        """Return the examples as a baseline reads them, one item each; none without a baseline."""
         return []
 
     # -------------------------------------------------------------------------------------- answers
@@ -236,8 +216,8 @@ class Task(ABC, Generic[E]):
     def answers(
         self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
     ) -> list[Any]:
-        """Return one answer per example, from the logits of each item as `Output.of_item` gives
-        them.
+        """Return one answer per example, from the logits of each item in the form of
+        `Output.of_item`.
         """
         return self.output.answers(logits)
 
@@ -252,21 +232,15 @@ class Task(ABC, Generic[E]):
     def by_class(
         self, examples: Sequence[E], answers: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
-        """Compute `precision`, `recall`, `f1` and `count` of each class, where there are classes;
-        arguments as in `score`.
-        """
+        """Compute `precision`, `recall`, `f1` and `count` of each class."""
         return {}
 
     @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
-        """Compute the scores of the answers to those examples whose label is known, `metric` among
-        them.
-        """
+        """Compute the scores of answers to examples of known label, `metric` among them."""
 
     def tune(self, examples: Sequence[E], answers: Sequence[Any]) -> Task[E]:
-        """Return the task with what it tunes on answers to the first dev part, such as a threshold;
-        arguments as in `score`.
-        """
+        """Return the task with what it tunes on the first dev part, such as a threshold."""
         return self
 
     def _select_labeled(
@@ -302,20 +276,13 @@ class TaskFiles(ABC, Generic[E]):
     @classmethod
     @abstractmethod
     def open(cls, task_class: type[Task[E]], name: str, data: Any, **options: Any) -> TaskFiles[E]:
-        """Open the files of a task.
-
-        Args:
-            task_class: the task that is registered under `name`.
-            data, options: as `open_task` takes them.
+        """Open the files of the task class registered under `name`; data and options of
+        `open_task`.
         """
 
     @classmethod
     def open_labeled(cls, task: Task[E], source: Any, **options: Any) -> TaskFiles[E]:
-        """Open labeled files to score a task on; they are its first dev part.
-
-        Args:
-            options: the options of the task that say how files are read.
-        """
+        """Open labeled files as the first dev part of a task; options say how they are read."""
         raise ConfigError(
             f"the task {task.name} does not read labeled files; its files need the method "
             "`open_labeled`"
@@ -337,10 +304,8 @@ class TaskFiles(ABC, Generic[E]):
 
     @abstractmethod
     def read(self, split: str, notes: Notes | None = None) -> list[E]:
-        """Read the examples of a split: train, a part of `task.dev`, or test.
-
-        Args:
-            notes: collects what a user should know of, such as rows that were skipped.
+        """Read the examples of a split: train, a part of `task.dev`, or test. Notes collect skipped
+        rows.
         """
 
     def read_column(self, split: str, column: str) -> list[str]:
@@ -354,25 +319,21 @@ class TaskFiles(ABC, Generic[E]):
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[E]]:
-        """Yield the rows of a file without answers, or of standard input, in constant memory.
-
-        Args:
-            source: a path, `-`, or a file with how to read it.
-            notes: as in `read`.
-            text, pair: columns, where the task has texts.
+        """Yield the rows of a file (a path, `-`, or with how to read it) without answers, in
+        constant memory; `text` and `pair` are columns.
         """
 
     @classmethod
     def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[E]] | None:
-        """Yield the rows of a file in the form of the benchmark, with their `id` as a cell; None
-        for a task that has no such form.
+        """Yield the rows of a file in the benchmark's form, with their `id` as a cell; None without
+        one.
         """
         return None
 
 
 def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
-    """Choose at most `MOST_EXAMPLES` short examples of a part, of as many labels as there are; none
-    if all are long. Whether the model answers them right does not count.
+    """Choose at most `MOST_EXAMPLES` short examples of a part, of as many labels as there are,
+    whether they are answered right or not.
     """
     shown = (task.show_example(example) for example in part.examples)
     short = [example for example in shown if example is not None and example.is_readable]

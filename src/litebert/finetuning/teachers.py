@@ -1,11 +1,9 @@
 """The teachers of a run: fine-tuned models, the baseline, or a model of sentence vectors. Of
 several, a student learns the mean of their answers.
 
-Their answers to every training row are computed once, before training, and stay in the run folder
-in half precision (numbers in single precision). So a step costs as much as without a teacher, and a
-run that continues learns the very same. A teacher may have any width, depth and, where answers are
-about whole texts, tokenizer. Where its layers are compared it has the student's tokenizer, and
-computes beside the student.
+Their answers are computed once, before training, and stay in the run folder in half precision
+(numbers in single), so that a run that continues learns the very same. Only where layers are
+compared does the teacher compute beside the student, and must have its tokenizer.
 
 Shapes: N texts, V vocabulary, E embedding size, D numbers of a teacher's vector.
 """
@@ -220,9 +218,7 @@ class TaskTeacher(ModelTeacher):
 
 @dataclass(frozen=True)
 class VectorTeacher(ModelTeacher):
-    """A model that gives sentence vectors: the student learns the vectors of texts, through a map
-    to the teacher's width.
-    """
+    """A model of sentence vectors, which the student learns through a map to their width."""
 
     settings: VectorSettings
 
@@ -246,11 +242,8 @@ class VectorTeacher(ModelTeacher):
     def answer(
         self, student: Student, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
-        """Compute the vectors of the texts of each item of each part, (1, D) or (2, D) in half
-        precision. They have unit length.
-
-        Args:
-            folder: the run folder, which keeps the vectors until all are computed.
+        """Compute the vectors of each item's texts, (1, D) or (2, D), half precision, unit length;
+        `folder` keeps them until all are computed.
         """
 
         def list_texts(part: EncodedPart, item: Item) -> tuple[str, ...]:
@@ -323,10 +316,6 @@ Member: TypeAlias = TaskTeacher | BaselineTeacher | VectorTeacher
 def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: int) -> Member:
     """Open the teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or
     an exported one; for vectors also a sentence-transformers folder.
-
-    Args:
-        words: the student's tokenizer.
-        length: the student's longest row.
     """
     wanted, graph = task.output, find_exported_graph(Path(source))
     is_vectors = isinstance(wanted, Similarity)
@@ -439,11 +428,8 @@ class TaskTeachers:
         folder: Path,
         device: str,
     ) -> Logits:
-        """Return the logits for the rows of the parts, one after the other, from the folder of the
-        run, or computed and written into it.
-
-        Args:
-            dev: the part whose scores are logged.
+        """Return the logits for the rows of the parts, from the run folder, or computed and written
+        there; the scores of `dev` are logged.
         """
         digest = hashlib.sha256(b"".join(member.key for member in self.members))
         for part in parts:
@@ -513,9 +499,7 @@ def list_sources(teacher: str | Path | Sequence[str | Path] | None) -> tuple[str
 def open_teachers(
     sources: Sequence[str | Path], task: Task[Any], words: Tokenizer, length: int
 ) -> TaskTeachers:
-    """Open the teachers of a run: folders as `open_teacher` takes them, and the baseline by its
-    name; the arguments are those of `open_teacher`.
-    """
+    """Open the teachers of a run, as `open_teacher` does, and the baseline by its name."""
     about_texts = task.output.head == "sequence" and task.output.width > 0
     require(
         about_texts or BASELINE not in map(str, sources),
@@ -550,8 +534,8 @@ def open_teachers(
 def average_answers(
     output: Output, logits: Sequence[NDArray[np.floating[Any]]]
 ) -> NDArray[np.float64]:
-    """Return the logits of the mean of the probabilities that several teachers give an item, each
-    as `Output.of_item` gives them, (C,): of labels the log-odds of each, and of numbers their mean.
+    """Return the logits of the mean of the teachers' probabilities of an item, (C,): of labels the
+    log-odds of each, and of numbers their mean.
     """
     values = np.stack(logits).astype(np.float64)
     if isinstance(output, Number):
@@ -623,12 +607,10 @@ def fit_token_vectors(
     rows: Sequence[NDArray[np.int32]], taught: NDArray[Any], vocabulary: int, size: int
 ) -> NDArray[np.float32]:
     """Fit vectors of tokens (V, min(E, D)) to the teacher's vectors (N, D) of rows of token ids, in
-    the directions in which the teacher's vary most.
+    the directions in which these vary most: a ridge regression on the counts of tokens.
 
-    The sum of the vectors of a text, divided by the square root of their number, comes near the
-    teacher's vector of the text. The square root keeps the length of a sum of unrelated vectors. It
-    is a ridge regression on the counts of tokens, as models of static token vectors are made, and
-    takes about a minute for 150,000 texts.
+    The sum of a text's vectors over the square root of their number, which keeps the length of a
+    sum of unrelated vectors, comes near the teacher's. 150,000 texts take about a minute.
     """
     from scipy.sparse import csr_matrix  # half a second
 
@@ -647,8 +629,8 @@ def fit_token_vectors(
 def _solve_ridge(counts: Any, goals: NDArray[np.float32]) -> NDArray[np.float32]:
     """Minimize |counts W - goals|^2 + PENALTY |W|^2 over W (V, E) by conjugate gradients.
 
-    They are preconditioned by the diagonal, because some tokens are a thousand times as frequent as
-    others. Without that, as in scikit-learn's solvers, they need hundreds of steps.
+    The diagonal preconditions them, because some tokens are a thousand times as frequent as others;
+    without that they need hundreds of steps.
     """
     transposed = counts.T.tocsr()
     diagonal = np.asarray(counts.multiply(counts).sum(0), np.float32).ravel() + PENALTY

@@ -1,7 +1,5 @@
-"""The outputs of whole texts: a class, several labels, a number, a choice, or the relevance of a
-document to a query.
-
-Only learning needs torch, as in outputs.py. Shapes: B items, R rows, C classes.
+"""The outputs of whole texts: a class, labels, a number, a choice, or the relevance of a document
+to a query. Only learning needs torch. Shapes: B items, R rows, C classes.
 """
 
 from __future__ import annotations
@@ -64,9 +62,7 @@ class OneClass(Output):
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the summed cross-entropy of (B, C) against (B,), weighed and focal where asked
-        for, and how many rows are right.
-        """
+        """Compute the summed cross-entropy of (B, C) against (B,), and how many rows are right."""
         if not self.weights and not self.focal_gamma and weights is None:
             return super().total(logits, targets)
         import torch
@@ -80,9 +76,7 @@ class OneClass(Output):
         return losses.sum(), (logits.argmax(-1) == targets).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the likeliest label, or None below the threshold, and the probabilities of all,
-        which sum to one.
-        """
+        """Return the likeliest label, or None below the threshold, and the probabilities of all."""
         if not logits:
             return []
         values = np.stack(logits).astype(np.float64)
@@ -115,6 +109,7 @@ class SeveralLabels(OneClass):
 
     name, targets = "labels", np.float32
     problem_type = "multi_label_classification"
+    linear = True
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
     exclusive = False
@@ -142,9 +137,7 @@ class SeveralLabels(OneClass):
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the mean over the labels of the divergences of two classes each, present or
-        absent.
-        """
+        """Compute the mean over labels of the divergences of two classes, present or absent."""
         import torch
 
         from litebert.model.teacher import divergence
@@ -158,9 +151,7 @@ class SeveralLabels(OneClass):
         ).all(-1).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the labels of a probability above a half, and not below the threshold, and the
-        probability of each.
-        """
+        """Return the labels above a half and the threshold, and the probability of each."""
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
         likely = [0.5 * (1 + np.tanh(row_logits.astype(np.float64) / 2)) for row_logits in logits]
         return [
@@ -195,11 +186,9 @@ def are_far(mean: float, std: float) -> bool:
 
 @dataclass(frozen=True)
 class Number(Output):
-    """A number. A target is a float.
-
-    It is learned with mean 0 and standard deviation 1, so that one learning rate serves prices and
-    shares alike. A saved model gives the numbers themselves; of numbers far from zero it gives what
-    they are more than their mean, which is added in float64.
+    """A number, learned with mean 0 and standard deviation 1, so that one learning rate serves
+    prices and shares alike. A saved model gives the numbers themselves; of numbers far from zero
+    what they are more than their mean, which is added in float64.
     """
 
     mean: float = 0.0
@@ -228,9 +217,7 @@ class Number(Output):
         return (numbers * self.std + self.mean).astype(np.float32)
 
     def settle(self, head: ClassifierHead) -> Number:
-        """Let the last map of a trained head give the numbers as they are, and return the output
-        that reads them.
-        """
+        """Let a trained head's last map give the numbers as they are; return the output for it."""
         offset = self.mean if self.is_far else 0.0
         head.classifier.weight.data.mul_(self.std)
         head.classifier.bias.data.mul_(self.std).add_(self.mean - offset)
@@ -272,9 +259,7 @@ class Number(Output):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Return no row as equal, because no number is another; 1 / (1 + d) is certain of one that
-        the layer changed by d.
-        """
+        """Return no row as equal; a number that the layer changed by d is 1 / (1 + d) certain."""
         change = (
             np.full(len(now), np.inf)
             if before is None
@@ -291,9 +276,7 @@ class Number(Output):
 
 
 class OneChoice(Output):
-    """One of some choices, each a row that the head gives a number. A target is the place of the
-    right one, an int.
-    """
+    """One of some choices, each a row to which the head gives a number. A target is its place."""
 
     name, head = "choice", "choice"
     classes, task = 1, "choices"
@@ -338,8 +321,7 @@ class OneChoice(Output):
 
 
 class Relevance(Number):
-    """The log-odds that a document is relevant to a query. A target is 0, or 1 or more for a
-    relevant document.
+    """The log-odds that a document is relevant to a query; a target of 1 or more is relevant.
 
     Its folders are those of a number, which sentence-transformers opens as a CrossEncoder.
     """
@@ -347,8 +329,6 @@ class Relevance(Number):
     name = "relevance"
     task = "rerank"
     scores = ("ndcg_at_10", "mrr_at_10")
-    linear = False
-    exits = False
 
     def fit(self, targets: Sequence[float]) -> tuple[Relevance, list[float]]:
         """Learn 1 for each relevant document, whatever its grade."""

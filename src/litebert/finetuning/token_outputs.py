@@ -22,9 +22,7 @@ if TYPE_CHECKING:  # who answers without PyTorch has no loss
 
 
 class Tags(Output):
-    """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no
-    word answers by.
-    """
+    """One of C tags for tokens. A target is int64 (n,), `IGNORED` where no word answers."""
 
     name, head, reads_cls = "tokens", "tokens", False
     task, separator = "tagging", " "
@@ -70,9 +68,8 @@ BEST = 20
 
 @dataclass(frozen=True)
 class OneSpan(Output):
-    """The first and the last token of an answer: a number each, of every token.
-
-    A target is the pair of their places; (0, 0), [CLS], is no answer.
+    """The first and the last token of an answer: a number each, of every token. A target is the
+    pair of their places; (0, 0), [CLS], is no answer.
     """
 
     longest: int = 30
@@ -89,9 +86,7 @@ class OneSpan(Output):
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the mean of the cross-entropies of first and last token (official BERT and ALBERT
-        code).
-        """
+        """Compute the mean of the cross-entropies of both tokens (BERT's and ALBERT's code)."""
         first, last = (
             Output.total(self, logits[..., i], targets[:, i], weights)[0] for i in (0, 1)
         )
@@ -100,9 +95,7 @@ class OneSpan(Output):
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Compute the mean of the divergences of first and last token; both are the same where the
-        teacher's are.
-        """
+        """Compute the mean of both tokens' divergences; right if both are the teacher's."""
         from litebert.model.teacher import divergence
 
         teacher_logits = teacher_logits.masked_fill(logits.isneginf(), -np.inf)
@@ -112,10 +105,8 @@ class OneSpan(Output):
         ).sum() / 2, same
 
     def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:
-        """First and last token of the `BEST` spans of each item, best first.
-
-        A span is worth the sum of its start's and its end's logit; one of minus infinity allows
-        none there.
+        """First and last token of the `BEST` spans of each item by the sum of their logits, best
+        first; minus infinity allows none.
         """
         return [self._find_best(row_logits.astype(np.float64)) for row_logits in logits]
 

@@ -1,6 +1,4 @@
-"""A model with its task in the loop of training: what a step learns from, and which weights are the
-best so far.
-"""
+"""A model with its task in the loop of training: what a step learns from, and the best weights."""
 
 from __future__ import annotations
 
@@ -48,17 +46,15 @@ from litebert.train.ranks import Ranks
 from litebert.train.schedule import Plan
 
 _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
-"""Names of the losses: of the labels, and of a teacher's answers, states and relations where there
-is one.
-"""
+"""Names of the losses: of the labels, and of a teacher's answers, states and relations."""
 
 
 def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
     """Compute a factor of the learning rate by parameter name: 1 for the head, less by `decay` for
     every layer below it.
 
-    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales
-    its top layer by decay squared; here it is decay.)
+    A shared block has the rate of its highest layer. (ELECTRA's code scales the top layer by decay
+    squared.)
     """
     depths, top = model.encoder.depths(), model.encoder.config.layers + 1
     return {
@@ -82,9 +78,7 @@ class TrainableTaskModel:
         network: nn.Module,
         ranks: Ranks,
     ) -> None:
-        """Join a model to its batches; `best` is the file that keeps the best weights so far, and
-        `network` computes the logits: the model, or its replica in a group of processes.
-        """
+        """`best` is the file of the best weights so far; `network` is the model, or its replica."""
         self.module, self.output, self.batch, self.setup = model, output, batch, setup
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers, self.metric = model.encoder.config.layers, name_metric(setup.task)
@@ -93,8 +87,7 @@ class TrainableTaskModel:
         )
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
-        """Logits of the best weights for each development part, if this very process computed them.
-        """
+        """Logits of the best weights for each development part, if computed in this process."""
 
     def count_predictions(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}
@@ -177,9 +170,7 @@ class TrainableTaskModel:
         return []
 
     def logits(self, part: EncodedPart, every: bool = False) -> Logits:
-        """Compute the model's logits for a part now; with `every`, those after each layer, (L, C)
-        of each item.
-        """
+        """Compute the logits for a part now; with `every`, (L, C) of each item, a row a layer."""
         return self._compute_logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
@@ -213,9 +204,7 @@ class TrainableTaskModel:
         return replace(task, output=replace(output, map=VectorMap(weight, bias)))
 
     def evaluate(self) -> dict[str, float]:
-        """Compute the scores on the development parts; the best weights by the first part's metric
-        go to a file.
-        """
+        """Compute the development scores, and write the best weights by the first part's metric."""
         task, dev = self.task, self.setup.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
@@ -276,11 +265,8 @@ def make_loop(
     ranks: Ranks | None = None,
     remarks: list[str] | None = None,
 ) -> tuple[TrainableTaskModel, Loop[TaskBatch]]:
-    """Make the loop that trains a model on items as the setup says.
-
-    Args:
-        folder: has the checkpoints, and the best weights so far.
-        remarks: warnings that the caller collects, which are written into the metrics.
+    """Make the loop that trains a model on items; `folder` gets checkpoints and the best weights,
+    and `remarks` of the caller go into the metrics.
     """
     config, ranks = setup.config, ranks or Ranks()
     positions = model.encoder.config.max_positions

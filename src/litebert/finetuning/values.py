@@ -31,9 +31,7 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Item:
-    """One row (or, for choices, a row for each) with its target. A long example may have several
-    items.
-    """
+    """One row (of choices one each) with its target. A long example may have several items."""
 
     example: int
     """Its place among the examples it was made from."""
@@ -42,9 +40,7 @@ class Item:
     target: Any
     """The label, in the form of the task's output; None where it is not known."""
     detail: Any = None
-    """Data that the task needs to turn logits into an answer, such as offsets; the model never gets
-    it.
-    """
+    """Data, such as offsets, that turns logits into an answer; the model never gets it."""
     teacher_logits: NDArray[np.floating[Any]] | None = None
     """A teacher's logits, in the form of `Output.of_item`."""
     group: int | None = None
@@ -91,9 +87,7 @@ class TaskBatch:
     predictions: int
     """How many the loss of these targets sums."""
     labeled: Tensor | None = None
-    """bool (B,): which items have a target, where some have none; `targets` holds those of the
-    others.
-    """
+    """bool (B,): which items have a target, where some have none; `targets` has no others."""
     weights: Tensor | None = None
     """float32: the weight of each target's item; None where all are 1."""
     teacher_logits: Tensor | None = None

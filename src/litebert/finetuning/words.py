@@ -1,10 +1,7 @@
 """The words that decided an answer: how much less sure a model is without each.
 
-Occlusion (Zeiler and Fergus 2014) leaves each word out and computes the answer again. It needs
-nothing but answers, so it works with every engine. `answer/gradients.py` has the method of
-integrated gradients.
-
-Shapes: W words, C numbers of the head.
+Occlusion (Zeiler and Fergus 2014) works with every engine; `answer/gradients.py` has integrated
+gradients. Shapes: W words, C numbers of the head.
 """
 
 from __future__ import annotations
@@ -61,11 +58,7 @@ def require_words(task: Task[Any]) -> None:
 
 
 def list_words(tokenizer: Tokenizer, example: Any, length: int) -> list[Span]:
-    """List the words of an example that a model may read, in order; of long texts, runs of words.
-
-    Args:
-        length: the most tokens of a row. What lies behind them is no word.
-    """
+    """List the words in an example's first `length` tokens; of long texts, runs of words."""
     fields = ["text"] if example.pair is None else ["text", "pair"]
     spans: list[Span] = []
     for field in fields:
@@ -107,11 +100,8 @@ def compute_log_odds(
 def explain_by_occlusion(
     task: Task[Any], tokenizer: Tokenizer, length: int, example: Any, compute: Compute
 ) -> list[WordWeight]:
-    """Compute the weight of each word of an example, in the order of the text.
-
-    Args:
-        length: the most tokens of a row.
-        compute: computes logits with the model.
+    """Compute the weight of each word of an example, in the order of the text, from a model's
+    logits.
     """
     require_words(task)
     spans = list_words(tokenizer, example, length)

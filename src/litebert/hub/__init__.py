@@ -1,18 +1,14 @@
 """Models by name: the folder that `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION` means.
 
 `locate` is called wherever a model or a tokenizer is opened. A path comes back as it is. Of a name,
-`huggingface_hub` fetches the files that litebert reads into the Hub's own cache, whose folder comes
-back. Nothing else in litebert connects to fetch a model. A process resolves a name once, so that
-all of its parts see the same commit.
+`huggingface_hub` fetches what litebert reads into its own cache. A process resolves a name once, so
+that all of its parts see the same commit.
 
     ~/.cache/huggingface/hub/models--OWNER--NAME/
       refs/main                 the commit that a branch or a tag named when it was last fetched
       snapshots/COMMIT/         the folder of a commit, which `locate` returns
 
-`push_folder` writes a folder to the Hub. Nothing else here writes there.
-
-Safetensors are fetched, and the pickle of PyTorch only where there are none. Files for other
-libraries and Python files are not fetched, and a model that needs code of its own is refused.
+The pickle of PyTorch is fetched only where there are no safetensors, and Python files never.
 """
 
 from __future__ import annotations
@@ -39,9 +35,7 @@ _located: dict[tuple[str, bool], Path] = {}
 _pinned: dict[str, str] = {}
 """The commits that names mean in this process whatever the Hub says."""
 _RECORDED = ("model", "from", "table_from", "teacher")
-"""Fields of a run's record that hold a model; the commit of one of the Hub stands in the field
-FIELD_revision.
-"""
+"""Fields of a run's record that hold a model, whose commit stands in the field FIELD_revision."""
 
 
 def locate(
@@ -77,17 +71,15 @@ def locate_origin(source: str | Path | None) -> Origin | None:
 
 
 def record_revision(source: str | Path | None, field: str) -> dict[str, str]:
-    """The field FIELD_revision of a run's record, which holds the commit of the model in FIELD;
-    none of a model that is not of the Hub."""
+    """The field FIELD_revision of a run's record, with the commit of the Hub's model in FIELD."""
     origin = locate_origin(source)
     return {} if origin is None else {f"{field}_revision": origin.commit}
 
 
 def pin_to_record(file: Path) -> None:
     """Let the names in a run's record mean the commits that the run began with, so that the same
-    command continues it though a branch has moved on.
-
-    `file` is the JSON file of the run, which need not be there (of several seeds, the first one's).
+    command continues it though a branch has moved on. `file` (of several seeds, the first one's)
+    need not be there.
     """
     if not file.is_file():
         file = file.parent / "seed-0" / file.name

@@ -1,5 +1,5 @@
-"""Fetching the files of a model that litebert reads into the cache of the Hub, and the errors of
-`huggingface_hub` as sentences that say what to do.
+"""Fetching the files of a model into the cache of the Hub, and the errors of `huggingface_hub` as
+sentences that say what to do.
 """
 
 from __future__ import annotations
@@ -69,16 +69,12 @@ class _File:
 
 @dataclass(frozen=True)
 class Fetching:
-    """A model or a tokenizer to open by its name."""
-
     name: HubName
     tokenizer_only: bool
     error: type[LitebertError]
 
     def run(self) -> Path:
-        """Fetch what the cache lacks, and return the folder; without a connection, find it in the
-        cache.
-        """
+        """Fetch what the cache lacks, if there is a connection, and return its folder."""
         with silence():
             from huggingface_hub import HfApi, constants  # late: their import takes time
 
@@ -109,9 +105,7 @@ class Fetching:
                 raise self.error(_explain(self.name, error)) from None
 
     def _select(self, files: Mapping[str, _File]) -> list[_File]:
-        """List the files to fetch: the settings first, the weights last, so that who has the
-        weights has all.
-        """
+        """List the files to fetch, the weights last, so that who has these has all."""
         heads = [name for name in ("config.json", "recipe.json") if name in files]
         texts = [name for name in SETTINGS if name in files and not self.tokenizer_only]
         words = [
@@ -275,9 +269,7 @@ def _choose_weights(files: Mapping[str, object], folder: str) -> list[str]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep the library from writing to standard error, from drawing bars and from waiting for ever
-    for an answer; errors become sentences here.
-    """
+    """Keep the library from writing to standard error, drawing bars and waiting for ever."""
     try:
         from huggingface_hub import utils
         from huggingface_hub.utils.tqdm import (

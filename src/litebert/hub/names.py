@@ -11,7 +11,6 @@ from litebert.base.errors import LitebertError, ModelError
 from litebert.remote.names import as_url
 
 PREFIX = "hf:"
-"""How the name of a model on the Hub begins."""
 
 _REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _REVISION = re.compile(r"[^\s/\\~^:?*\[]+(/[^\s/\\~^:?*\[]+)*")
@@ -21,8 +20,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class HubName:
-    """The name of a model on the Hub."""
-
     repository: str
     """OWNER/NAME, or NAME alone of some old models."""
     revision: str | None = None

@@ -17,19 +17,12 @@ from litebert.hub.fetching import (
 from litebert.hub.names import HubName
 
 _REPLACED = (*SETTINGS, *TOKENIZER, *WEIGHTS, "tokenizer/*")
-"""Files of an earlier model that are deleted where the new one has none of that name, because they
-would be read with it.
-"""
+"""Files of an earlier model that are deleted, because they would be read with the new one."""
 
 
 def push_folder(folder: Path, name: HubName, *, private: bool, message: str) -> str:
-    """Write the files of a folder to a repository, which is created if need be.
-
-    Args:
-        private: create a private repository, and write to no public one.
-
-    Returns:
-        The address of the commit's page.
+    """Write the files of a folder to a repository, created if need be, and return the address of
+    the commit's page. With `private` it is created as private, and must not be public.
     """
     with silence(), progress.task(f"pushing to {name}"):
         from huggingface_hub import HfApi  # late: its import takes time

@@ -1,6 +1,4 @@
-"""Names of other programs' weights, as tables, and one interpreter; opening and writing model
-folders.
-"""
+"""The tables of other programs' names of weights, and the opening and writing of model folders."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
 """Model cards: the `README.md` of a model folder, with the metadata that the Hugging Face Hub
 reads.
 
-A card says what the model is, what it learned from, how well it did, what it was not tested for,
-and how to open it. All of it comes from what the run recorded. What is not known, such as the
-license, is left out. Of a path only the last part is named, so that a card tells nothing about the
-machine it was written on. Conversion keeps the card of the source, and writes only its end again,
-which is about the files of the folder.
-
-`huggingface_hub` writes the metadata. It is imported when a card is written, and nothing here
-connects to the Hub.
+All of a card comes from what the run recorded, and what is not known, such as the license, is left
+out. Of a path only the last part is named, so that a card tells nothing about the machine it was
+written on. Conversion keeps the card of the source, and writes only its end again, which is about
+the files of the folder.
 """
 
 from __future__ import annotations
@@ -78,16 +74,10 @@ def make_finetuned_card(
 ) -> str:
     """The card of a fine-tuned model, without its end.
 
-    Args:
-        kind: of its head.
-        identity: what finetune.json holds.
-        sizes: of each part, the examples and the tokens.
-        dev: the parts it was scored on; the first chose the weights.
-        restarted: whether it learned at a third of the rate, after a first run that gave one answer
-            to everything.
-        baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those
-            of the model.
-        standing: sentences on which differences are chance, and on the baseline.
+    `sizes` are the examples and tokens of each part. `dev` names the parts it was scored on; the
+    first chose the weights. A `restarted` run learned at a third of the rate, after a first run
+    that gave one answer to everything. `baseline` is that of scores.json, and `standing` says which
+    differences are chance.
     """
     from huggingface_hub import EvalResult
 
@@ -240,7 +230,6 @@ def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
 
 
 def _list_set(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """List the settings that say something: none that is unset, or left to litebert."""
     return [
         (name, str(value))
         for name, value in settings
@@ -276,13 +265,9 @@ def make_card(
     notes: Sequence[str] = (),
     **opened: Any,
 ) -> str:
-    """The card of a model in a new folder: what its own card says, and how to open this folder.
-
-    Args:
-        architecture: the class of `transformers` that opens it, empty in a litebert folder.
-        head: what that class does.
-        notes: what was written differently.
-        opened: further arguments of `from_pretrained`.
+    """The card of a model in a new folder: what its own card says, and how to open this folder,
+    with the class `architecture` of `transformers` (empty in a litebert folder) and the arguments
+    `opened`.
     """
     kind, about = _about(loaded)
     predicts = any(
@@ -323,8 +308,7 @@ def make_exported_card(loaded: LoadedModel, head: str, architecture: str) -> str
 
 
 def address_card(card: str, repository: str) -> str:
-    """Change the end of a card that is about a folder, so that it opens the folder by its name on
-    the Hub."""
+    """Change the end of a card so that it opens the folder by its name on the Hub."""
     about, mark, end = card.partition(_OWN_END)
     changes = {
         'load(".")': f'load("hf:{repository}")',
@@ -416,15 +400,13 @@ def _python(lines: Sequence[str]) -> str:
 
 
 def _front(**facts: Any) -> str:
-    """The metadata of a card, from the fields of `ModelCardData`; None is left out."""
     from huggingface_hub import ModelCardData
 
     return f"---\n{ModelCardData(tags=['litebert'], **facts).to_yaml()}\n---\n\n"
 
 
 def _set_metadata(card: str, facts: Mapping[str, str]) -> str:
-    """A card with some of its metadata set, whoever wrote it; the other lines stay as they
-    stand."""
+    """A card with some of its metadata set; its other lines stay as they stand."""
     front = _FRONT.match(card)
     others = front[1] if front else ""
     for key in facts:

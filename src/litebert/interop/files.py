@@ -1,5 +1,5 @@
 """Reading and writing the files of a model folder, with one sentence for every way in which they
-can be broken. Nothing here imports torch but for a pickle, and where tensors are asked for.
+can be broken. Torch is imported only for a pickle, and where tensors are asked for.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ def shards_of(path: Path) -> dict[Path, set[str]]:
 
 
 def weights_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of a folder: one, or its shards."""
     file = weights_file(folder)
     return sorted(shards_of(file)) if file.name.endswith(INDEX) else [file]
 
@@ -110,8 +109,8 @@ def weights_digest(folder: Path) -> str:
 
 
 def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The weights of a model, in one file or in those that an index lists, in float32. Constants of
-    older files are left out. Numbers that the file holds in float32 stay in it until they are used.
+    """The weights of a model, in one file or in those that an index lists, in float32, without the
+    constants of older files. Numbers that the file holds in float32 stay in it until they are used.
     """
     if not path.name.endswith(INDEX):
         return to_weights(_read(path), path)
@@ -128,7 +127,6 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def list_names(path: Path) -> list[str]:
-    """The names of the weights of a model, as `read_weights` has them."""
     if path.name.endswith(INDEX):
         return [name for names in shards_of(path).values() for name in names]
     if path.suffix != ".safetensors":
@@ -186,7 +184,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def to_tensor(raw: RawTensor) -> Tensor:
-    """A tensor of PyTorch on the same bytes."""
     import torch
 
     dtype = getattr(torch, raw.dtype)
@@ -245,9 +242,7 @@ def _read(path: Path) -> list[RawTensor]:
 
 
 def _read_safetensors(path: Path) -> list[RawTensor]:
-    """The tensors of a file, which stay in it until they are used, where its digest does not say
-    that they are others.
-    """
+    """The tensors of a file, which stay in it until they are used; a wrong digest is refused."""
     with safe_open(path, "np") as file:  # checks every place in the header
         metadata = dict(file.metadata() or {})
     data = np.asarray(np.memmap(path, np.uint8, "c"))
@@ -279,9 +274,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the texts in the header of a safetensors file; none of another, damaged or missing
-    file.
-    """
+    """Read the texts in the header of a safetensors file; none of any other file."""
     if path.suffix != ".safetensors":
         return {}
     try:
@@ -303,10 +296,8 @@ def write_tensors(
 def write_arrays(
     path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str] | None = None
 ) -> None:
-    """A safetensors file with a digest of its tensors, and `facts` beside it.
-
-    Without `facts` the header holds only what transformers wants to see there, for a Hugging Face
-    folder.
+    """A safetensors file with a digest of its tensors, and `facts` beside it; without `facts` the
+    header is as transformers wants it, for a Hugging Face folder.
     """
     plain = {name: np.require(array, requirements="C") for name, array in arrays.items()}
     header = {"format": "pt"}
@@ -361,10 +352,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def newest_weights(run: Path) -> Path:
     """The newest whole model of a run folder; a warning names newer ones that are damaged or cannot
-    be read.
-
-    Only the weights are checked against the hash in their checkpoint's index.json: reading needs
-    nothing else.
+    be read. Only the weights are checked against the hash in their checkpoint's index.json.
     """
     newest, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
     if newest is not None:

@@ -1,5 +1,5 @@
-"""The names of the weights in a model folder, which of them it has, and the header of those that
-litebert writes. Nothing here imports torch.
+"""The names of the weights in a model folder, and the header of those that litebert writes, without
+torch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ INDEX = ".index.json"
 ALL_WEIGHTS = (WEIGHTS, WEIGHTS + INDEX, PICKLED, PICKLED + INDEX)
 """The weights of a folder for PyTorch, of which the first that is there is read."""
 GRAPHS = ("model.onnx", "model_quantized.onnx")
-"""The names of the graph of an exported folder."""
 
 
 def holds_weights(folder: Path) -> bool:
-    """True where a folder has weights of PyTorch."""
     return any((folder / name).is_file() for name in ALL_WEIGHTS)
 
 
@@ -73,9 +71,7 @@ def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
 
 
 def facts_of(header: Mapping[str, str]) -> dict[str, str]:
-    """The facts in a header, the digest under `digest`; texts that other programs wrote stay as
-    they are.
-    """
+    """The facts in a header, the digest under `digest`; other programs' texts stay as they are."""
     facts = parse_json(header[_NAME]) if _NAME in header else {}
     if not isinstance(facts, dict):
         raise ValueError(f"its {_NAME} is not an object")

@@ -48,11 +48,8 @@ class _Zeros(TorchFunctionMode):
 
 
 def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = True) -> M:
-    """A network of a config, whose refusal to be built names the file that the config comes from.
-
-    Args:
-        drawn: its weights are initialized; not needed for a network that is filled with all of its
-            weights.
+    """A network of a config, whose refusal to be built names its file. Without `drawn` its weights
+    are zero, for one that is filled with all of them.
     """
     try:
         with nullcontext() if drawn else _Zeros():
@@ -63,14 +60,12 @@ def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn:
 
 
 def open_own(folder: Path, config: Config, file: Path, untrained: Sequence[str]) -> Pretrainer:
-    """The pretrained network of a litebert folder."""
     model = build_network(folder / "recipe.json", Pretrainer, config, drawn=bool(untrained))
     fill(model, read_weights(file), untrained, file)
     return model
 
 
 def open_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskModel:
-    """The fine-tuned network of a litebert folder."""
     usual, file = next(iter(outputs_of(task["kind"]).values())), weights_file(folder)
     fitting = (usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
     model = build_network(folder / "task.json", TaskModel, config.encoder, *fitting, drawn=False)
@@ -79,7 +74,6 @@ def open_tuned(folder: Path, config: Config, task: Mapping[str, Any]) -> TaskMod
 
 
 def open_contents(read: Callable[[], Contents]) -> Pretrainer | TaskModel:
-    """The network of another program's folder."""
     contents = read()
     config, untrained = contents.config, contents.untrained
     model: Pretrainer | TaskModel
@@ -103,11 +97,9 @@ def rebuild(
     change: Callable[[Tensor], Tensor],
     **fields: Any,
 ) -> LoadedModel:
-    """The model in another config, with other values of some fields of `LoadedModel`.
-
-    Args:
-        other: a config that differs from `config` in what was changed; a tensor whose shape would
-            differ there is changed, and every other one is kept.
+    """The model in another config, with other values of some `fields`. `other` differs from
+    `config` in what was changed: a tensor whose shape would differ there is changed, every other
+    one is kept.
     """
     model = loaded.model
 
@@ -149,9 +141,7 @@ def check_tensors(
     absent: tuple[str, ...],
     file: Path,
 ) -> None:
-    """Names and shapes are those expected; only names that start with one of `absent` may be
-    missing.
-    """
+    """Check names and shapes; only names that begin with one of `absent` may be missing."""
     missing = [name for name in expected if name not in state and not name.startswith(absent)]
     unknown = [name for name in state if name not in expected]
     if missing or unknown:

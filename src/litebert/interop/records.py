@@ -1,5 +1,5 @@
-"""Files beside the weights of a litebert folder: its config, its task and its tokenizer. Nothing
-here imports torch, for an exported model answers without it.
+"""Files beside the weights of a litebert folder: its config, its task and its tokenizer, without
+torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model",
 
 
 def read_recipe(path: Path) -> Config:
-    """Read the config of a model from a recipe.json."""
     try:
         return from_dict(Config, read_json(path, ModelError))
     except ConfigError as error:
@@ -29,7 +28,6 @@ def read_recipe(path: Path) -> Config:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, None where it has none."""
     return (
         Tokenizer.load(folder)
         if any((folder / name).is_file() for name in _TOKENIZER_FILES)
@@ -43,7 +41,6 @@ def read_own_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def read_task(path: Path) -> dict[str, Any]:
-    """Read a task.json and check it."""
     task = read_json(path, ModelError)
     outputs, classes, labels = (
         outputs_of(task.get("kind")),

@@ -1,9 +1,8 @@
 """The files of a sentence-transformers folder beside its encoder: the pooling and other modules
 that follow it.
 
-Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, Dense
-where a map follows it, and Normalize where its vectors have unit length. Those of a foreign folder
-are read for vectors, and copied when its encoder is written, so that the folder converts to
+Of a model whose states are vectors (finetuning/similarity.py) they are written. Those of a foreign
+folder are read for vectors, and copied when its encoder is written, so that the folder converts to
 litebert and back without loss.
 """
 
@@ -66,8 +65,7 @@ _FORMER = {
 
 class _Folder:
     """The files of a folder that say how vectors are made, each parsed when it is first asked for.
-
-    Before version 2 of sentence-transformers the encoder is in a folder within, `0_Transformer`.
+    The encoder of sentence-transformers before version 2 is in a folder within, `0_Transformer`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +78,6 @@ class _Folder:
 
     @cached_property
     def inner(self) -> Path:
-        """Where the encoder is."""
         first = next(iter(self.modules), None)
         path = first.get("path") if isinstance(first, dict) else None
         has_encoder = any((self.path / name).is_file() for name in ("config.json", "recipe.json"))
@@ -135,7 +132,6 @@ class VectorSettings(NamedTuple):
     length: int | None = None
     """Tokens a text may have, special ones included, where the folder says it."""
     map: VectorMap | None = None
-    """The map after the pooling."""
     map_folder: str = DENSE
     """The map's folder in the folder of the model."""
     sizes: tuple[int, ...] = ()
@@ -150,7 +146,6 @@ class VectorSettings(NamedTuple):
     """The name of the prompt where none is named."""
 
     def count_numbers(self, hidden_size: int) -> int:
-        """Return the numbers of a vector of states of `hidden_size`."""
         width = hidden_size if self.map is None else len(self.map.bias)
         return width if self.size is None else min(width, self.size)
 
@@ -166,9 +161,7 @@ class VectorSettings(NamedTuple):
 
 
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
-    """Read the vector settings from the task of a model, or from the modules of its folder; None
-    where neither has any.
-    """
+    """Read the vector settings of a model's task, or of the modules of its folder; None if none."""
     folder = _Folder(loaded.path)
     if "vectors" in loaded.task:
         vectors = loaded.task["vectors"]
@@ -208,9 +201,7 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
 
 
 def _read_modules(folder: _Folder, replacement: VectorMap | None) -> VectorSettings:
-    """What the modules do; `replacement` is the map, where it is another than that of the
-    folder.
-    """
+    """What the modules do; `replacement` is the map, if it differs from that of the folder."""
     path, alone = folder.path, "give --pooling mean to take vectors of the encoder alone"
     modules = [module for module in folder.modules if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
@@ -257,9 +248,7 @@ def _read_modules(folder: _Folder, replacement: VectorMap | None) -> VectorSetti
 
 
 def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
-    """Read the map that the task.json of a model names, or take that which replaces it in memory;
-    None where there is none.
-    """
+    """Read the map that a model's task.json names, or take the one that replaces it in memory."""
     vectors = loaded.task.get("vectors")
     name = vectors.get("map") if isinstance(vectors, Mapping) else None
     if loaded.vector_map is not None or name is None:
@@ -270,8 +259,8 @@ def read_vector_map(loaded: LoadedModel) -> VectorMap | None:
 def truncate_vectors(
     settings: VectorSettings, hidden_size: int, size: int, folder: Path
 ) -> VectorSettings:
-    """Return settings whose vectors are the first `size` numbers of those of a model, of unit
-    length where they are normalized. It is a map that leaves out the others.
+    """Return settings with the first `size` numbers of a model's vectors, of unit length where
+    these are normalized, by a map that leaves out the others.
     """
     map_ = settings.map
     width = hidden_size if map_ is None else len(map_.bias)
@@ -293,12 +282,7 @@ def truncate_vectors(
 
 
 def require_size(size: int, width: int, folder: Path, most: int | None = None) -> int:
-    """Return the size of vectors that a person names.
-
-    Args:
-        width: the numbers that the vectors have.
-        most: the largest size, the width by default.
-    """
+    """Return the size of vectors that a person names: at most `most`, by default their width."""
     most = width if most is None else most
     is_whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
     if not is_whole or not 1 <= size <= most:
@@ -341,7 +325,6 @@ def read_sizes(loaded: LoadedModel, width: int) -> tuple[int, ...]:
 
 
 def read_dense(folder: Path, name: Any) -> VectorMap:
-    """The map in a folder of a model."""
     if not is_inside(name):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     dense_folder = folder / name
@@ -415,11 +398,8 @@ def map_note(loaded: LoadedModel) -> list[str]:
 
 
 def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> tuple[str, ...]:
-    """Put the modules of a model into a folder, with a note on those that are copied.
-
-    Args:
-        foreign: whether sentence-transformers will open the folder; then modules that a litebert
-            folder describes in its task.json are written.
+    """Put the modules of a model into a folder, with a note on those that are copied. For a
+    `foreign` folder, modules that a litebert folder describes in its task.json are written.
     """
     settings = vector_settings(loaded) if foreign and "vectors" in loaded.task else None
     if settings is not None:

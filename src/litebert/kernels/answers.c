@@ -37,7 +37,7 @@ typedef struct {
     int threads;
 } team;
 
-static void meet(team *team) {
+static void barrier(team *team) {
     if (team->threads == 1) return;
     int turn = atomic_load_explicit(&team->turn, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == team->threads - 1) {
@@ -91,6 +91,7 @@ static void forget_threads(void) { /* which a forked process does not have */
     pool.wake = wake;
     pool.started = 0;
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.team.arrived, 0); /* of a job that another thread was at */
 }
 
 static void start_thread(void) {
@@ -427,7 +428,7 @@ static inline long held_bytes(long rows, long width, int type) {
 }
 
 /* The row as products read it, in `held`: grids of all rows, and behind them bytes; or pairs. */
-static inline void hold(const float *restrict x, void *held, long row, long rows, long width, int type) {
+static inline void narrow_row(const float *restrict x, void *held, long row, long rows, long width, int type) {
     if (type == BYTES) ((grid *)held)[row] = to_bytes(x, (code *)((grid *)held + rows) + row * width, width);
     if (type == PAIRS)
         for (long i = 0; i < width; i++) ((bf16 *)held)[row * width + i] = narrow(x[i]);
@@ -435,12 +436,12 @@ static inline void hold(const float *restrict x, void *held, long row, long rows
 
 static const float ZEROS[COLUMNS];
 
-static inline float squashed(float x, float *slope) { /* tanh */
+static inline float tanh_of(float x, float *slope) { /* tanh */
     *slope = 0.0f;
     return 2.0f * logistic(2.0f * x) - 1.0f;
 }
 
-static inline float same(float x, float *slope) {
+static inline float identity(float x, float *slope) {
     *slope = 1.0f;
     return x;
 }
@@ -457,11 +458,11 @@ FINISH(gelu)
 FINISH(gelu_tanh)
 FINISH(silu)
 FINISH(relu)
-FINISH(squashed)
-FINISH(same)
+FINISH(tanh_of)
+FINISH(identity)
 
 static void (*const FINISHES[])(float *, long, long, const float *) = {finish_gelu,     finish_gelu_tanh, finish_silu,
-                                                                       finish_relu, finish_squashed,  finish_same};
+                                                                       finish_relu, finish_tanh_of,  finish_identity};
 
 /* y (rows, out of stride y_step) = act(x w^T + bias), this thread's part of it. x (rows, in), or of another type than
    FLOATS `held`. */
@@ -503,7 +504,7 @@ static void multiply(const map *map, const float *x, const void *held, float *y,
 }
 
 /* y (rows, out) = x (rows, in) w^T + bias for w (out, in) as it is, such as a table of words: a part of its rows */
-static void compare(const step *step, const float *x, float *y, long rows, int thread, team *team) {
+static void dot_products(const step *step, const float *x, float *y, long rows, int thread, team *team) {
     long in = step->map.in, out = step->map.out, whole = in / WIDE * WIDE;
     for (long at = out * thread / team->threads; at < out * (thread + 1) / team->threads; at += 4) {
         long words = least(4, out * (thread + 1) / team->threads - at);
@@ -573,7 +574,7 @@ static inline float exponentials(float *restrict x, long n, float most, float sc
 }
 
 /* (x, y) -> (x cos - y sin, y cos + x sin) for the two halves of a head */
-static inline void turned(const float *restrict x, float *restrict y, const float *restrict cosine,
+static inline void rotate(const float *restrict x, float *restrict y, const float *restrict cosine,
                           const float *restrict sine, long half) {
     for (long i = 0; i < half; i++) y[i] = x[i] * cosine[i] - x[half + i] * sine[i];
     for (long i = 0; i < half; i++) y[half + i] = x[half + i] * cosine[i] + x[i] * sine[i];
@@ -604,7 +605,7 @@ static inline void turned(const float *restrict x, float *restrict y, const floa
 #define LOWER_8(L) LOWER(L, 8)
 
 /* keys (size, wide) = k (n, size of stride k_step) with its rows as columns, and zeros in the columns behind them */
-static void turn_over(const float *k, long k_step, float *keys, long n, long size, long wide) {
+static void transpose(const float *k, long k_step, float *keys, long n, long size, long wide) {
     for (long j = 0; j < wide; j += WIDE)
         for (long i = 0; i < size; i += WIDE)
             if (i + WIDE <= size) {
@@ -650,15 +651,15 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
         const float *k = kv + from * 2 * hidden + a * size, *values = k + hidden;
         if (cosine)
             for (long j = 0; j < n; j++)
-                turned(k + j * 2 * hidden, rotated + j * size, cosine + j * size, sine + j * size, size / 2);
-        turn_over(cosine ? rotated : k, cosine ? size : 2 * hidden, keys, n, size, wide);
+                rotate(k + j * 2 * hidden, rotated + j * size, cosine + j * size, sine + j * size, size / 2);
+        transpose(cosine ? rotated : k, cosine ? size : 2 * hidden, keys, n, size, wide);
         long asked = one ? 1 : n, groups = (asked + MOST - 1) / MOST;
         for (long group = 0; group < groups; group++) {
             long first = asked * group / groups, count = asked * (group + 1) / groups - first;
             const float *x = q + (one ? r : from + first) * hidden + a * size;
             if (cosine)
                 for (long i = 0; i < count; i++)
-                    turned(x + i * hidden, queries + i * size, cosine + (first + i) * size, sine + (first + i) * size,
+                    rotate(x + i * hidden, queries + i * size, cosine + (first + i) * size, sine + (first + i) * size,
                            size / 2);
             /* The columns that are read: those in front, of global tokens, and those from low to high. */
             long front = 0, low = 0, high = wide;
@@ -754,10 +755,10 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
             }
             if (net->embedded.weight && !net->norm_after) normalize(y, y, net->embedded, width, net->eps);
         }
-    meet(team);
+    barrier(team);
     if (maps) {
         multiply(&net->project, rooms->read, 0, b->state, hidden, b->tokens, NONE, FLOATS, thread, team);
-        meet(team);
+        barrier(team);
     }
     if (net->norm_after)
         ROWS_OF(b->tokens) normalize(b->state + row * hidden, b->state + row * hidden, net->embedded, hidden, net->eps);
@@ -775,44 +776,44 @@ static void apply_layer(const batch *b, long number, int one, const rooms *rooms
 
     ROWS_OF(tokens) {
         if (norms) normalize(state + row * hidden, read + row * hidden, layer->attention, hidden, eps);
-        hold(read + row * hidden, held, row, tokens, hidden, type);
+        narrow_row(read + row * hidden, held, row, tokens, hidden, type);
     }
-    meet(team);
+    barrier(team);
     multiply(&layer->kv, read, held, rooms->kv, 2 * hidden, tokens, NONE, type, thread, team);
     if (one) { /* queries of the first tokens, whose state goes on alone */
-        meet(team);
+        barrier(team);
         x = rooms->x;
         ROWS_OF(count) {
             memcpy(x + row * hidden, state + b->starts[row] * hidden, hidden * sizeof(float));
             memcpy(rooms->y + row * hidden, read + b->starts[row] * hidden, hidden * sizeof(float));
-            hold(rooms->y + row * hidden, held, row, count, hidden, type);
+            narrow_row(rooms->y + row * hidden, held, row, count, hidden, type);
         }
-        meet(team);
+        barrier(team);
         read = rooms->y;
     }
     multiply(&layer->q, read, held, q, hidden, count, NONE, type, thread, team);
-    meet(team);
+    barrier(team);
     float *y = one ? rooms->read : rooms->y; /* queries were read from rooms->y */
     attend(b, q, rooms->kv, y, one, net->windowed[number],
            rooms->each + thread * ((attention_room(hidden / net->heads, b->longest) + 15) / 16 * 16), thread, team);
-    meet(team);
+    barrier(team);
     if (type != FLOATS) {
-        ROWS_OF(count) hold(y + row * hidden, held, row, count, hidden, type);
-        meet(team);
+        ROWS_OF(count) narrow_row(y + row * hidden, held, row, count, hidden, type);
+        barrier(team);
     }
     multiply(&layer->attended, y, held, q, hidden, count, NONE, type, thread, team);
-    meet(team);
+    barrier(team);
     read = pre ? rooms->y : x;
     ROWS_OF(count) {
         float *sum = x + row * hidden, *to = read + row * hidden;
         for (long i = 0; i < hidden; i++) sum[i] += q[row * hidden + i];
         normalize(sum, to, pre ? layer->feedforward : layer->attention, hidden, eps);
-        hold(to, held, row, count, hidden, type);
+        narrow_row(to, held, row, count, hidden, type);
     }
-    meet(team);
+    barrier(team);
     multiply(&layer->inner, read, held, rooms->in, layer->inner.out, count, net->gated ? NONE : net->kind, type, thread,
              team);
-    meet(team);
+    barrier(team);
     if (net->gated || type != FLOATS) {
         ROWS_OF(count) {
             float *act = rooms->act + row * inner, *half = rooms->in + row * 2 * inner;
@@ -827,12 +828,12 @@ static void apply_layer(const batch *b, long number, int one, const rooms *rooms
                 }
                 for (long i = 0; i < inner; i++) act[i] = half[i] * half[inner + i];
             }
-            hold(act, held, row, count, inner, type);
+            narrow_row(act, held, row, count, inner, type);
         }
-        meet(team);
+        barrier(team);
     }
     multiply(&layer->output, rooms->act, held, q, hidden, count, NONE, type, thread, team);
-    meet(team);
+    barrier(team);
     ROWS_OF(count) {
         float *to = state + row * hidden, *from = x + row * hidden;
         for (long i = 0; i < hidden; i++) to[i] = from[i] + q[row * hidden + i];
@@ -846,7 +847,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
     long hidden = net->hidden, reads = net->reads;
     long count = reads == TOKENS ? b->tokens : reads == CHOSEN ? b->count : b->rows;
     float *from = net->steps ? rooms->read : b->result;
-    meet(team);
+    barrier(team);
     ROWS_OF(count) {
         float *to = from + row * hidden;
         if (reads == MEAN) {
@@ -870,13 +871,13 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
         const step *step = net->head + number;
         long out = step->map.out;
         float *to = number + 1 == net->steps ? b->result : from == rooms->read ? rooms->in : rooms->read;
-        meet(team);
+        barrier(team);
         if (step->rows)
-            compare(step, from, to, count, thread, team);
+            dot_products(step, from, to, count, thread, team);
         else
             multiply(&step->map, from, 0, to, out, count, (int)step->activation, FLOATS, thread, team);
         if (step->norm.weight) {
-            meet(team);
+            barrier(team);
             ROWS_OF(count) normalize(to + row * out, to + row * out, step->norm, out, net->eps);
         }
         from = to;
@@ -917,8 +918,8 @@ typedef struct {
 static void compute_single(void *job, int thread, team *team) {
     const single *s = job;
     const map *map = s->map;
-    ROWS_OF(s->rows) hold(s->x + row * map->in, s->held, row, s->rows, map->in, (int)s->type);
-    meet(team);
+    ROWS_OF(s->rows) narrow_row(s->x + row * map->in, s->held, row, s->rows, map->in, (int)s->type);
+    barrier(team);
     multiply(map, s->x, s->held, s->y, map->out, s->rows, NONE, (int)s->type, thread, team);
 }
 

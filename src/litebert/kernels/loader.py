@@ -1,11 +1,9 @@
 """The compiled functions of training.c and answers.c.
 
-A wheel has them compiled for several processors. A source tree compiles them once for this one,
-where a C compiler is at hand, and keeps the library in the user's cache folder under a name made
-from the sources, the flags and the processor. LITEBERT_KERNELS=off does without.
-
-training.c divides its loops by OpenMP, whose functions are those of the library that torch has
-loaded, so that both share one pool of threads. answers.c has threads of its own.
+A wheel has them for several processors. A source tree compiles them once, where a C compiler is at
+hand, and keeps the library in the user's cache folder. LITEBERT_KERNELS=off does without.
+training.c takes the OpenMP that torch has loaded, so that both share one pool of threads; answers.c
+has its own.
 """
 
 from __future__ import annotations
@@ -146,12 +144,7 @@ def find_compiled(source: Source) -> Path | None:
 
 
 def compile_source(source: Source, compiler: Sequence[str], processor: str, made: Path) -> None:
-    """Compile a library with its checksum behind it.
-
-    Args:
-        compiler: the command.
-        processor: as `-march` takes it.
-    """
+    """Compile a library, for a processor of `-march`, with its checksum behind it."""
     # Vectors of 512 bits are wanted where they exist; compilers for other machines refuse the flag.
     wide = (WIDE,) if X86 or "86" in processor else ()
     object_file = made.with_suffix(".o")
@@ -202,7 +195,9 @@ def _key(source: Source) -> str:
         for key in ("model name", "flags", "Features", "CPU part")
         for value in facts.get(key, ())
     ]
-    digest = hashlib.sha256("\n".join((*FLAGS, PROCESSOR, platform.machine(), *kinds)).encode())
+    digest = hashlib.sha256(
+        "\n".join((*FLAGS, WIDE, THREADS[source], PROCESSOR, platform.machine(), *kinds)).encode()
+    )
     for name in (f"{source}.c", "functions.h"):
         digest.update((FOLDER / name).read_bytes())
     return digest.hexdigest()[:20]

@@ -125,7 +125,33 @@ class _Batch(_Struct):
     _fields_ += [(name, ctypes.c_void_p) for name in ("state", "room", "result")]
 
 
-class Network:
+class _Kept:
+    """What C reads, in memory that lives as long as this."""
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def _hold(self, thing: Any) -> Any:
+        self._held.append(thing)
+        return thing
+
+    def _keep(self, array: NDArray[Any]) -> int:
+        """The address of an array, which is kept."""
+        return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
+
+    def _map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
+        outputs, inputs = weight.shape
+        padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
+        if bias is not None:
+            padded[:outputs] = bias
+        panels = self._keep(pack(weight, dtype))
+        return _Map(panels, self._keep(padded), inputs, outputs)
+
+    def _norm_of(self, weight: Floats, shift: Floats | None) -> _Norm:
+        return _Norm(self._keep(weight), None if shift is None else self._keep(shift))
+
+
+class Network(_Kept):
     """A point of the space (`config.encoder`) with weights, in the memory of compiled calls.
 
     Args:
@@ -141,8 +167,8 @@ class Network:
     def __init__(self, config: EncoderConfig, weights: Weights, dtype: Dtype = "float32") -> None:
         if refusal := find_refusal(config, dtype):
             raise ModelError(refusal)
+        super().__init__()
         self.config, self.dtype = config, dtype
-        self._held: list[Any] = []
         self._left = dict(weights)
         hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
         wide = inner * (2 if config.feedforward == "gated" else 1)
@@ -205,23 +231,6 @@ class Network:
             )
         return weight
 
-    def _hold(self, thing: Any) -> Any:
-        """Keep what C reads alive."""
-        self._held.append(thing)
-        return thing
-
-    def _keep(self, array: NDArray[Any]) -> int:
-        """The address of an array, which is kept."""
-        return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
-
-    def _map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
-        outputs, inputs = weight.shape
-        padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
-        if bias is not None:
-            padded[:outputs] = bias
-        panels = self._keep(pack(weight, dtype))
-        return _Map(panels, self._keep(padded), inputs, outputs)
-
     def _linear(self, name: str, outputs: int, inputs: int) -> tuple[Floats, Floats | None]:
         weight = self._take(f"{name}.weight", (outputs, inputs))
         return weight, self._take(f"{name}.bias", (outputs,)) if self.config.bias else None
@@ -230,9 +239,6 @@ class Network:
         weight = self._take(f"{name}.weight", (width,))
         shift = self._take(f"{name}.bias", (width,)) if self.config.bias else None
         return self._norm_of(weight, shift)
-
-    def _norm_of(self, weight: Floats, shift: Floats | None) -> _Norm:
-        return _Norm(self._keep(weight), None if shift is None else self._keep(shift))
 
     def _attention(self, number: int, normed: bool) -> dict[str, Any]:
         name, hidden = f"attention.{number}", self.config.hidden_size
@@ -274,26 +280,26 @@ class Network:
         return room[:count]
 
 
-class Head:
+class Head(_Kept):
     """What a network gives: rows of `steps` over what it `reads`, or of the states themselves."""
 
     def __init__(self, network: Network, reads: Reads, steps: Sequence[Step]) -> None:
+        super().__init__()
         self.network, self.reads = network, reads
         self.width = len(steps[-1].weight) if steps else network.config.hidden_size
-        self._held: list[Any] = []
         self._net = _Network.from_buffer_copy(network._net)
         self._net.reads, self._net.steps = _READS.index(reads), len(steps)
         made = (_Step * max(1, len(steps)))()
         for place, step in zip(made, steps, strict=False):
             if step.plain:
                 bias = np.zeros(len(step.weight), np.float32) if step.bias is None else step.bias
-                place.rows = network._keep(step.weight)
-                place.map = _Map(None, network._keep(bias), step.weight.shape[1], len(step.weight))
+                place.rows = self._keep(step.weight)
+                place.map = _Map(None, self._keep(bias), step.weight.shape[1], len(step.weight))
             else:
-                place.map = network._map(step.weight, step.bias, "float32")
+                place.map = self._map(step.weight, step.bias, "float32")
             place.activation = _ACTIVATIONS.index(step.activation)
             if step.norm is not None:
-                place.norm = network._norm_of(*step.norm)
+                place.norm = self._norm_of(*step.norm)
         self._steps = made
         self._net.head = ctypes.addressof(made)
 
@@ -318,16 +324,22 @@ class Head:
         """
         net, config = self._net, self.network.config
         tokens, count = len(rows.ids), len(rows.starts) - 1
-        longest = int(np.diff(rows.starts).max(initial=0))
+        lengths = np.diff(rows.starts)
+        if not lengths.all():
+            raise DataError("a row has no tokens; give each one at least")
+        longest = int(lengths.max(initial=0))
         if longest > config.max_positions:
             raise too_long(longest, config.max_positions)
         if state is None:
+            if config.segment_types < 2:  # every token has the one row, or none
+                rows = rows._replace(types=None)
             for ids, most, kind in (
                 (rows.ids, config.vocab_size, "token"),
-                (rows.types, max(1, config.segment_types), "token type"),
+                (rows.types, config.segment_types, "token type"),
             ):
                 if ids is not None and tokens and not 0 <= ids.min() <= ids.max() < most:
-                    raise DataError(f"there is no {kind} {ids.max()}; the model has {most:,}")
+                    wrong = int(ids.min() if ids.min() < 0 else ids.max())
+                    raise DataError(f"there is no {kind} {wrong}; the model has {most:,}")
             state = self.network.room("state", tokens * config.hidden_size)
         first, end = layers or (-1, config.layers)
         count = {"tokens": tokens, "chosen": 0 if chosen is None else len(chosen)}.get(

@@ -31,9 +31,7 @@ class Block(nn.Module):
     pre_norm: bool
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
-    """Compute the input of the last matrix multiplication from a state and further inputs; a
-    pre-norm encoder gives the normalized state.
-    """
+    """Compute the last product's input from a state (pre-norm: normalized) and more inputs."""
     output: nn.Linear
     """The last matrix multiplication, whose result is added to the state."""
     dropout: nn.Dropout
@@ -53,17 +51,12 @@ class Block(nn.Module):
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile each kind of block once for all layers, so that depth costs nothing; layers may share
-    weights or not.
+    """Compile each kind of block once for all layers, so that depth costs nothing.
 
-    Torch stops compiling a function after eight versions of it, and runs what follows as it is. All
-    blocks are versions of one function, and two kinds, sequences with and without padding, and
-    sizes that change make more.
-
-    CUDA graphs, which `mode="reduce-overhead"` adds, are left out. They keep one copy of all
-    buffers for each call of a block in a step, and gradients that accumulate over micro-batches
-    would lie in memory which the next replay overwrites. The time that launching takes, which they
-    save, a larger micro-batch saves too.
+    Torch runs a function as it is after eight versions of it, and all blocks are versions of one.
+    CUDA graphs (`mode="reduce-overhead"`) are left out: they keep one copy of all buffers for each
+    call of a block in a step, and gradients that accumulate over micro-batches would lie in memory
+    which the next replay overwrites.
     """
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
     for block in module.modules():
@@ -92,8 +85,8 @@ class Attention(Block):
         positions: Rotation,
         way: Blocks | Unpadded | None = None,
     ) -> Tensor:
-        """Attend, with a mask as `operations.attend` takes it, by blocks of queries
-        (model/windows.py), or over sequences without padding (model/unpadded.py).
+        """Attend, with a mask as of `operations.attend`, by blocks of queries (model/windows.py),
+        or without padding (model/unpadded.py).
         """
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0

@@ -48,10 +48,9 @@ class PositionTable(nn.Embedding):
 class Embedding(nn.Module):
     """Ids to vectors.
 
-    A generator's borrows from the encoder's: the token and position tables (ELECTRA section 3.2),
-    or as in its code the token types and the layer norm too, unless the norm has width H, which
-    differs. The lender comes with every call and is no child of this module, so that its weights
-    are held and saved once.
+    A generator's borrows the encoder's token and position tables (ELECTRA section 3.2), or as in
+    its code the token types and the layer norm too, unless the norm has width H. The lender comes
+    with every call and is no child, so that its weights are held and saved once.
     """
 
     position: AddedPositions | None

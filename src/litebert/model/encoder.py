@@ -1,12 +1,8 @@
 """The one encoder: embeddings, then L layers, each an attention block and a feed-forward block.
 
-The index maps `EncoderConfig.attention_of` and `feedforward_of` say which two blocks a layer uses.
-Sharing is nothing else (ALBERT sections 3.1 and 4.5): none, all, attention only, feed-forward only
-and groups are five pairs of maps over the same code.
-
-An encoder can be walked: `states` yields one state after another, and the reader may stop early and
-apply the final norm and the pooler to any of them (`read_out`), or go on with some of the
-sequences. Calling an encoder walks to the end.
+The index maps `EncoderConfig.attention_of` and `feedforward_of` say which two blocks a layer uses;
+sharing is nothing else (ALBERT sections 3.1 and 4.5). `states` walks an encoder, and its reader may
+stop early, read any state out (`read_out`), or go on with some of the sequences.
 
 Shapes: B sequences, S tokens, H hidden size.
 """
@@ -44,12 +40,10 @@ class EncoderOutput:
 
 
 AttentionInputs = tuple[Tensor | None, Rotation, Blocks | Unpadded | None]
-"""The inputs of attention besides a state: the mask, the positions, and how a windowed layer cuts
-its queries or a pass without padding attends.
-"""
+"""Attention's inputs besides a state: mask, positions, blocks of a window or packed sequences."""
 Selection = tuple[Tensor, int]
-"""The sequences to go on with, as row numbers of the batch, int64 (K,), and the length that all of
-them are cut to, in tokens; what is cut off must be padding.
+"""The sequences to go on with, row numbers int64 (K,), and the length in tokens that they are cut
+to, behind which is padding only.
 """
 
 
@@ -151,9 +145,7 @@ class Encoder(nn.Module):
     def _build_attention_inputs(
         self, within: bool, x_BSH: Tensor, real_BS: Tensor | None
     ) -> AttentionInputs:
-        """Build the inputs of attention besides a state, for the layers that attend `within` the
-        window or for the others.
-
+        """Build the inputs of attention besides a state, for layers `within` the window or others;
         `x_BSH` gives its shape, dtype and device alone.
         """
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
@@ -198,10 +190,8 @@ class Encoder(nn.Module):
     def attention_weights(
         self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute how much each token reads of every other in a layer (from 0): (B, A, S, S), rows
-        summing to 1.
-
-        `state_BSH` is the state before the layer.
+        """Compute how much each token reads of every other in a layer (from 0), given the state
+        before it: (B, A, S, S), rows summing to 1.
 
         For analysis: training and answers never hold all weights.
         """
@@ -223,9 +213,7 @@ class Encoder(nn.Module):
 
     def projections(self, layer: int, state_BSH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer (from 0), (B, A, S, D) each, after the rotation of
-        positions.
-
-        `state_BSH` is the state before the layer.
+        positions, from the state before the layer.
         """
         block = self.attention[self.config.attention_of()[layer]]
         assert isinstance(block, Attention)

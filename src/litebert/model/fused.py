@@ -1,5 +1,4 @@
-"""The functions of training.c as operations with gradients, which model/operations.py takes where
-`can_follow` allows it.
+"""The functions of training.c as operations with gradients, for model/operations.py.
 
 Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
 """
@@ -24,9 +23,7 @@ _SERIAL = 16384
 
 
 def can_follow(x: Tensor, module: nn.Module | None, width: int) -> bool:
-    """True where a compiled pass over rows of `width` may follow `x` and a module of torch's
-    own.
-    """
+    """True where a compiled pass over rows of `width` may follow `x` and torch's `module`."""
     return (
         torch.is_grad_enabled()
         and x.device.type == "cpu"
@@ -218,9 +215,7 @@ class _AddNorm(Function):
 def split_heads(
     qkv_BS3AD: Tensor, bias: Tensor | None, tables: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated where tables (at least S, D) are
-    given.
-    """
+    """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated by tables (at least S, D)."""
     cosine, sine = tables or (None, None)
     q, k, v = _SplitHeads.apply(qkv_BS3AD, bias, cosine, sine)  # type: ignore[no-untyped-call]
     return q, k, v
@@ -400,9 +395,7 @@ def can_update(parameters: list[Tensor]) -> bool:
 def update(
     parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool
 ) -> None:
-    """A step of AdamW without bias correction, or with `adapt` of LAMB: the weights and both
-    moments, in place.
-    """
+    """A step of AdamW without bias correction, or with `adapt` of LAMB, in place."""
     assert parameter.grad is not None
     n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
     steps = torch.empty_like(parameter) if adapt else None

@@ -51,9 +51,8 @@ class VocabularyHead(nn.Module):
     def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
 
-        Args:
-            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has
-                one. With `untied`, neither is read.
+        With `prediction=hidden`, `map_HE` is `Embedding.map`, where there is one; `untied` reads
+        neither.
         """
         if self.word is not None:
             word_VE = self.word.weight

@@ -1,17 +1,14 @@
 """The operations of a layer between its matrix multiplications: PyTorch's, or on a CPU one compiled
 pass for several.
 
-Every function here has both ways. PyTorch's is the reference; it runs on every device and in every
-dtype, is what exports and `torch.compile` see, and works without a compiler. The compiled way
-(kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a matrix
-multiplication joins the pass that follows it, and its gradient the one that comes before it on the
+PyTorch's way is the reference; it runs everywhere, and exports and `torch.compile` see it. The
+compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias
+of a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
 way back. Both agree to rounding (tests/model/test_operations.py).
 
-Two functions are ways around kernels that are slow on one kind of processor, with figures in
-docs/adr/0007-the-small-recipes.md. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's
-fused attention is slow, so that training there takes two matrix multiplications instead.
-`pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every number of rows it meets,
-the largest where the vocabulary is projected.
+`attend` and `pad_rows` are ways around kernels that are slow on a CPU in bfloat16, with figures in
+docs/adr/0007-the-small-recipes.md: the backward pass of PyTorch's fused attention, and oneDNN's
+under autocast, which makes and keeps one for every number of rows.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
@@ -104,12 +101,10 @@ def linear_heads(
 def attend(
     q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float
 ) -> Tensor:
-    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), in the dtype of q.
+    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), (B, A, S, D) each, in the dtype of q.
 
-    Shapes:
-        q_BASD, k_BASD, v_BASD, returns: (B, A, S, D)
-        mask: broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are
-            added to the scores
+    The mask is broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are
+    added to the scores.
     """
     learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:

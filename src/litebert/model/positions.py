@@ -1,9 +1,8 @@
 """How the encoder knows the order of its tokens: each kind describes itself here, without torch.
 
-A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the
-scores (`attention`). A generator borrows the encoder's table; a part that acts on attention has the
-size of its heads, so the generator has its own. The modules are built, and torch is imported,
-inside methods only. To add a kind, subclass `Positions` and write `POSITIONS.add("mine", Mine)`.
+A kind may add vectors to the embeddings (`table`), which a generator borrows, and may rotate
+queries and keys or bias the scores (`attention`). To add a kind, subclass `Positions` and write
+`POSITIONS.add("mine", Mine)`; import torch inside methods only.
 """
 
 from __future__ import annotations

@@ -61,9 +61,7 @@ class TaskModel(nn.Module):
             else StateHead()
         )
         self.state_map: nn.Linear | None = None
-        """The map that compares its states, or its vectors, with a teacher's, while it learns from
-        one; no part of a finished model.
-        """
+        """The map of states or vectors to a teacher's; no part of a finished model."""
 
     @classmethod
     def of_states(cls, encoder: Encoder) -> TaskModel:

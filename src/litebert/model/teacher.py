@@ -1,7 +1,5 @@
-"""A teacher, which another network learns from, and how far that network is from it.
-
-A teacher is no module: no state dict, parameter count or optimizer of its student has it, and no
-gradient reaches it.
+"""A teacher, which another network learns from, and how far that network is from it. It is no
+module, so that no state dict, count or optimizer of its student has it.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, K predicted positions, V vocabulary, C
 classes.
@@ -40,9 +38,7 @@ Projections = tuple[Tensor, Tensor, Tensor]
 
 def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tensor:
     """T^2 KL(p || q) over the last dimension, for p and q the softmax of taught / T and of logits /
-    T, in float32.
-
-    Minus infinity in both counts for nothing.
+    T, in float32. Minus infinity in both counts for nothing.
     """
     student, teacher = (
         (values.float() / temperature).log_softmax(-1) for values in (logits, taught)
@@ -53,11 +49,8 @@ def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tens
 
 
 def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> Tensor:
-    """(B, S): the mean square of mapped states minus the teacher's, both normalized to mean 0 and
-    standard deviation 1 before.
-
-    Without that, states of pre-norm encoders, which grow from layer to layer, would count by their
-    size.
+    """(B, S): the mean square of mapped states minus the teacher's, both normalized, because states
+    of pre-norm encoders grow from layer to layer.
     """
     student, teacher = (
         F.layer_norm(states.float(), states.shape[-1:]) for states in (states_BSH, taught_BSH)
@@ -71,13 +64,10 @@ def relation_distance(
 ) -> Tensor:
     """(B, S): KL of the teacher's relations between queries, between keys and between values from
     the student's, summed over the three and averaged over the heads (MiniLMv2, Wang et al. 2021,
-    section 3).
+    section 3), with a mask (B, S) of real tokens.
 
     A relation is softmax(X X^T / sqrt(D)) of the projections X, which are regrouped into `heads`
     heads of size D; so widths and heads of the two may differ.
-
-    Args:
-        mask: (B, S), nonzero on real tokens.
     """
 
     def relate(projection: Tensor) -> Tensor:
@@ -100,9 +90,7 @@ def relation_distance(
 def mean_over_pairs(
     pairs: Sequence[tuple[int, int]], distance: Callable[[int, int], Tensor], mask: Tensor | None
 ) -> Tensor:
-    """The mean over pairs of layers of a distance (B, S), summed over the real tokens: (), of the
-    mask (B, S).
-    """
+    """The mean over pairs of layers of a distance (B, S), summed over the mask's tokens."""
     distance_BS = torch.stack([distance(*pair) for pair in pairs]).mean(0)
     return (distance_BS if mask is None else distance_BS.masked_fill(~mask, 0.0)).sum()
 
@@ -117,12 +105,8 @@ class Teacher:
         fingerprint: str = "",
         alignment: Alignment | None = None,
     ) -> None:
-        """Freeze a network.
-
-        Args:
-            head: the one before the vocabulary, as `VocabularyHead`.
-            fingerprint: tells its weights from others.
-            alignment: of the student's tokens with those of a teacher that has other ones.
+        """Freeze a network, with its vocabulary head; `alignment` joins the student's tokens with
+        others.
         """
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
         self.alignment = alignment
@@ -135,11 +119,10 @@ class Teacher:
 
 
 class Lesson:
-    """A teacher's outputs for a batch. One forward pass, made at the first request, serves all
-    objectives.
+    """A teacher's outputs for a batch, by one forward pass at the first request.
 
-    Of a teacher with another tokenizer, a token's outputs are the mean of those of the teacher's
-    tokens that overlap it in characters. There are no guesses of tokens.
+    With another tokenizer, a token's outputs are the mean of those of the teacher's tokens that
+    overlap it in characters, and there are no guesses of tokens.
     """
 
     def __init__(self, teacher: Teacher, batch: Read) -> None:

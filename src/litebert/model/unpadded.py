@@ -1,10 +1,8 @@
 """A pass without padding: the real tokens of a batch lie one behind the other, and attention knows
 where each sequence begins.
 
-On a GPU, PyTorch's attention over sequences of variable length (`torch.nn.attention.varlen`) reads
-them so. A batch with a mask of its padding cannot take the fast kernel there. Elsewhere each
-sequence attends by itself, which is the reference in the tests. `is_faster_unpadded` says
-where the kernel exists and gives the numbers of the reference.
+On a GPU, PyTorch's `torch.nn.attention.varlen` reads them so; a mask of padding would rule out its
+fast kernel. Elsewhere each sequence attends by itself, the reference in the tests.
 
 Shapes: B sequences, S tokens, T real tokens of all sequences, H hidden size, A heads, D head size.
 """
@@ -53,11 +51,7 @@ class Packing(NamedTuple):
 
 
 def make_packing(real_BS: Tensor) -> Packing:
-    """Find the real tokens of a batch. The host waits for the device once.
-
-    Args:
-        real_BS: bool, true on real tokens.
-    """
+    """Find the real tokens, true in `real_BS`, of a batch. The host waits for the device once."""
     index_T = real_BS.flatten().nonzero().squeeze(1)
     counts_B = real_BS.sum(dim=1, dtype=torch.int32)
     place_T = index_T % real_BS.shape[1]
@@ -130,11 +124,8 @@ def can_unpad(config: EncoderConfig) -> bool:
 def is_faster_unpadded(
     config: EncoderConfig, device: torch.device, dtype: torch.dtype | None
 ) -> bool:
-    """Return True where passes without padding compute an encoder, and the device has a kernel for
-    them that gives the numbers of the reference.
-
-    Args:
-        dtype: that of autocast; None in float32.
+    """Return True where passes without padding compute an encoder, and the device has a kernel with
+    the reference's numbers; `dtype` is that of autocast, None in float32.
     """
     return (
         device.type == "cuda"

@@ -1,17 +1,13 @@
 """Attention within a window, computed without what the window excludes.
 
 Queries are cut into blocks of C tokens, C at least the window, and a block reads two blocks of
-keys: its own and half a block on each side. So scores, masks and the copies of keys and values grow
-with S and not with S x S. Short sequences (`cost.window_block` says which) take one matrix
-multiplication of all queries and keys under a mask instead, which is cheaper there; so do exports
-and traces, whose length is not known, and positions that bias the scores.
+keys: its own and half a block on each side. So scores, masks and copies grow with S, not S x S.
+Short sequences (`cost.window_block`), exports, traces and positions that bias the scores take one
+multiplication under a mask instead.
 
-Global tokens, the first G of a sequence, are read by every block beside its own keys. They read
-everything themselves in a multiplication of their own: the block that holds them computes them too,
-and that is thrown away.
-
-Every token reads itself, padding too: no row of scores is empty, and no number that is not finite
-arises.
+Global tokens, the first G, are read by every block beside its own keys, and read everything in a
+multiplication of their own. Every token reads itself, padding too, so that no row of scores is
+empty.
 
 Shapes: B sequences, S tokens, A heads, D head size, N = ceil(S / C) blocks, G global tokens.
 """
@@ -46,14 +42,10 @@ def window_mask(
     first: int = 0,
     queries: int | None = None,
 ) -> Tensor:
-    """The keys that each query reads, among all of them: (1, 1, S, S), or with padding (B, 1, S,
-    S).
+    """The keys that each query reads, among all: (1, 1, S, S), or with padding (B, 1, S, S).
 
-    Args:
-        reach: tokens that are read on each side.
-        real_BS: bool, True on real tokens; None where nothing is padded.
-        first: G.
-        queries: so many of the first queries instead of S.
+    A query reads `reach` tokens on each side and the `first` G; `real_BS` is True on real tokens.
+    Only the first `queries` are asked for, by default S.
     """
     key = torch.arange(length, device=device)
     query = key[:queries, None]
@@ -73,9 +65,7 @@ def block_mask(
     first: int = 0,
 ) -> Tensor:
     """The keys that each query reads, among the global ones and those of its block: (B N, 1, C, G +
-    2 C).
-
-    Arguments as of `window_mask`; what global tokens read is not in it.
+    2 C); arguments as of `window_mask`.
     """
     half, count = block // 2, -(-length // block)
     query = torch.arange(block, device=device)

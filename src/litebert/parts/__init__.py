@@ -74,11 +74,9 @@ class Part:
         return range(begin, end)
 
     def choose_stretches(self, sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Return the stretch of bytes of this part in each file that it has some of, by the
-        number of the file.
+        """Return the stretch of bytes of this part in each file that it has some of, by number.
 
-        The files lie end to end and are cut into stretches of equal length. A file without a size
-        counts as one byte.
+        The files end to end are cut into equal stretches; one without a size counts as one byte.
         """
         lengths = [max(1, size) for size in sizes]
         total, begin, stretches = sum(lengths), 0, {}
@@ -100,8 +98,8 @@ class Turns:
     finished: Container[int] = ()
     """Units of the part that are computed already."""
     total: int | None = None
-    """The units of the whole work where they were counted before. Then a part computes neighbors,
-    so that it reads its stretch of the input only; otherwise it computes every n-th unit.
+    """The units of the whole work where known. Then a part computes neighbors, so that it reads its
+    stretch only; otherwise every n-th unit.
     """
 
     def __contains__(self, turn: object) -> bool:
@@ -141,11 +139,9 @@ def find_parts(out: str | Path) -> str | Path:
 
 
 def describe_input(names: Sequence[str]) -> dict[str, Any]:
-    """Return the identity of input files: how many, their bytes, and a digest of names and
-    contents.
+    """Return the identity of input files: how many, their bytes, a digest of names and contents.
 
-    Times do not count, for a copy on another machine has others. Of a large file, pieces count, as
-    no part reads all of it; of a file in a store, its mark.
+    Times do not count, for a copy has others; of a large file pieces do, of a store's its mark.
     """
     digest, total = hashlib.sha256(), 0
     for name in names:
@@ -179,13 +175,8 @@ def make_identity(
     names: Sequence[str],
     rows: int | None = None,
 ) -> dict[str, Any]:
-    """Return what the parts of the same work have in common.
-
-    Args:
-        settings: the options that decide what is written.
-        fingerprint: of the tokenizer or the model.
-        names: the input files.
-        rows: the rows of the input, where the parts are cut by their number.
+    """Return what the parts of the same work have in common: options that decide what is written,
+    the tokenizer's or model's fingerprint, the files, and the rows, where they are counted.
     """
     from importlib.metadata import version  # late: it takes time
 
@@ -227,11 +218,9 @@ def is_finished(folder: Path) -> bool:
 
 
 def finish_part(folder: Path, part: Part, identity: Mapping[str, Any], **content: Any) -> None:
-    """Write the marker of a part. From then on the part is finished.
+    """Write the marker of a part, which is then finished.
 
-    Args:
-        content: what else the marker holds. `files` has the names of the files of the part, or
-            their records by name, where the files are in a store already.
+    `content` is what else it holds; `files` names the part's files, or has records in a store.
     """
     files = content.pop("files")
     if not isinstance(files, Mapping):

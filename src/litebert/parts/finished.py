@@ -1,7 +1,5 @@
-"""The finished parts of some work, opened to be merged.
-
-A part is opened here, or in a store with copies of its small files. All parts of one output must
-be there, each once, and of one identity.
+"""The finished parts of some work, here or in a store, opened to be merged. All parts of one output
+must be there, each once, and of one identity.
 """
 
 from __future__ import annotations

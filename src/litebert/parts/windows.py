@@ -1,11 +1,9 @@
 """The records and vectors of a part, window by window, and those of all parts in order.
 
-    answers.csv.parts/2-of-4/windows.jsonl    one line for each finished window of the part
-
-A window is the rows that one run computes together: with other neighbors, a row would be padded
-otherwise, and its numbers would differ in the last bits. The windows of a part are neighbors where
-the rows are counted before (answer/part_rows.py). Else window w belongs to part w modulo n, and
-each part reads all rows. A line that a crash tore is cut off.
+OUT.parts/2-of-4/windows.jsonl has one line for each finished window of the part; one that a crash
+tore is cut off. A window is the rows that one run computes together, because other neighbors would
+change its numbers' last bits. A part's windows are neighbors where the rows are counted before
+(answer/part_rows.py); else each part reads all rows, and window w is that of part w modulo n.
 """
 
 from __future__ import annotations
@@ -49,17 +47,10 @@ def write_part(
     describe: Callable[[], Mapping[str, Any]],
     windows: int | None = None,
 ) -> int:
-    """Compute the windows of a part that are missing, and finish it.
+    """Compute the windows of a part that are missing, finish it, and return its rows.
 
-    Args:
-        out: the output of all parts.
-        compute: yields the windows that it is asked for, in order.
-        describe: tells, after the last row is read, what the marker holds for `merge`: `rows`, the
-            number of all rows, among it.
-        windows: how many windows all parts have, where they were counted before.
-
-    Returns:
-        The rows of the part.
+    `compute` yields windows in order; `describe` tells what the marker holds for `merge`, with
+    `rows`, after the last row is read; `windows` is how many all parts have, if counted.
     """
     with lock_part(out, part, identity) as target:
         folder = target.folder

@@ -5,9 +5,7 @@ whatever their URLs.
     CACHE/set-0f9c...77/     the index and the tokenizer of a set, by the sha256 of the index
     CACHE/.lock-6b, ...      locks: processes that want the same file fetch it once
 
-A file is checked by its length and sha256 before it gets its name. Before a file is fetched, those
-that were not used for the longest time make room. A process that has mapped such a file still reads
-it, and its disk space is free when the process closes it.
+A process that has mapped a deleted file still reads it; the disk space is free when it is closed.
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ _TRIES = 2
 
 
 def find_folder() -> Path:
-    """Return the folder of the cache: LITEBERT_CACHE, or `stores` in the user's cache of
-    litebert.
-    """
+    """Return LITEBERT_CACHE, or `stores` in the user's cache of litebert."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     return Path(chosen) if chosen else storage.cache_folder() / "stores"
 
@@ -55,12 +51,8 @@ def read_limit() -> int:
 
 
 def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
-    """Return the path of a copy of a file, which is fetched if the cache lacks it.
-
-    Args:
-        size: its bytes.
-        sha256: its checksum, in hexadecimal.
-        verify: check the checksum of a copy that the cache has.
+    """Return the path of a copy of a file of `size` bytes, which is fetched if the cache lacks it.
+    `verify` checks the checksum of a copy that the cache has too.
     """
     folder = find_folder()
     path = folder / f"{sha256}{path_of(url).suffix}"
@@ -83,12 +75,8 @@ def fetch(url: str, size: int, sha256: str, *, verify: bool = False) -> Path:
 
 
 def copy_records(url: str, names: list[str], index: bytes, index_name: str) -> Path:
-    """Return a local folder with small files of a folder in a store: its index and others.
-
-    Args:
-        names: the files below the folder `url`, beside the index.
-        index: the content of the index.
-        index_name: its name.
+    """Return a local folder with small files of the folder `url`: its index of this content, and
+    those named.
     """
     for name in names:
         if not storage.is_inside(name, below=True):

@@ -14,10 +14,7 @@ _ANYWHERE = re.compile(r"[a-z][a-z0-9+.-]+://[^\s'\"]+", re.IGNORECASE)
 
 
 def as_url(name: str | Path) -> str | None:
-    """Return the URL that a name is; None for the name of a local file.
-
-    A `Path` made of a URL has lost a slash, which comes back.
-    """
+    """Return the URL that a name is, or None. A `Path` made of a URL gets its lost slash back."""
     match = _URL.match(str(name))
     if match is None or (match[2] == "/" and not isinstance(name, Path)):
         return None
@@ -25,7 +22,6 @@ def as_url(name: str | Path) -> str | None:
 
 
 def is_url(name: str | Path) -> bool:
-    """Return whether a name is the URL of a store."""
     return as_url(name) is not None
 
 
@@ -44,16 +40,23 @@ def require_local(name: str | Path, *, any_bytes: bool = False) -> None:
 
 
 def get_scheme(url: str) -> str:
-    """Return what stands before `://`."""
     return url.partition("://")[0]
 
 
 def shorten(name: str | Path) -> str:
-    """Return a name as messages and records show it: a URL without a password and without a query,
-    which may be a signature.
+    """Return a name for messages and records: a URL without password, and without the query, which
+    may be a signature.
     """
     url = as_url(name)
     return str(name) if url is None else _QUERY.sub("?...", _PASSWORD.sub("...@", url))
+
+
+def suggest(name: str | Path, suffix: str) -> str:
+    """Return a name with another suffix, for a message that asks for it."""
+    text = shorten(name)
+    folder, _, last = text.rpartition("/")
+    stem = last.rpartition(".")[0].strip(".") or last.strip(".") or "answers"
+    return f"{folder}/{stem}{suffix}" if folder else stem + suffix
 
 
 def hide_secrets(text: str, url: str = "") -> str:
@@ -65,14 +68,11 @@ def hide_secrets(text: str, url: str = "") -> str:
 
 
 def join(folder: str | Path, name: str) -> str:
-    """Return the name of a file in a folder."""
     url = as_url(folder)
     return str(Path(folder, name)) if url is None else f"{url.rstrip('/')}/{name}"
 
 
 def path_of(name: str | Path) -> PurePosixPath | Path:
-    """Return the path in a name, whose suffix tells what the file holds: of a URL without the
-    query.
-    """
+    """Return the path in a name, whose suffix tells what the file holds; without a query."""
     url = as_url(name)
     return Path(name) if url is None else PurePosixPath(_QUERY.sub("", url))

@@ -1,7 +1,5 @@
-"""A file that a verb writes: here, or in a store, where it appears when the work ends.
-
-A file of a store is written to the cache first, and sent at the end. If the store refuses it then,
-it stays in the cache:
+"""A file that a verb writes: here, or in a store, to which it is sent when the work ends. If the
+store refuses it then, it stays in the cache:
 
     CACHE/.tmp-unsent-4c...-PID/output.npy    while the verb works
     CACHE/unsent-4c.../output.npy             whole; deleted once the store has it
@@ -26,10 +24,8 @@ _STEM = "output"
 
 @contextmanager
 def open_output_file(out: str | Path) -> Iterator[Path]:
-    """Give the path here to write that an output stands for.
-
-    A file of a store is sent at the end, after the files that were written next to it. So is what
-    an interrupted work has written. Errors name the store.
+    """Give the path here to write that an output stands for. A file of a store is sent at the end,
+    also of interrupted work, after the files that were written next to it. Errors name the store.
     """
     url = as_url(out)
     if url is None:
@@ -73,8 +69,7 @@ def _send(path: Path, url: str) -> None:
 
 
 def _send_interrupted(path: Path, url: str) -> None:
-    """Send what an interrupted work has written, if there is anything. A store that refuses it does
-    not hide why the work ended."""
+    """Send what interrupted work has written. A refusal does not hide why the work ended."""
     if not path.exists():
         return
     try:

@@ -1,6 +1,4 @@
-"""A file here or in a store, opened for reading.
-
-A file of a store is read in blocks. While one is read, the next is fetched:
+"""A file here or in a store, opened for reading. A file of a store is read in blocks:
 
     block      0    1    2    3 ...
     read       |====|
@@ -23,17 +21,14 @@ from litebert.remote.names import as_url, shorten
 from litebert.remote.stores import Entry
 
 BLOCK = 4 << 20
-"""Bytes of a block."""
 
 _entries: dict[str, Entry] = {}
 """The files of stores that were listed: a listing tells of a thousand files in one request."""
 
 
 def list_source(url: str) -> tuple[list[Entry], bool]:
-    """Describe the files that a source is, or stands for, and remember them.
-
-    Returns:
-        The files, and whether they were chosen by a folder, so that others there are skipped.
+    """Describe the files that a source is, or stands for, and remember them; and whether they were
+    chosen by a folder, so that others there are skipped.
     """
     has_marks = any(mark in url for mark in "*?[") and not url.startswith(("http:", "https:"))
     entry = stores.look(url)  # first, for a file may have such marks in its name
@@ -70,13 +65,11 @@ def is_file(name: str | Path) -> bool:
 
 
 def size_of(name: str | Path) -> int:
-    """Return the bytes of a file."""
     url = as_url(name)
     return Path(name).stat().st_size if url is None else describe(url).size
 
 
 def open_file(name: str | Path) -> IO[bytes]:
-    """Open a file for reading."""
     url = as_url(name)
     if url is None:
         return open(name, "rb")

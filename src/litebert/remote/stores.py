@@ -1,8 +1,6 @@
-"""Stores of files, spoken to through `fsspec`. Every operation is repeated where a network or a
-server fails, with growing pauses, and ends after half a minute with a sentence.
-
-The libraries behind `fsspec` have retries too, each with other rules. Where they can be set, they
-are off, so that pauses do not multiply.
+"""Stores of files, spoken to through `fsspec`. Where a network or a server fails, an operation is
+repeated with growing pauses, and ends after half a minute with a sentence. The retries of other
+libraries are off where they can be, so that pauses do not multiply.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class Entry:
 
     url: str
     size: int
-    """Bytes of a file."""
     mark: str
     """Changes with the content of a file; "" where the store tells nothing of the kind."""
     is_folder: bool = False
@@ -94,12 +91,8 @@ def list_matches(pattern: str) -> list[Entry]:
 
 
 def read_range(url: str, start: int, end: int, stopped: threading.Event | None = None) -> bytes:
-    """Read the bytes of a file from `start` to `end`, which it must have.
-
-    A body that ends early is continued where it ended.
-
-    Args:
-        stopped: ends the tries when it is set.
+    """Read the bytes of a file from `start` to `end`, which it must have. A body that ends early is
+    continued where it ended, until `stopped` is set.
     """
     content = b""
     while len(content) < end - start:
@@ -122,7 +115,6 @@ def read_range(url: str, start: int, end: int, stopped: threading.Event | None =
 
 
 def read_file(url: str) -> bytes:
-    """Read a small file, such as an index."""
     return read_range(url, 0, look_at_file(url).size)
 
 
@@ -152,16 +144,9 @@ def delete(url: str) -> None:
     _repeat(url, act, must_exist=False)
 
 
-def require_store(url: str) -> None:
-    """Refuse a URL that no library here can use, before anything else takes time."""
-    _open_store(url)
-
-
 def require_bucket(url: str) -> None:
-    """Refuse a URL whose bucket does not exist, before anything is computed for it.
-
-    Only S3 is asked, once. Where it gives no clear answer, writing will say what is wrong: some may
-    write into a bucket and not look at it.
+    """Refuse a URL whose bucket does not exist, before anything is computed for it. Only S3 is
+    asked, once. It may give no clear answer: some may write into a bucket and not look at it.
     """
     files, path = _open_store(url)
     if get_scheme(url) not in ("s3", "s3a"):
@@ -178,7 +163,6 @@ def require_bucket(url: str) -> None:
 
 
 def make_absence_error(url: str) -> DataError:
-    """Return the error for a file that is not there."""
     return DataError(f"{shorten(url)} does not exist; check the bucket and the name")
 
 
@@ -242,11 +226,8 @@ def _repeat(
     stopped: threading.Event | None = None,
     must_exist: bool = True,
 ) -> T:
-    """Try an operation until it succeeds, or fails in a way that lasts.
-
-    Args:
-        stopped: ends the tries when it is set.
-        must_exist: refuse a file or a bucket that does not exist; without it, return None.
+    """Try an operation until it succeeds, fails in a way that lasts, or `stopped` is set. Without
+    `must_exist`, a file or a bucket that does not exist gives None.
     """
     files, path = _open_store(url)
     for number in range(len(PAUSES) + 1):
@@ -289,7 +270,6 @@ def _needs_credentials(error: BaseException) -> bool:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Return whether an error would come again."""
     is_refused = isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS)
     is_refused = is_refused or getattr(error, "status", 0) in (400, 401, 403, 405, 410)
     is_refused = is_refused or "Validation" in type(error).__name__

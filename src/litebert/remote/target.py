@@ -8,9 +8,8 @@ or the marker last, after which the folder counts as finished:
                                           v deleted        v
     s3://bucket/data/              train-00007.arrow   index.json
 
-Stores put a file under its name whole or not at all. Nothing in the store is read but names, sizes
-and small files, so another machine continues where a killed one stopped. While one writes,
-`writer.json` there has its name, so that another machine can warn.
+Another machine continues where a killed one stopped. While one writes, `writer.json` there has its
+name, so that another machine can warn.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ _PATIENCE = 20
 
 
 class FileEntry(Protocol):
-    """The entry of a file in an index."""
-
     @property
     def file(self) -> str: ...
     @property
@@ -113,10 +110,7 @@ class StoreTarget:
 
     @contextmanager
     def open(self) -> Iterator[Path]:
-        """Give a folder here that has the small files of the one in the store.
-
-        Errors name the store.
-        """
+        """Give a folder here with the small files of the one in the store, which errors name."""
         try:
             with storage.lock_folder(self._base, DataError):
                 stores.require_bucket(self._url)
@@ -177,17 +171,15 @@ class StoreTarget:
             log.debug(f"the name of this machine stays in the store: {error}")
 
     def list_names(self) -> list[str]:
-        """List the files and folders in the store."""
         return list(dict.fromkeys(name.partition("/")[0] for name in self._sizes))
 
     def has_file(self, entry: FileEntry) -> bool:
-        """Return whether the store has a file of these bytes. Its checksum is checked where it is
+        """Return whether the store has a file of these bytes, whose checksum is checked when
         fetched.
         """
         return self._sizes.get(entry.file) == entry.bytes
 
     def fetch(self, entry: FileEntry) -> Path:
-        """Return the path of a copy of a file in the store."""
         return cache.fetch(join(self._url, entry.file), entry.bytes, entry.sha256)
 
     def send(self, name: str) -> None:
@@ -223,7 +215,6 @@ class StoreTarget:
         self._sizes[name] = path.stat().st_size
 
     def delete(self, name: str) -> None:
-        """Delete a file in the store, where there is one."""
         storage.remove(self.folder / name)
         if self._sizes.pop(name, None) is not None:  # who only reads may not delete
             stores.delete(join(self._url, name))

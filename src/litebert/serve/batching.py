@@ -1,10 +1,9 @@
 """The queue of a model: bounded by how long a request would wait, and cut into batches by size and
 a deadline.
 
-Only the workers know the tokens of a request, so it is counted in characters and what comes to
-them. What these take is measured with every batch. A request that is longer than a batch waits
-apart. Such requests are computed in turns with each other, and short batches pass between the steps
-of a turn (steps.py).
+Requests are counted in characters, because only the workers know tokens; the time that these take
+is measured with every batch. A request longer than a batch waits apart, and short batches pass
+between its steps (steps.py).
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ def costs_of(group: Group) -> list[float]:
 
 
 def _cost(value: Any) -> float:
-    """Return the cost of a text, its tokens, a pair, the words of a sentence, or a question with
-    choices, each of which is a row.
-    """
+    """Return the cost of an input, with a row for each of its choices."""
     if isinstance(value, str):
         return OVERHEAD + len(value)
     words = sum(isinstance(part, str) for part in value)
@@ -70,8 +67,8 @@ def _cost(value: Any) -> float:
 
 
 class Pace:
-    """How long a batch will take: so much for any, and so much for its cost. A line through the
-    costs and times of batches, the newest of which count most (least squares).
+    """How long a batch will take: a line through the costs and times of batches, the newest of
+    which count most (least squares).
     """
 
     DECAY = 0.95
@@ -178,14 +175,10 @@ class Batch:
 class Queue:
     """The requests of a model that wait.
 
-    Args:
-        most: characters of a batch.
-        linger: most seconds for which the first request of a batch waits for others. The wait ends
-            early once as many requests wait as waited or were computed when the last batch was
-            formed. So a client that asks alone is answered at once.
-        patience: seconds that a request may have to wait, but never less than twice the seconds of
-            the longest step of a long request.
-        watch: called with each batch and the seconds that it took.
+    A batch has `most` characters; its first request waits `linger` seconds for others, less once as
+    many wait as when the last batch was formed, so that a client alone is answered at once. A
+    request may have to wait `patience` seconds, or twice the longest step of a long one. `watch` is
+    called with each batch and its seconds.
     """
 
     def __init__(
@@ -229,16 +222,11 @@ class Queue:
         workers: int,
         longest: float = 0.0,
     ) -> None:
-        """Set the pace of the workers from measured requests, and the slice of their time that a
-        batch and a step take a part of: four times a short request alone, or a hundredth of the
-        patience. So a short request passes soon, however many wait.
+        """Set the pace of the workers from trials of (inputs, seconds), and the slice of their time
+        that a batch and a step take a part of: four times a short request alone, or a hundredth of
+        the patience. So a short request passes soon, however many wait.
 
-        Args:
-            trials: (inputs, seconds) of requests of short inputs, computed alone; the first decides
-                the slices.
-            characters: characters of each of their inputs.
-            workers: number of workers.
-            longest: seconds of the longest step of a long request, which nothing can pass.
+        `characters` are those of each input; `longest` is the longest step of a long request.
         """
         self._workers, seconds = workers, trials[0][1]
         for rows, trial_seconds in trials:
@@ -296,9 +284,7 @@ class Queue:
         return Refusal(429, "overloaded", again, retry=retry)
 
     def _wait(self, long: bool) -> float:
-        """Estimate the seconds that a request would wait now, a long one for its first turn; 0 if
-        no other of its kind waits.
-        """
+        """Estimate the seconds that a request, or a long one's first turn, would wait now."""
         if not (self._long if long else self._jobs):
             return 0.0
         ahead = sum(batch.cost for batch in self._underway)
@@ -382,8 +368,8 @@ class Queue:
             job.taken = job.taken or time.monotonic()
 
     def _form_batch(self) -> Batch | None:
-        """Form a batch of the requests that wait longest. The rest of a request that does not fit
-        comes after the others.
+        """Form a batch of the requests that wait longest; the rest of one that does not fit goes
+        last.
         """
         batch, room = Batch(), self._room
         computed = {job for other in self._underway for job, _ in other.rows}

@@ -1,6 +1,4 @@
-"""The bodies of requests and answers. Types refuse what a route does not know; `null` is the same
-as leaving a field out.
-"""
+"""The bodies of requests and answers. Types refuse unknown fields; `null` leaves a field out."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class NamedInput(BaseModel):
     choices: Words | None = None
 
     def value(self) -> Any:
-        """Return the input as `litebert.load(...).predict` takes it; None if the names do not
-        belong together.
-        """
+        """Return the input as `predict` takes it; None if the names do not belong together."""
         fields = {name: value for name, value in self if value is not None}
         if fields.keys() == {"context", "choices"}:
             fields["question"] = ""
@@ -328,10 +324,7 @@ _FIELDS = {
 
 
 def describe_fault(faults: Sequence[Any]) -> Refusal:
-    """Return the refusal of the innermost fault of a body.
-
-    It quotes nothing that the client wrote, except the name of an unknown field.
-    """
+    """Return the refusal of a body's innermost fault, which quotes only an unknown field's name."""
 
     def rank(fault: Any) -> tuple[Any, ...]:
         """Order faults by how far a form was followed: to an element, and to its value."""

@@ -31,9 +31,7 @@ OPEN = ("/", "/health", "/docs", "/openapi.json")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 SINGLE = b"host origin authorization content-type content-length content-encoding".split()
 SINGLE += [b"transfer-encoding"]
-"""Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC
-9110, 5.3).
-"""
+"""Headers of which two would be read differently (RFC 9112, section 3.2; RFC 9110, 5.3)."""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
 """A name or an address, and a port."""
 ENDING = (400, 408, 501)
@@ -47,12 +45,9 @@ CLOSING = "closing"
 class Guard:
     """An ASGI application around another.
 
-    Args:
-        key: what `Authorization: Bearer` must hold, if anything.
-        hosts: names that are served; all where there are none.
-        origins: pages that may call beside the service's; `*` is all.
-        paths: routes, as the log and the metrics name them.
-        root_path: the path before all routes where a proxy leaves it there.
+    `key` is what `Authorization: Bearer` must hold; `hosts` are the names that are served, or all;
+    `origins` may call beside the service's (`*` is all); `paths` are routes as the log and the
+    metrics name them, behind a proxy's `root_path`.
     """
 
     def __init__(
@@ -143,8 +138,8 @@ class Guard:
             self._service.note(method, route if route in self._paths else "other", about)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
-        """Refuse a request for what its head says, before its body is read. The model of a path
-        such as /models/NAME/predict moves from the path to the facts.
+        """Refuse a request for what its head says, before its body is read; a model named in the
+        path moves to the facts.
         """
         if scope["path"].startswith("/models/"):
             about["named"], _, rest = scope["path"].removeprefix("/models/").partition("/")

@@ -1,6 +1,4 @@
-"""The service over HTTP: connections in time and in bounds, a server, its signals, and an end that
-finishes what it took.
-"""
+"""The service over HTTP: bounded connections, a server, and an end that finishes what it took."""
 
 from __future__ import annotations
 
@@ -47,9 +45,8 @@ class Connection(HttpToolsProtocol):
     """A connection whose client must send the head of a request, and read its answer, in time.
 
     A request that asks for another protocol (`Upgrade`) is answered in this one (RFC 9110, section
-    7.8). The parser stops at the head of such a request and takes what follows for the other
-    protocol, so its body would be lost and read as the next request. Here a new parser reads the
-    request again, without that header.
+    7.8). The parser would take its body for the other protocol, so a new parser reads the request
+    again, without that header.
     """
 
     service: Service
@@ -139,10 +136,8 @@ class Connection(HttpToolsProtocol):
         self._refuse(Refusal(400, "bad_request", msg))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer what is no request, log and count it, and end the connection.
-
-        Where whole requests came before it, they are answered, and the last of these answers ends
-        the connection: a refusal in front of them would be read as the answer to the first.
+        """Answer what is no request, log and count it, and end the connection, after the answers to
+        the whole requests before it: ahead of them it would be read as the first's answer.
         """
         if self._deaf or self.transport.is_closing():
             return
@@ -177,11 +172,7 @@ class Connection(HttpToolsProtocol):
 
 
 def configure(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
-    """Configure the server.
-
-    Args:
-        address: what the socket is bound to, which decides the names that are served.
-    """
+    """Configure the server; the `address` of the socket decides the names that are served."""
     api, paths = make_application(service, settings.root_path)
     hosts: set[str] = set()  # all
     if settings.hosts or ip_address(address).is_loopback:
@@ -213,9 +204,8 @@ def configure(settings: Settings, service: Service, address: str = "127.0.0.1") 
 
 
 class Server(uvicorn.Server):
-    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered.
-
-    A second signal ends it at once.
+    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered; a second
+    signal ends it at once.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:

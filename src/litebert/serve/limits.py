@@ -1,5 +1,5 @@
-"""The limits of a request and of the time that anything may take, and why a request is refused.
-Every number has an option of `litebert serve`.
+"""The limits of a request and of any work's time, each an option of `litebert serve`, and why a
+request is refused.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class Refusal(Exception):
         return headers | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
 
     def body(self, path: str) -> bytes:
-        """Return the JSON in the shape that clients of a route read: text-embeddings-inference's,
-        or OpenAI's under /v1.
-        """
+        """Return the JSON that a route's clients read: text-embeddings-inference's, or OpenAI's."""
         if path.startswith("/v1/"):
             kind = OPENAI.get(
                 self.status, "invalid_request_error" if self.status < 500 else "server_error"
@@ -113,11 +111,10 @@ class Limits:
             )
 
     def check_values(self, body: bytes) -> None:
-        """Refuse a body of more values than any route reads, before it is parsed: that would stop
+        """Refuse a body of more values than any route reads before it is parsed, which would stop
         the whole service.
 
-        Values are counted by the brackets and commas that stand outside of texts. Each step is a
-        search or a replacement of bytes in C, whose time grows with the size of the body alone.
+        Brackets and commas outside of texts count; the time grows with the bytes alone.
         """
         # In UTF-16, other characters hold the bytes of quotes, and Python's parser reads it.
         if not json.detect_encoding(body).startswith("utf-8"):
@@ -131,9 +128,7 @@ class Limits:
             raise Refusal(413, "too_large", f"{message}; send several requests", "body")
 
     def check_shape(self, body: Any) -> None:
-        """Refuse JSON with more lists or names in it than a route reads: validating it would take
-        long and much memory.
-        """
+        """Refuse JSON with more lists or names than a route reads: validation would take long."""
         for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
             is_tokens = name == "input" and value and isinstance(value, list)
             if isinstance(value, list) and not (is_tokens and isinstance(value[0], int)):

@@ -53,12 +53,7 @@ class Worker:
         return process.pid if process is not None and process.returncode is None else None
 
     async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float, float]:
-        """Open the model.
-
-        Returns:
-            The info of the model, and the trials, the characters and the longest step that
-            `Queue.set_pace` takes.
-        """
+        """Open the model; return its info, and what `Queue.set_pace` takes."""
         self.ready = False
         environment = {
             **os.environ,
@@ -95,10 +90,8 @@ class Worker:
     async def compute(
         self, groups: Sequence[wire.Group], step: float = 0.0
     ) -> tuple[list[list[wire.Row]], float]:
-        """Compute the rows of each group, and the seconds they took.
-
-        Args:
-            step: seconds after which short batches may pass; 0 for a short batch.
+        """Compute the rows of each group, and their seconds; short batches pass after `step`
+        seconds.
         """
         if self._reader is None or self._reader.done():  # nobody would give this batch its answer
             raise ConnectionError("the worker has ended")
@@ -195,10 +188,7 @@ class Pool:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def _run(self, worker: Worker) -> None:
-        """Keep a worker alive and busy.
-
-        A second batch goes to it while it computes the first, if it is full.
-        """
+        """Keep a worker alive and busy; a full second batch goes to it during the first."""
         deaths, underway = 0, set[asyncio.Task[bool]]()
         held: Batch | None = None  # taken, and not sent because the worker died
         try:
@@ -240,10 +230,7 @@ class Pool:
                 task.cancel()
 
     async def _run_long(self, worker: Worker) -> None:
-        """Keep a worker busy with long requests, a turn at a time.
-
-        In the worker, short batches pass them.
-        """
+        """Keep a worker busy with long requests, a turn at a time, which short batches pass."""
         while True:
             if worker.pid is None or not worker.ready:
                 await asyncio.sleep(WATCHING)

@@ -1,6 +1,4 @@
-"""The application of the service: its routes, in the shapes of docs/reference/http.md, its two
-pages, and errors in one shape.
-"""
+"""The application of the service: its routes as in docs/reference/http.md, pages and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ JSON = "application/json"
 
 
 def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
-    """Make a response of JSON. For rows, the headers count the tokens that were read (as in
+    """Make a response of JSON; for rows, headers count the tokens read (as in
     text-embeddings-inference) and cut off.
     """
     headers = {
@@ -344,9 +342,7 @@ def _wrap(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Res
 
 
 def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
-    """Count the labels that each answer holds, the likeliest first; None for all in the order of
-    the model, and for answers without labels.
-    """
+    """Count the likeliest labels that each answer holds; None for all in the model's order."""
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
         if top is not None:
@@ -405,11 +401,7 @@ code, pre { font-family: ui-monospace, monospace; font-size: .9rem }
 
 
 def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, list[str]]:
-    """Make the application of a service: its routes, its pages and its refusals.
-
-    Returns:
-        The application, and the paths of its routes, without those of pages.
-    """
+    """Make the application of a service, and list the paths of its routes, without its pages."""
     app = FastAPI(
         title="litebert",
         version=version("litebert"),
@@ -460,8 +452,7 @@ def make_application(service: Service, root_path: str = "") -> tuple[FastAPI, li
 def playground() -> tuple[str, str]:
     """Return the HTML of the page where a person tries the models, and its Content-Security-Policy.
 
-    The policy lets the browser run the one script and the one style in it, known by their hashes,
-    and fetch from the page's own origin; nothing a text or an answer contains can be run.
+    It allows the page's script and style, by their hashes, and its origin; nothing in a text runs.
     """
     html, hashes = files("litebert.serve").joinpath("playground.html").read_text("utf-8"), []
     for tag in ("script", "style"):
@@ -476,9 +467,7 @@ def playground() -> tuple[str, str]:
 
 
 def _describe(schema: dict[str, Any]) -> str:
-    """Return the HTML of the page at /docs: the routes with an example each, made from the OpenAPI
-    schema. It loads nothing from elsewhere.
-    """
+    """Return the HTML of /docs, with an example of each route; it loads nothing from elsewhere."""
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'

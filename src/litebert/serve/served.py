@@ -135,9 +135,7 @@ class Served:
 
     @property
     def _reads_english(self) -> bool:
-        """True if most words and letters of its tokenizer are Latin, so that the samples of the
-        page suit it.
-        """
+        """True if its tokenizer is mostly Latin, so that the samples of the page suit it."""
         tokens = map(self.tokenizer.get_token, range(self.tokenizer.vocab_size))
         written = [
             letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])
@@ -161,10 +159,8 @@ class Served:
     ) -> list[Row]:
         """Answer inputs as `litebert predict` does, with the positions of the answers.
 
-        Args:
-            top: keep the probabilities of the likeliest labels alone, the likeliest first.
-            listed: answer as Hugging Face's `InferenceClient` reads it, in the `shape` that
-                `list_answer` takes.
+        `top` keeps the likeliest labels alone; `listed` answers as Hugging Face's `InferenceClient`
+        reads it, in the `shape` that `list_answer` takes.
         """
         assert self.predictor is not None
         task = self.predictor.task
@@ -228,8 +224,8 @@ class Served:
         return [rows[index] for index in range(len(inputs))]
 
     def _shorten(self, value: Any) -> tuple[Any, int]:
-        """Take the ends off long texts that no row would hold, and count the tokens that the rows
-        lack. With choices, only the context is shortened, for a row may hold the end of a question.
+        """Take the ends off long texts that no row would hold, and count the missing tokens. With
+        choices, only the context is shortened, for a row may hold the end of a question.
         """
         assert self.predictor is not None
         most = self.predictor.length
@@ -252,9 +248,7 @@ class Served:
         return sum(max(0, length - most) for length in self._row_lengths(value))
 
     def _row_lengths(self, value: Any) -> list[int]:
-        """Count the tokens of each row of an input before truncation: one row, or one for each
-        choice.
-        """
+        """Count the tokens of each row of an input, one or one for each choice, uncut."""
         texts = [value] if isinstance(value, str) else value
         plain = self.tokenizer.encode([text for text in texts if isinstance(text, str)])
         fixed = sum(map(len, plain)) + 2 + (len(texts) > 1) * self.tokenizer.pair_separators
@@ -268,11 +262,8 @@ class Served:
         targets: tuple[str, ...] = (),
         listed: int = 0,
     ) -> list[Row]:
-        """Predict the masks of each text.
-
-        Args:
-            targets: the words whose probabilities are wanted instead of the likeliest.
-            listed: answer as Hugging Face's `fill_mask` reads it, with so many words at most.
+        """Predict the masks of each text, or the probabilities of `targets`; `listed` answers as
+        Hugging Face's `fill_mask` reads it, with so many words at most.
         """
         try:
             words = find_targets(self.tokenizer, targets) if targets else None
@@ -330,11 +321,8 @@ class Served:
         dimensions: int | None = None,
         prompt_name: str | None = None,
     ) -> list[Row]:
-        """Compute a vector for each text or list of token ids, as JSON or as base64 of float32.
-
-        Args:
-            dimensions: the numbers of a vector that are left, the first ones; all by default.
-            prompt_name: the prompt of the model that stands before each text.
+        """Compute a vector for each text or list of token ids, as JSON or as base64 of float32, of
+        its first `dimensions` numbers, after the prompt of `prompt_name`.
         """
         encoder = self.encoder
         if prompt_name is not None:
@@ -363,9 +351,7 @@ class Served:
         return rows
 
     def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True) -> list[Row]:
-        """Answer each pair of texts with the number of the model, or (without `raw`) its logistic
-        function.
-        """
+        """Answer each pair of texts with the model's number, or its logistic function."""
         assert self.predictor is not None
         most, task = self.length, self.predictor.task
         shortened = [self._long_texts.shorten(list(pair), most) for pair in inputs]
@@ -387,9 +373,7 @@ class Served:
         ]
 
     def cosine(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
-        """Compute the cosine of the vectors of each pair of texts. A text of several pairs is read
-        once.
-        """
+        """Compute the cosine of each pair's vectors; a text of several pairs is read once."""
         most = self._vector_length
         texts = list(dict.fromkeys(text for pair in inputs for text in pair))
         encoded = self._ids([*map(self.encoder.prepare, texts)])
@@ -428,9 +412,8 @@ class Served:
         return rows
 
     def _list_tokens(self, part: str, begin: int) -> Iterator[list[dict[str, Any]]]:
-        """List the tokens of a part of a text that begins at a character, some at a time.
-
-        Making JSON of many at once would stop the other thread.
+        """List the tokens of a part of a text that begins at a character, some at a time, because
+        JSON of many would stop the other thread.
         """
         # The mark of its first word stands behind the space.
         space = len(part) - len(part.lstrip()) if begin else 0
@@ -470,9 +453,7 @@ class Served:
     def _vectors(
         self, encoded: Sequence[Sequence[int]], normalize: bool, size: int | None = None
     ) -> NDArray[np.float32]:
-        """Compute vectors (N, D) of texts, or their first `size` numbers, from their tokens without
-        special tokens.
-        """
+        """Compute vectors (N, D), or their first `size` numbers, of tokens, none special."""
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
         parts = [
             self.encoder.of_rows(rows[begin:end])
@@ -515,12 +496,9 @@ def list_answer(
 ) -> Any:
     """Return an answer as Hugging Face's `InferenceClient` reads it.
 
-    Args:
-        record: what `Task.record` returns, and its place.
-        top: the number of labels, or of answers to a question.
-        function: what makes scores of logits: softmax, sigmoid or none; as the model by default.
-        by_word: list the tags of words, not the entities.
-        ignored: tags and types that are left out.
+    `record` is that of `Task.record` with its place; `top` counts labels or answers; `function`
+    (softmax, sigmoid, none) makes scores of logits; `by_word` lists the tags of words, not
+    entities; tags and types in `ignored` are left out.
     """
     output = task.output
     if output.head == "tokens":

@@ -1,6 +1,4 @@
-"""The service as a process: its socket and its workers, which open the models while the libraries
-for HTTP are imported.
-"""
+"""The service as a process: its socket, and its workers, which open models during imports."""
 
 from __future__ import annotations
 

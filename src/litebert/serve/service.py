@@ -32,10 +32,8 @@ class Service:
         """True if it is about to stop, and finishes the requests that it took."""
 
     def note(self, method: str, route: str, about: Mapping[str, Any]) -> None:
-        """Log and count a request that has been answered, refused or left.
-
-        Args:
-            about: `start` (by `time.monotonic`), `status`, and further facts about the request.
+        """Log and count a request that has been answered, refused or left. `about` has `start` (by
+        `time.monotonic`), `status`, and further facts.
         """
         metrics, seconds = self.metrics, time.monotonic() - about["start"]
         status, model = about.get("status", 499), about.get("model", "")
@@ -63,18 +61,14 @@ class Service:
         return Refusal(404, "not_found", message, "model")
 
     def refuse_early(self, about: dict[str, Any]) -> None:
-        """Refuse a request whose model is known before its body is parsed, if the model takes none
-        now: parsing takes longer than refusing.
-        """
+        """Refuse a request to a busy model before its body is parsed, which takes longer."""
         name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else "")
         if name in self.pools and (refusal := self.pools[name].queue.refusal()) is not None:
             about["model"] = name
             raise refusal
 
     def choose(self, request: Request, name: str | None, route: str) -> Pool:
-        """Choose the model that a request names in its path or its body, or the first with the
-        route.
-        """
+        """Choose the model that a request names, or the first with the route."""
         about = request.scope[ABOUT]
         name = about.get("named") or name
         if name is None:
@@ -100,11 +94,7 @@ class Service:
         field: str,
         **options: Any,
     ) -> list[Row]:
-        """Wait for the answer to each input.
-
-        Args:
-            field: the name of an input in the request, with {} for its index.
-        """
+        """Wait for the answer to each input; `field` is its name in the request, {} the index."""
         name = field.replace("[{}]", "")
         if operation in ("score", "cosine"):  # pairs of one query with each text
             self.limits.check(name, [text for _, text in inputs], inputs[0][0])

@@ -1,11 +1,9 @@
 """Long work in steps of bounded time, between which short batches are computed.
 
-One thread of a worker computes short batches, another long ones. Only one of them works at a time,
-so no model and no engine needs to be safe for threads. The long one offers its turn after every
-step, and gets one step at least after every short batch, so neither of them starves. Tokenizing has
-no steps, because a text without spaces cannot be divided. But tokenizers are safe for threads, so
-the long one reads texts beside the short batches, without a turn. Texts far longer than a model
-reads are tokenized in parts, once each, and shortened to what the model can read.
+One thread of a worker computes short batches, another long ones, one at a time, so no model needs
+to be safe for threads. The long one offers its turn after every step, and gets one step at least
+after every short batch. Tokenizers are safe for threads, so it reads texts beside the short
+batches, without a turn, the longest in parts.
 """
 
 from __future__ import annotations
@@ -148,10 +146,7 @@ class Steps:
         return compute_parts
 
     def parts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the begin and the end of as many rows as fit into a step.
-
-        Each step is measured and ended before the next is yielded.
-        """
+        """Yield the begin and the end of as many rows as fit into a step, which is measured."""
         begin = 0
         while begin < len(lengths):
             most, end, tokens = self._rows(1, sum(lengths)), begin, 0
@@ -186,16 +181,12 @@ def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
 
 
 PART = 4096
-"""Characters of a part, about: the next space between two words ends it, for tokens do not reach
-over spaces.
-"""
+"""Characters of a part, about: it ends at a space between words, over which no token reaches."""
 CACHED = 4
-"""Long texts whose tokens are cached, because a query comes back with every batch of its request.
-"""
+"""Long texts whose tokens are cached: a query comes back with every batch of its request."""
 _END = re.compile(r"(?<=\w)(?= \w)")
-"""Matches where a text is cut: the tokens of the two sides are those of the whole. At a line break,
-a mark or a sign they need not be. Tokenizers may join these with the text before them, and
-byte-level BPE puts a space before a part that begins with anything else.
+"""Matches where a text is cut: the tokens of the two sides are those of the whole, as they need not
+be at a line break, a mark or a sign, or before these in byte-level BPE.
 """
 
 
@@ -227,9 +218,8 @@ class LongTexts:
         return [token for part in self._encode_parts(text) for token in part]
 
     def shorten(self, value: Any, most: int) -> tuple[Any, int]:
-        """Cut the long texts of an input where `most` tokens are full, and return how many tokens
-        were left out. The rows of the input stay the same, because a row holds fewer than `most`
-        tokens of a text.
+        """Cut the long texts of an input where `most` tokens are full, which changes no row of
+        fewer tokens; return how many were left out.
         """
         if not isinstance(value, Sequence) or (isinstance(value, str) and not self.is_long(value)):
             return value, 0

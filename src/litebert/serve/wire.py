@@ -1,7 +1,5 @@
 """Frames of plain values between the service and its worker processes, over pipes: inputs to which
-the same is done, and the answers to them as JSON.
-
-`marshal` reads numbers, texts, lists and dictionaries only, and both ends run the same Python.
+the same is done, and the answers as JSON. `marshal` reads plain values only.
 """
 
 from __future__ import annotations
@@ -65,9 +63,7 @@ def unpack(body: bytes) -> Any:
 
 
 def read(file: BinaryIO) -> Any:
-    """Read the next frame of a file; None at its end, and inside of a frame whose writer was
-    killed.
-    """
+    """Read the next frame; None at the end of a file, and in a frame whose writer was killed."""
     head = file.read(LENGTH)
     if len(head) < LENGTH:
         return None

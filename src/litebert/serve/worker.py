@@ -1,8 +1,5 @@
 """A worker process: one model, batches in on standard input, answers out on what was standard
-output.
-
-It ignores the signals that end the service, and ends when its standard input does: whatever it
-took, it answers.
+output. It ignores signals, and ends with its input, after answering what it took.
 """
 
 from __future__ import annotations
@@ -84,9 +81,7 @@ def _open(settings: dict[str, Any]) -> tuple[Served, tuple[Any, ...]]:
 
 
 def _serve(served: Served, source: BinaryIO, out: BinaryIO) -> None:
-    """Answer batches until there are no more: short ones in this thread, long ones in another, in
-    steps.
-    """
+    """Answer all batches: short ones in this thread, long ones in another, in steps."""
     from litebert.serve.steps import Turns
 
     turns, writing = Turns(), threading.Lock()
@@ -139,17 +134,13 @@ def _answer_group(served: Served, group: Group) -> list[wire.Row]:
 
 
 def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
-    """Make the engines, and measure requests.
+    """Make the engines, and measure requests, so that no client waits for it.
 
-    Engines that need more than the weights are made first, and one of fewer bits is compared with
-    float32. So no client waits for it.
-
-    Returns:
-        How many short inputs took how many seconds, each the best of three. The characters of one
-        input. The seconds of the longest step of a request that fills a row.
+    Returns how many short inputs took how many seconds, each the best of three; the characters of
+    one; and the longest step, in seconds, of a request that fills a row.
     """
     value, operation = _make_example(served)
-    if (served.engine, served.model.dtype) != ("torch", "float32"):
+    if served.engine == "onnx" or served.model.dtype != "float32":
         for made in ("predict", "embed"):
             values = [
                 _make_example(served, turn)[0] if made == "predict" else _turn(turn)

@@ -214,9 +214,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return parameters
 
     def _change_config(self, config: FinetuneConfig, facts: dict[str, Any]) -> FinetuneConfig:
-        """The default config with the parameters that are set; a run chooses the others. `facts`
-        are the attributes that a fit sets.
-        """
+        """The default config with the parameters that are set; `facts` are those of a fit."""
         parameters = self._list_parameters()
         train = replace(config.train, seed=parameters["random_state"])
         if (batch_size := parameters["batch_size"]) is not None:
@@ -231,9 +229,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return config
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: the parameters, and the folder of the fitted model, or its files
-        if the folder is temporary.
-        """
+        """Return what is pickled: the parameters, and the model's folder or temporary files."""
         state = dict(super().__getstate__())
         state.pop("_opened", None)
         if state.pop("_remove_temporary", None) is not None and "_files" not in state:

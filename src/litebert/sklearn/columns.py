@@ -1,6 +1,4 @@
-"""The inputs of the estimators: texts, pairs of texts, classes and numbers, in lists, in arrays,
-and in columns of pandas, polars and Arrow.
-"""
+"""The inputs of the estimators: texts, pairs, classes and numbers, in lists, arrays and columns."""
 
 from __future__ import annotations
 
@@ -16,11 +14,7 @@ from litebert.text.records import Notes, clean, format_value, list_values
 
 
 def list_texts(values: Any, pairs: bool = True) -> list[Any]:
-    """List texts, or pairs of texts as tuples, of what `list_values` takes.
-
-    Raises:
-        DataError: it is no column, or a value is no text and no pair of texts.
-    """
+    """List texts, or pairs of texts as tuples, of what `list_values` takes."""
     texts: list[Any] = []
     for number, value in enumerate(list_values(values, "X")):
         if isinstance(value, str):
@@ -40,12 +34,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:
-    """Return the sorted classes (C,) of targets, and the name of each in the run.
-
-    Raises:
-        DataError: a target is no class, texts and numbers are mixed, there is one class only, or
-            two classes have one name.
-    """
+    """Return the sorted classes (C,) of targets, and the name of each in the run."""
     for row, value in enumerate(values):
         if not _is_class(value):
             raise DataError(f"y[{row}] is {format_value(value)}; give a class")
@@ -71,11 +60,7 @@ def _is_class(value: Any) -> bool:
 
 
 def list_numbers(values: Sequence[Any]) -> list[float]:
-    """List targets as numbers.
-
-    Raises:
-        DataError: a target is no finite number.
-    """
+    """List targets as finite numbers."""
     numbers = list[float]()
     for row, value in enumerate(values):
         try:

@@ -1,7 +1,6 @@
 """The runs of a study: ordinary run folders, which ordinary commands in other processes write.
 
-A run that fails notes so in its cell, and the other runs go on. A study that was stopped continues:
-`pretrain` and `finetune` resume, and a command that prints scores is skipped if its file exists.
+A run that fails notes so in its cell, and the other runs go on. A study that was stopped continues.
 """
 
 from __future__ import annotations
@@ -143,10 +142,8 @@ def _make_cell(study: Study, plan: Plan, settings: StudySettings, variant: str, 
 
 
 def read_scores(cell: Cell) -> dict[str, float]:
-    """Read the scores of a cell that has ended.
-
-    They are the held-out scores, `blimp`, and the deciding score of each task. All scores are
-    fractions, so percentages are divided by 100.
+    """Read the scores of a cell that has ended, as fractions: the held-out scores, `blimp`, and the
+    deciding score of each task.
     """
     scores: dict[str, float] = {}
     for command in cell.commands[1:]:
@@ -164,15 +161,12 @@ def read_scores(cell: Cell) -> dict[str, float]:
 
 
 def run_cells(cells: Sequence[Cell], plan: Plan, decide: Decide = lambda _: ()) -> int | None:
-    """Run the cells that are not done, `plan.jobs` at a time.
+    """Run the cells that are not done, `plan.jobs` at a time, and return the signal that stopped
+    the study; None if all have ended. The caller holds the lock of the study's folder.
 
     A cell that starts from another cell waits for it, and fails if that failed. After the first
-    looks, a seed starts when the seeds before it have ended, and without the variants whose
-    verdicts stand. So the cells that run are the same however often the study was stopped. The
-    caller holds the lock of the study's folder.
-
-    Returns:
-        The signal that stopped the study; None if all cells have ended.
+    looks, a seed starts when the seeds before it have ended, without the variants whose verdicts
+    stand. So the cells that run are the same however often the study was stopped.
     """
     for path in (plan.folder / "scores").glob("*/*.part"):  # files of a killed study
         with suppress(OSError):
@@ -269,10 +263,8 @@ def _has_ended(cell: Cell) -> bool:
 
 
 def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
-    """Return True if a cell can start, or has failed because the cell it starts from did.
-
-    A cell cannot start before the cell it starts from is trained. Nor can it while a run that a
-    killed study left behind still writes its folders.
+    """Return True if a cell can start: the cell it starts from has ended, trained or failed, and no
+    run that a killed study left behind still writes its folders.
     """
     if cell.seed >= FIRST_LOOK and not all(
         _has_ended(earlier) for earlier in cell_of.values() if earlier.seed < cell.seed

@@ -40,11 +40,11 @@ LOWER = ("perplexity",)
 def read_cells(
     study: Study, cells: Sequence[Cell]
 ) -> dict[str, dict[str, dict[int, float | None]]]:
-    """Read the scores of the cells that have ended, by variant, name and seed.
+    """Read the scores of the cells that have ended, by variant, name and seed; None of one that
+    failed.
 
-    A cell that failed has None, in every score that its variant has. A cell without the head for a
-    score in `study.chance` has the accuracy of the most frequent answer, which is that of all runs
-    because they answer the same questions.
+    A cell without the head for a score in `study.chance` has the accuracy of the most frequent
+    answer, which is that of all runs because they answer the same questions.
     """
     scores: dict[str, dict[str, dict[int, float | None]]] = {name: {} for name in study.variants}
     ended = {id(cell): read_scores(cell) for cell in cells if cell.done and not cell.fault}
@@ -76,8 +76,6 @@ def find_decided(
 
 
 class Findings:
-    """The scores of a study's cells, compared."""
-
     def __init__(
         self,
         study: Study,
@@ -86,11 +84,8 @@ class Findings:
         extras: Sequence[str] = (),
         stopped: int | None = None,
     ) -> None:
-        """Read the scores of the cells that have ended, and compare them.
-
-        Args:
-            extras: scores to compare beside the scores of the study.
-            stopped: the signal that ended the study early.
+        """Compare the scores of the cells that have ended, and `extras` beside those of the study.
+        `stopped` is the signal that ended the study early.
         """
         self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
@@ -322,10 +317,8 @@ class Findings:
 
 
 def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[str]) -> str:
-    """Summarize the deciding score of all variants, and say how it fits the paper.
-
-    Args:
-        judged: the scores that have verdicts; the first decides.
+    """Summarize the deciding score, the first of the `judged`, of all variants, and how it fits the
+    paper.
     """
     deciding = [difference for difference in differences if difference.score == judged[0]]
     if not any(difference.p is not None for difference in deciding):
@@ -407,10 +400,8 @@ def _judge(difference: Difference) -> str:
 
 
 def _find_published(difference: Difference, study: Study) -> tuple[str, str, str] | None:
-    """Find the paper's figures of the variant and of the baseline for a score, and their column.
-
-    They are in the column named after the score's objective, or else in the first column that has
-    both figures.
+    """Find the paper's figures of the variant and of the baseline for a score, and their column:
+    that named after the score's objective, or else the first that has both figures.
     """
     paper, variant = study.paper, difference.variant
     if paper is None or variant not in paper.rows or study.baseline not in paper.rows:

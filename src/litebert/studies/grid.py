@@ -29,14 +29,10 @@ from litebert.train import device as devices
 from litebert.train.measure import LEAST_STEPS, Rate, measure
 
 START_SECONDS = 12.0
-"""The seconds of a run without steps, for its commands pretrain and evaluate.
-
-They load libraries, read data and write checkpoints.
-"""
+"""The seconds of a run without steps: its commands load libraries, read data, write checkpoints."""
 UNMEASURED = ("toy",)
 """Scales that check in seconds whether a study runs, so that they say no cost."""
 MEASURE_SECONDS = 3.0
-"""The seconds for which the speed of each variant is measured."""
 DECIDING = 4
 """The last evaluation scores this many times the sequences of an evaluation during the run."""
 
@@ -58,8 +54,6 @@ def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
 
 
 class Grid(NamedTuple):
-    """The runs whose steps are planned."""
-
     study: Study
     configs: Mapping[str, Config]
     """The config of each variant, with its vocabulary."""
@@ -84,10 +78,8 @@ def make_grid(
 
 
 def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
-    """Plan the steps of a grid and what they cost, as fields of its plan.
-
-    Args:
-        measured: whether the speed of each variant is measured even if the budget needs no speed.
+    """Plan the steps of a grid and what they cost, as fields of its plan. With `measured` the speed
+    of each variant is measured even if the budget needs no speed.
     """
     is_time = amount.unit == "time" or grid.study.equal == "time"
     speeds = _measure_speeds(grid) if is_time or measured else {}
@@ -113,8 +105,8 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
 
 
 def _plan_steps(grid: Grid, value: float, unit: str, rates: Mapping[str, Rate]) -> dict[str, int]:
-    """Plan the steps of each variant. A budget in time is for the whole grid. A budget in steps or
-    tokens is for each run: the baseline takes the steps, and every other variant what is equal.
+    """Plan the steps of each variant. A budget in time is for the whole grid. In steps or tokens it
+    is for each run: the baseline takes the steps, and every other variant what is equal.
     """
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
     equal = "tokens" if unit == "tokens" else grid.study.equal
@@ -157,8 +149,6 @@ def _evaluation_seconds(rate: Rate) -> float:
 
 
 class _Speed(NamedTuple):
-    """The speed of a config."""
-
     rate: Rate
     share: float
     """The share of the time in which other programs left the core to the measurement."""
@@ -210,11 +200,7 @@ def _measure_speed(
 
 
 def make_environment(slot: int, threads: int) -> dict[str, str]:
-    """Make the environment of a process: its threads, or its GPU.
-
-    Args:
-        slot: the number of the process among those that run at a time.
-    """
+    """Make the environment of a process: its threads, or the GPU of its `slot`."""
     environment = dict(os.environ)
     named_devices = environment.get("CUDA_VISIBLE_DEVICES")
     visible: Sequence[int | str]
@@ -230,9 +216,7 @@ def make_environment(slot: int, threads: int) -> dict[str, str]:
 
 
 def _main() -> None:
-    """Measure a config: the fields of a `Rate`, and the share of the time in which other programs
-    left the core to the measurement.
-    """
+    """Measure a config: the fields of a `Rate`, and the share of the time that `_Speed` has."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # an extension that prints must not spoil the output
     request = json.load(sys.stdin)

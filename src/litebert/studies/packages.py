@@ -1,7 +1,5 @@
-"""Classify docstrings by their package, with a pretrained encoder beside its baseline.
-
-The task needs no files of its own, and every docstring has a right answer. There are few examples,
-so that the effect of pretraining shows.
+"""Classify docstrings by their package, with a pretrained encoder beside its baseline: a task
+without files of its own, with few examples, so that the effect of pretraining shows.
 """
 
 from __future__ import annotations
@@ -26,17 +24,13 @@ from litebert.text.python_docs import find_package, read_python_docs
 CLASSES, TRAIN, DEV = 8, 100, 50
 """The number of packages, and of docstrings of each to learn from and to score on."""
 _HELD_OUT_MODULES = 0.35
-"""The share of a package's modules whose docstrings are scored on.
-
-Modules stay whole, because the docstrings of a module resemble each other.
-"""
+"""The share of a package's modules to score on; they stay whole, for their docstrings are alike."""
 TEXT, LABEL = "docstring", "package"
 
 
 def make_config() -> FinetuneConfig:
-    """Return the hyper-parameters of the classifier.
-
-    The learning rate is the best of those that were tried (docs/adr/0007-the-small-recipes.md).
+    """The hyper-parameters of the classifier, with the best of the rates that were tried
+    (docs/adr/0007-the-small-recipes.md).
     """
     base = finetune_preset("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
@@ -45,12 +39,8 @@ def make_config() -> FinetuneConfig:
 
 
 def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Finetuned, int]:
-    """Fine-tune a run in `folder`/classifier, beside the baseline that counts words and characters.
-
-    The table goes to `folder`/packages. The same call again continues.
-
-    Returns:
-        The run, and the number of packages.
+    """Fine-tune a run in `folder`/classifier, or continue, beside the baseline that counts words
+    and characters; return it and the number of packages. The table goes to `folder`/packages.
     """
     train, dev = write_table(folder / "packages")
     files = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
@@ -86,9 +76,8 @@ def write_table(folder: str | Path) -> tuple[Path, Path]:
 
 
 def _split_docstrings() -> dict[str, tuple[list[str], list[str]]]:
-    """Split the docstrings of each package into those to learn from and those to score on.
-
-    Packages with too few docstrings are left out.
+    """Split the docstrings of each package into those to learn from and those to score on, without
+    packages that have too few.
     """
     modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for text, module in read_python_docs():

@@ -1,8 +1,5 @@
-"""Write the results of a study in its folder: report.html, report.md, results.csv and figures.
-
-report.md is for a student. It has the question, what the paper found, the answer with a picture,
-what was run, how to repeat it on other text, and what it costs. All sentences are fixed, with the
-figures of the record filled in.
+"""Write the results of a study in its folder: report.html, report.md, results.csv and figures. All
+sentences are fixed, with the figures of the record filled in.
 """
 
 from __future__ import annotations
@@ -69,10 +66,8 @@ def write_reports(findings: Findings, command: Sequence[str]) -> Path:
 def write_markdown(
     findings: Findings, command: Sequence[str], path: Path, picture: Path | None = None
 ) -> None:
-    """Write the Markdown of a study, and its picture.
-
-    Args:
-        picture: the file of the picture, in the folder of `path` or below it; by default beside it.
+    """Write the Markdown of a study, and its picture, by default beside it; `picture` is a file in
+    the folder of `path` or below it.
     """
     picture = picture or path.with_suffix(".png")
     figures = findings.make_figures()

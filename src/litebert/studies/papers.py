@@ -1,8 +1,7 @@
 """The studies by their names: the papers' comparisons, and your own from a file.
 
-A comparison of a paper is a function from the base config to a `Study`. It has the figures that its
-paper prints, with the number of the table. They are scores of much larger models on other data. So
-only the sign of a difference can be compared, not its size.
+A comparison of a paper is a function from the base config to a `Study`, with the figures that the
+paper prints. They are scores of much larger models on other data, so only signs can be compared.
 """
 
 from __future__ import annotations

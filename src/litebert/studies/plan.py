@@ -1,7 +1,5 @@
-"""The plan of a study: its runs, the steps of each, and how many run at a time.
-
-It is made before the first run. `study.json` in the study's folder holds it, so that the same
-command continues the same study.
+"""The plan of a study, made before the first run: its runs, the steps of each, and how many run at
+a time. `study.json` holds it, so that the same command continues the same study.
 """
 
 from __future__ import annotations
@@ -68,8 +66,6 @@ class StudySettings:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a study."""
-
     name: str
     folder: Path
     data: Path
@@ -77,7 +73,6 @@ class Plan:
     budget: str
     seeds: int
     jobs: int
-    """Runs at a time."""
     threads: int
     """Threads of each run; 0 on a GPU."""
     steps: Mapping[str, int]
@@ -133,12 +128,8 @@ class Plan:
 def make_plan(
     study: Study, name: str, folder: Path, data: Path, settings: StudySettings, power: str = ""
 ) -> Plan:
-    """Make the plan of a study, or read the plan in its folder, and write the inputs of its runs.
-
-    The caller holds the lock of the folder.
-
-    Args:
-        power: which difference the study sees, as it says before its first run.
+    """Make the plan of a study, or read the plan in its folder, which the caller has locked, and
+    write the inputs of its runs. `power` says which difference the study sees.
     """
     seeds, jobs = settings.seeds, settings.jobs
     require(seeds >= 1, f"seeds is {seeds}; it must be at least 1")

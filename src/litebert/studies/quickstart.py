@@ -1,7 +1,5 @@
-"""The main job in minutes: from raw text to a pretrained small ALBERT, its scores and a report.
-
-Every step is a function that the command line calls too. The same command continues an interrupted
-quickstart.
+"""The main job in minutes: from raw text to a pretrained small ALBERT, its scores and a report. The
+same command continues an interrupted quickstart.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ from litebert.train.pretrain import Pretrained, pretrain
 log = logging.getLogger("litebert")
 
 RECORD = "quickstart.json"
-"""Has what a quickstart was begun with."""
 RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """The size of the vocabulary, unless the text is too short for it."""
@@ -63,8 +60,6 @@ SHORT_SECONDS = 120
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What a quickstart makes."""
-
     out: Path
     source: tuple[str, ...] = ("python-docs",)
     """Sources of text, as in `prepare`."""
@@ -72,7 +67,6 @@ class Quickstart:
     vocab_size: int | None = None
     """Tokens in the vocabulary; None takes `VOCABULARY`, or as many as a smaller text allows."""
     budget: str = "4m"
-    """The budget of pretraining."""
     blimp: str | None = None
     """A file or folder of good and bad sentences, as in `evaluate_blimp`, to score too."""
     device: str = "auto"
@@ -81,11 +75,8 @@ class Quickstart:
 
 
 def quickstart(request: Quickstart, show: Callable[..., None], program: str = "litebert") -> int:
-    """Run all steps, and return the exit status.
-
-    Args:
-        show: prints a table: columns, rows and title.
-        program: how a shell calls litebert, for the commands shown at the end.
+    """Run all steps, and return the exit status. `show` prints a table of columns, rows and title;
+    `program` is how a shell calls litebert, in the commands shown at the end.
     """
     start, folder, device = time.monotonic(), request.out, request.device
     has_classifier = request.source == ("python-docs",)

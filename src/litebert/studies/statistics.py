@@ -1,8 +1,7 @@
 """Paired comparisons of variants over seeds, judged seed after seed at a bounded error rate.
 
-The seed is the unit: a score of a run is a single number, however many tokens it was counted on.
-Two runs of one seed read the same sequences in the same order and answer the same held-out
-questions. So a comparison is about their difference: Student's paired t test, with its interval.
+The seed is the unit. Two runs of one seed read the same sequences in the same order and answer the
+same held-out questions, so a comparison is about their difference: Student's paired t test.
 
 Comparisons are looked at after several seeds, and a verdict that stands ends a variant's runs. Each
 look may spend a part of the 5 % chance of a false verdict, and the parts sum to 5 % (alpha
@@ -11,9 +10,8 @@ comparisons. By the union bound the chance of any false verdict in a study is at
 looks and comparisons depend on one another.
 
 What a study can detect follows from the spread: the standard deviation, over seeds, of the
-difference of two runs with one seed. It is measured in the first seeds of the study itself, or in
-an earlier study. Power is that of the paired t test at the last planned seed, at the level that
-Holm's method asks of the smallest p value. The earlier looks only add to it.
+difference of two runs with one seed. Power is that of the paired t test at the last planned seed,
+at the level that Holm's method asks of the smallest p value.
 """
 
 from __future__ import annotations
@@ -32,9 +30,8 @@ LEVEL = 0.05
 FIRST_LOOK = 3
 """Seeds before the first look: the spread of two pairs is known too badly."""
 SHARE_BEFORE, SHARE_LAST = 0.2, 0.75
-"""Shares of the chance that the looks before the last planned seed and the look at it may spend.
-
-The rest is for seeds that are added later.
+"""Shares of the chance that the looks before the last planned seed, and that look, may spend. The
+rest is for seeds that are added later.
 """
 
 SeedScores = Mapping[str, Mapping[str, Mapping[int, float | None]]]
@@ -43,8 +40,6 @@ SeedScores = Mapping[str, Mapping[str, Mapping[int, float | None]]]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a score over seeds."""
-
     value: float
     halfwidth: float | None
     """Half of its 95 % interval; None with one seed."""
@@ -61,10 +56,8 @@ class Difference:
     halfwidth: float | None
     """Half of its 95 % interval, not corrected; None with one pair."""
     p: float | None
-    """The p value after the corrections for comparisons and looks.
-
-    A verdict stands if it is below 0.05. It is None if there is no test: there is one pair, all
-    pairs have the same difference, or no look was due yet.
+    """The p value after the corrections for comparisons and looks; a verdict stands if it is below
+    0.05. None without a test: for one pair, equal differences, or before the first look.
     """
     pairs: int = 0
     """Seeds that both have."""
@@ -92,11 +85,8 @@ def compute_mean(values: Sequence[float]) -> Mean:
 
 
 def compute_look_level(seeds: int, planned: int) -> float:
-    """Compute the chance of a false verdict that the look after this many seeds may spend.
-
-    Args:
-        planned: the seeds of the study as it was planned. Seeds beyond it were added later, and
-            each look at them may spend half as much as the look before.
+    """Compute the chance of a false verdict that the look after this many seeds may spend: beyond
+    the seeds that were planned, each look may spend half as much as the one before.
     """
     first = min(FIRST_LOOK, planned)
     if seeds < first or seeds < 2:
@@ -112,14 +102,10 @@ def compute_look_level(seeds: int, planned: int) -> float:
 def compare_with_baseline(
     scores: SeedScores, baseline: str, names: Sequence[str], planned: int
 ) -> list[Difference]:
-    """Compare every variant with the baseline, in every score that both have.
+    """Compare every variant with the baseline, in every score that both have and that is named.
 
-    The looks are taken one after the other, as they were while the study ran. So the verdicts are
-    those that ended its variants.
-
-    Args:
-        names: the scores to compare.
-        planned: the seeds of the study as it was planned.
+    The looks are taken one after the other, as they were while the study ran, at the seeds that
+    were planned and beyond. So the verdicts are those that ended its variants.
     """
     pairs = _pair_scores(scores, baseline, names)
     results: dict[tuple[str, str], Difference] = {}
@@ -229,8 +215,6 @@ class Spread:
 
 @dataclass(frozen=True)
 class Power:
-    """The difference that a study sees."""
-
     seeds: int
     comparisons: int
     spreads: float
@@ -245,11 +229,8 @@ class Power:
 
 
 def compute_power(difference: float, seeds: int, level: float) -> float:
-    """Compute the chance that a paired t test finds a difference.
-
-    Args:
-        difference: in spreads.
-        level: of the two-sided test, in (0, 1).
+    """Compute the chance that a two-sided paired t test of a level in (0, 1) finds a difference, in
+    spreads.
     """
     from scipy.stats import nct, t
 
@@ -279,9 +260,8 @@ def make_power(seeds: int, comparisons: int, spread: Spread | None) -> Power | N
 
 
 def measure_spread(differences: Sequence[Difference], score: str, source: str) -> Spread | None:
-    """Pool the spreads of a score over the variants of a study; None if no spread is known.
-
-    Their squares are averaged, each weighted by its pairs less one.
+    """Pool the spreads of a score over the variants of a study, as the root of the mean square
+    weighted by pairs less one; None if no spread is known.
     """
     spreads = [
         (difference.spread, difference.pairs - 1)

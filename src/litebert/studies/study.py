@@ -57,12 +57,10 @@ class Study:
     baseline: str
     """The variant that every other variant is compared with."""
     scores: tuple[str, ...] = (PRIMARY,)
-    """Held-out scores to compare; the first decides. A lower score is better if its name ends in
-    `loss`.
+    """Held-out scores to compare, the first of which decides; lower is better if named `...loss`.
     """
     chance: tuple[str, ...] = ()
-    """Accuracies that a variant without the head for them has by chance: that of always giving the
-    most frequent answer.
+    """Accuracies that a variant without their head has by always giving the most frequent answer.
     """
     unjudged: tuple[str, ...] = ()
     """Scores without a verdict, because they mean something else in each variant."""
@@ -127,24 +125,20 @@ def make_slug(name: str) -> str:
 
 
 def vary(base: Config, **changes: Any) -> Config:
-    """Return a config with some fields changed.
-
-    The fields of a nested config are a dictionary: `vary(base, encoder={"layers": 3})`.
-    """
+    """Return a config with some fields changed: `vary(base, encoder={"layers": 3})`."""
     return from_dict(Config, changes, base=base)
 
 
 def make_base_config(scale: Scale) -> Config:
-    """Make the config that the studies vary.
+    """Make the config that the studies vary: a shared encoder trained on masked words and sentence
+    order. toy to mini have the block of the small recipes, which learns within minutes; base is the
+    paper's. Depth does not grow, so that every variant trains each layer for as long.
 
-    It is a shared encoder trained on masked words and sentence order. toy to mini have the block of
-    the small recipes, which learns within minutes; base is the paper's. Depth does not grow, so
-    that every variant trains each layer for as long. The token table is drawn at random, as in the
-    papers, except at scale claim. micro is trained on single masked tokens alone, because a few
-    seconds of training can learn no more. claim has the same network, reads twice as much text in
-    each step, and is scored on four times as many sequences. Its token table starts from counts.
-    Runs from a random table leave the frequencies of tokens at another moment with each seed, which
-    is most of their noise.
+    The token table is drawn at random, as in the papers, except at scale claim, where it starts
+    from counts: runs from a random table leave the frequencies of tokens at another moment with
+    each seed, which is most of their noise. claim is micro with twice as much text in each step,
+    and scored on four times as many sequences. micro is trained on single masked tokens alone,
+    because a few seconds of training can learn no more.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
     config = replace(config, table=TableConfig(), train=replace(config.train, depth_schedule=()))

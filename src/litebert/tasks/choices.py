@@ -45,17 +45,13 @@ from litebert.text.records import (
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
-"""The first segment of a sequence.
-
-`context`: the context, then the last 128 tokens of the question with its choice (official ALBERT
-code). `question`: the first 128 tokens of the question with its choice, then the context (RoBERTa,
-whose code counts the leading special token among the 128). The context is cut to fit.
+"""The first segment: the context, then the last 128 tokens of the question with its choice
+(official ALBERT code); or the first 128 tokens of the question with its choice, then the context
+(RoBERTa, whose code counts the leading special token among the 128). The context is cut to fit.
 """
 
 QUESTION_TOKENS = 128
-"""Most tokens of a question with its choice. It is less in a short sequence, half of which stays
-for the context.
-"""
+"""Most tokens of a question with its choice; less in a short sequence, half of which is context."""
 
 BLANK = re.compile(r"(?<!\w)_+|_+(?!\w)")
 """The blank that a choice fills in a question: a run of "_" that does not join two words."""
@@ -90,7 +86,6 @@ class Choice(NamedTuple):
     label: int | None
     """The index of the right choice, from 0; None if it is not known."""
     name: str
-    """Its name in the predictions file."""
     group: str = ""
     """Each group also has a score of its own."""
 
@@ -106,9 +101,8 @@ class Choice(NamedTuple):
 class ChoiceFiles(SplitFiles[Choice]):
     """JSON Lines (or Parquet) files of questions with choices; a subclass may read other ones.
 
-    `label` is the index of the right choice from 0, its letter, or its text. Without a dev split, a
-    share `heldout` of the contexts of the training split replaces it. Each context keeps all of its
-    questions.
+    `label` is the index of the right choice from 0, its letter, or its text. A dev split that is
+    held out of the training split takes whole contexts, with all of their questions.
     """
 
     suffixes = (".jsonl", ".ndjson", ".parquet")
@@ -171,8 +165,6 @@ class ChoiceFiles(SplitFiles[Choice]):
 
 @dataclass(frozen=True)
 class ChoiceTask(Task[Choice]):
-    """Multiple choice."""
-
     name: ClassVar[str] = "choices"
     suffix: ClassVar[str] = ".jsonl"
     inputs: ClassVar[str] = "give (context, question, choices), of choices two or more"
@@ -245,9 +237,7 @@ class ChoiceTask(Task[Choice]):
         return answer._replace(value=written.index(answer.value))
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return `accuracy` over all examples and over each group. A tie with another choice is
-        wrong.
-        """
+        """Return `accuracy`, of all and of each group. A tie with another choice is wrong."""
         right_by_group: dict[str, list[bool]] = {}
         labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
         for example, answer in zip(*labeled, strict=True):

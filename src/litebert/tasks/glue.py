@@ -1,10 +1,8 @@
 """GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks, their official files and submissions.
 
 Columns, label orders and the deciding score are those of the official ALBERT code
-(classifier_utils.py). The files are tab-separated without quoting: a quote is an ordinary
-character. The official code accepts whatever a column holds. This module refuses a row of a wrong
-width and an unknown label. Only QQP has broken rows in its official files, so they are skipped and
-counted.
+(classifier_utils.py), which accepts whatever a column holds. Here a row of a wrong width and an
+unknown label are refused; only QQP has broken rows in its official files, skipped and counted.
 """
 
 from __future__ import annotations
@@ -121,14 +119,10 @@ class GlueFiles(TaskFiles[Example]):
     def __init__(self, task: Glue, source: str | Path) -> None:
         """Find the splits of a task.
 
-        Args:
-            source: the task's folder or the folder above it; `hf:glue` for the hub,
-                `hf:NAME[:CONFIG]` for a copy there, `hf:FOLDER` for a dataset that `datasets`
-                saved; or an official train or dev file, to score a model on.
-
-        `tests`, and all but the first of `dev`, hold only splits whose file is in the folder:
-        copies often lack test files and MNLI's second dev file. MNLI has the test split `ax` too,
-        if a folder `diagnostic` with diagnostic.tsv lies beside its folder.
+        `source` is the task's folder or the folder above it; `hf:glue` for the hub,
+        `hf:NAME[:CONFIG]` for a copy there, `hf:FOLDER` for a dataset that `datasets` saved; or an
+        official train or dev file, to score a model on. `tests`, and all but the first of `dev`,
+        hold only splits whose file exists.
         """
         self._spec, self._source = task.spec, source
         self._hub = _open_hub(str(source)[3:], task.name) if str(source).startswith("hf:") else None
@@ -200,9 +194,7 @@ class GlueFiles(TaskFiles[Example]):
         return bool(_find_files(self._spec, Path(self._source), split))
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read train, or an official dev or test split; `test` is the first test split. A file has
-        one split.
-        """
+        """Read a split; `test` is the first test split. A single file has one split."""
         notes, spec, source = Notes() if notes is None else notes, self._spec, Path(self._source)
         if self._hub is None and source.is_file():
             return list(_read_file(spec, source, False, notes))
@@ -259,9 +251,7 @@ class Glue(TextTask):
         return cls(output, pair=pair, score_names=spec.scores, spec=spec)
 
     def file_name(self, split: str) -> str:
-        """Name the predictions file of a split: a test split as the GLUE site asks for, any other
-        split SPLIT.tsv.
-        """
+        """Name the predictions file of a test split as the GLUE site asks for; else SPLIT.tsv."""
         split = name_official_split(self.spec, split)
         if split == _AX:
             return GLUE[_AX].submissions[0]
@@ -271,9 +261,7 @@ class Glue(TextTask):
         return names[list(self.spec.files).index(split)]
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write a submission: `index` and `prediction`, tab-separated. Numbers are between 0 and 5,
-        with three decimals.
-        """
+        """Write `index` and `prediction`, tab-separated; numbers in [0, 5] with three decimals."""
         with atomic_text(path) as file:
             file.write("index\tprediction\n")
             for example, answer in zip(examples, answers, strict=True):
@@ -309,9 +297,7 @@ def _find_files(spec: Spec, folder: Path, split: str) -> list[Path]:
 
 
 def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Example]:
-    """Read an official file, whose first line may be a header. A test split has other columns,
-    without labels.
-    """
+    """Read an official file, maybe with a header; a test split has other columns, no labels."""
     texts = spec.test_texts if test else spec.texts
     width = count = 0
     for number, line in read_lines(path, notes):
@@ -378,8 +364,8 @@ def _read_dataset(
 ) -> Iterator[Example]:
     """Read a split of a dataset from the `datasets` library, whose splits are `hub`.
 
-    The hub's numbers of labels are not used but their names, because its order of MNLI's labels is
-    not the official order.
+    Labels are read by their names, because the hub's order of MNLI's labels is not the official
+    one.
     """
     hub_split = _name_hub_split(split)
     if hub_split not in hub:

@@ -38,9 +38,7 @@ def is_blank(value: Any) -> bool:
 
 
 def read_cell(value: Any, location: str, column: str) -> Any:
-    """Return the value of a cell, which may be a printed list. An object of 0 and 1 is the list of
-    the labels that are 1.
-    """
+    """Return the value of a cell, perhaps printed; of an object of 0 and 1 the labels with 1."""
     if isinstance(value, str) and _PRINTED.fullmatch(text := value.strip()):
         value = _parse_printed(text)
         if isinstance(value, str) and _ARRAY.fullmatch(text):
@@ -142,9 +140,7 @@ def drop_fraction(name: str) -> str:
 
 
 def list_lookalikes(names: Iterable[str]) -> list[list[str]]:
-    """List the names that differ only in case, spaces, invisible characters, Unicode form, or a
-    fraction of 0.
-    """
+    """List names that differ in case, spaces, invisible characters, Unicode form or ".0" alone."""
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         plain = unicodedata.normalize("NFKC", name).casefold()

@@ -2,8 +2,7 @@
 
 The columns of the training files decide how the model learns (finetuning/similarity.py). A dev
 split with scores is scored by the correlation of cosines with them. Without scores, the model must
-find the second text of each pair among all. Without pairs, it must find the second half of each
-text from the first.
+find the second text of each pair among all; without pairs, the second half of each text.
 """
 
 from __future__ import annotations
@@ -63,10 +62,8 @@ _SUPERVISION_NAMES: Mapping[Supervision, str] = {
 
 
 RANK_SCORES = ("mrr", "recall_at_1")
-"""The scores of pairs without scores of their own.
-
-They are the mean over the first texts of 1/rank of the first right second text among all, and how
-often that rank is 1.
+"""Over the first texts: the mean of 1/rank of the first right second text among all, and how often
+that rank is 1.
 """
 _BLOCK = 1024
 """First texts that are compared at once, which bounds the memory of their cosines."""
@@ -220,9 +217,7 @@ class PairFiles(TextFiles):
         return examples
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
-        """Read the text, the pair and the label of each row. Beyond the first `needed` columns, a
-        value is None if the file lacks its column.
-        """
+        """Read text, pair and label of each row; beyond `needed`, None for missing ones."""
         names = (
             [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
         )
@@ -330,9 +325,8 @@ class Pairs(ColumnTask):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each example as two sequences of at most `length` tokens, and note what is cut.
-
-        A text without a pair is its own second text. With a teacher it is read once, and has no
+        """Encode each example as two sequences of at most `length` tokens, and note what is cut. A
+        text without a pair is its own second text; with a teacher it is read once, and has no
         target.
         """
         notes = Notes() if notes is None else notes
@@ -359,8 +353,8 @@ class Pairs(ColumnTask):
     # -------------------------------------------------------------------------------------- answers
 
     def score(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
-        """Score cosines by their correlation with labels; without labels, rank second texts. The
-        scores of vectors that are cut to a size have names of their own.
+        """Score cosines by their correlation with labels, or rank second texts. Vectors that are
+        cut to a size have scores of their own.
         """
         scores = self._score_answers(examples, answers)
         is_counted = any(not isinstance(answer.vectors, np.ndarray) for answer in answers)
@@ -392,11 +386,11 @@ def rank_seconds(
 ) -> dict[str, float]:
     """Compute `RANK_SCORES` from unit vectors, (2, H) for each of N pairs, and their texts.
 
-    Each first text is asked once, and its right answers are the second texts of all its pairs. The
-    rank of the nearest of them counts every different wrong text that is as near. So a tie is
-    wrong, and a network that gives all texts the same vector scores nothing. Cosines that differ by
-    less than 1e-6 are ties, because equal vectors may differ by rounding. A vector with a NaN is as
-    near as any. If all second texts are the same, both scores are 0.
+    Each first text is asked once; its right answers are the second texts of all its pairs. A wrong
+    text as near as the right one counts before it, so a network that gives all texts the same
+    vector scores nothing. Cosines closer than 1e-6 are ties, because equal vectors may differ by
+    rounding. A vector with a NaN is as near as any. If all second texts are the same, both scores
+    are 0.
     """
     numbers, places = [], []
     for texts in (firsts, seconds):
@@ -474,10 +468,7 @@ class StsbFiles(PairFiles):
 
 @dataclass(frozen=True)
 class StsbVectors(Pairs):
-    """STS-B scored by the cosine of two vectors, from the files of GLUE.
-
-    The task `stsb`, in contrast, reads both texts as one sequence.
-    """
+    """STS-B scored by the cosine of two vectors; the task `stsb` reads both texts at once."""
 
     name: ClassVar[str] = "stsb-vectors"
     files: ClassVar[type[TaskFiles[Any]]] = StsbFiles

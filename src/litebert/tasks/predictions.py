@@ -10,7 +10,6 @@ from litebert.base.storage import json_text
 
 
 def list_members(value: Any) -> tuple[Any, ...]:
-    """Return the members of a list as a tuple."""
     if isinstance(value, (str, bytes, Mapping, Set)):
         raise TypeError
     return tuple(value)
@@ -34,8 +33,8 @@ def write_records(
 ) -> int:
     """Write records of answers in order, each as it comes, and return their number.
 
-    CSV has a column `p_LABEL` for each label's probability. The members of any other list share a
-    cell, with `separator` between them, or as JSON if they have parts.
+    CSV has a column `p_LABEL` for each label's probability. Other lists share a cell, with
+    `separator` between their members, or as JSON if these have parts.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0

@@ -1,8 +1,7 @@
 """RACE: English examinations of Chinese schools, middle and high, four options to a question.
 
 The official layout is RACE/{train,dev,test}/{middle,high}/*.txt with one JSON object a passage. The
-passages of a level may also be lines of one `all.txt`, which the official ALBERT code expects. Both
-levels are learned together. They are scored together and separately.
+passages of a level may also be lines of one `all.txt`, as the official ALBERT code expects.
 """
 
 from __future__ import annotations
@@ -86,10 +85,7 @@ class RaceFiles(ChoiceFiles):
 
     @classmethod
     def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[Choice]]:
-        """Yield the questions of a file of passages with their ids.
-
-        An id is the passage's id with the number of the question.
-        """
+        """Yield the questions of a file with their ids: passage and question number."""
         level = Path(str(source)).parent.name
         for question in _read_questions(source, level, notes):
             yield Row(question, {"id": question.name}, str(source))
@@ -97,8 +93,6 @@ class RaceFiles(ChoiceFiles):
 
 @dataclass(frozen=True)
 class RaceTask(ChoiceTask):
-    """RACE; `order` says which segment comes first in a sequence."""
-
     name: ClassVar[str] = "race"
     predicted_files: ClassVar[tuple[str, str]] = ("PASSAGES.txt", "ANSWERS.jsonl")
     files: ClassVar[type[TaskFiles[Any]]] = RaceFiles

@@ -72,14 +72,7 @@ def require_option(name: str, option: str) -> None:
 
 def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
     """Return the task that a model was fine-tuned for, without its files and before
-    `Task.complete`.
-
-    It is the task that the model's folder names, or else the usual task of its output.
-
-    Args:
-        settings: the content of task.json; at least the `kind` of the head and the number of its
-            `classes`.
-        folder: the folder of the model.
+    `Task.complete`: the one its task.json in `folder` names, or else the usual task of its output.
     """
     name = str(settings.get("task"))
     task_class = TASKS[name if name in TASKS else restore_output(settings).task]
@@ -91,9 +84,7 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
 
 
 def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
-    """Say in words which value a wrong setting must have, by the `usual` one; nothing where it is
-    right, or where no task reads it.
-    """
+    """Say which value a wrong setting must have, by the `usual` one; nothing where it is right."""
     if key == "columns":
         return "" if _are_columns(value) else "a name for each of text, pair and label"
     if key == "vectors":

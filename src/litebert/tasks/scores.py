@@ -1,9 +1,8 @@
-"""Scores of predictions: functions of labels and predictions that always return a number.
+"""Scores of predictions, as fractions: functions of labels and predictions.
 
-Some scores have no formula: a correlation with a constant, an F1 without positives, an R^2 of
-constant labels. Such a score is 0, because the model showed nothing and a NaN would hide that in a
-mean. Predictions that are not finite have no merit: their correlations are 0, their R^2 is minus
-infinity and their error is infinite. All scores are fractions, not percentages.
+A score without a formula, such as a correlation with a constant or an F1 without positives, is 0,
+because the model showed nothing and a NaN would hide that in a mean. Predictions that are not
+finite have correlations of 0, an R^2 of minus infinity and an infinite error.
 
 Shapes: n examples, C classes. `labels` and `predictions` are int64 (n,) class numbers; 0/1 (n, C)
 for several labels; float64 (n,) for numbers.
@@ -29,10 +28,7 @@ def accuracy(labels: Values, predictions: Values) -> float:
 
 
 def f1(labels: Values, predictions: Values) -> float:
-    """F1 of class 1, as GLUE counts it for MRPC and QQP.
-
-    With several labels it is the micro F1, over the decisions for all labels.
-    """
+    """F1 of class 1, as GLUE counts it for MRPC and QQP; with several labels the micro F1."""
     from sklearn.metrics import f1_score  # takes half a second to load
 
     return float(f1_score(labels.ravel() == 1, predictions.ravel() == 1, zero_division=0))
@@ -70,10 +66,7 @@ def spearman(labels: Values, predictions: Values) -> float:
 
 
 def r2(labels: Values, predictions: Values) -> float:
-    """Share of the labels' variance that the predictions explain.
-
-    It is below 0 if the mean of the labels is a better prediction.
-    """
+    """Share of the labels' variance that the predictions explain; below 0 if the mean is better."""
     from sklearn.metrics import r2_score
 
     if not np.isfinite(predictions).all():
@@ -158,10 +151,7 @@ def compute_scores(names: Sequence[str], labels: Values, predictions: Values) ->
 def compute_class_scores(
     names: Sequence[str], labels: Values, predictions: Values
 ) -> dict[str, dict[str, float]]:
-    """Compute `precision`, `recall` and `f1` of each class by its name, and its `count` of labels.
-
-    With several labels, each label is a class.
-    """
+    """Compute `precision`, `recall`, `f1` and `count` of each class, or label, by its name."""
     from sklearn.metrics import precision_recall_fscore_support
 
     columns = precision_recall_fscore_support(

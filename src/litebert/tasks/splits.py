@@ -43,7 +43,6 @@ _NAMES = {
 }
 """The words that name a split in the name of a file; a word may end in `set` or `data`."""
 _FOLDERS = ("train", "dev", "valid", "validation", "testa", "test")
-"""The folders that are splits."""
 _REJECTED = ("reject", "ignore")
 """Prodigy's marks of a row that a person did not accept."""
 _HELD_OUT = 43
@@ -72,7 +71,6 @@ class SplitOptions(HeldoutOptions):
 
 
 def take_layout(options: dict[str, Any]) -> Layout:
-    """Remove the options of a layout from those of `open_task`, and return the layout."""
     return Layout(
         options.pop("input_format", None),
         options.pop("header", True),
@@ -146,9 +144,7 @@ class SplitFiles(TaskFiles[E]):
     def open(
         cls, task_class: type[Task[E]], name: str, data: Source, **options: Any
     ) -> SplitFiles[E]:
-        """Open a folder with the files of the splits, or training files with `dev` and `test` as
-        options.
-        """
+        """Open a folder with the files of the splits, or training files, with `dev` and `test`."""
         if isinstance(data, (list, tuple)) and len(data) == 1:
             data = data[0]
         files: dict[str, Source] = {}
@@ -294,8 +290,8 @@ def list_visible(folder: Path) -> list[Path]:
 
 
 def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
-    """Number the rows so that those that share a value in any column have one number, and so have
-    those that a chain of such rows joins. None is shared with no row. Each column has N values.
+    """Number the rows so that those that share a value in any column, directly or through other
+    rows, have one number. None is shared with no row.
     """
     joined = list(range(len(columns[0])))
 
@@ -316,15 +312,8 @@ def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
 def choose_held_out(
     sizes: Sequence[int], share: float, seed: int = 0, classes: Sequence[Any] | None = None
 ) -> NDArray[np.bool_]:
-    """Choose which groups replace a dev split: a share of their rows as far as whole groups allow,
-    at least one group, and never all.
-
-    Args:
-        sizes: the rows of each group, (G,).
-        classes: the class of each group, if every class is to give its share.
-
-    Returns:
-        (G,): True for a chosen group.
+    """Choose which groups of `sizes` (G,) rows replace a dev split: a share of the rows as far as
+    whole groups allow, at least one group, and never all. Every class of `classes` gives its share.
     """
     rows, count = np.asarray(sizes, np.int64), len(sizes)
     wanted = min(max(1, round(share * int(rows.sum()))), int(rows.sum()) - 1)
@@ -352,10 +341,9 @@ def _divide_by_class(
 ) -> NDArray[np.int64]:
     """Divide `count` rows to hold out among the classes, (C,).
 
-    Each class gives its share of its `sizes` rows, rounded down. The rows that are then missing
-    come first from classes that give none, the largest first, and then by the largest remainders;
-    `ranks` order classes that have equal claims. A class keeps its last row in training, except
-    where no class has another to give.
+    Each gives its share of its `sizes` rows, rounded down. The rows still missing come from classes
+    that give none, the largest first, then by the largest remainders; `ranks` break ties. A class
+    keeps its last row in training, except where no class has another to give.
     """
     counts: NDArray[np.int64] = count * sizes // sizes.sum()
     while missing := count - int(counts.sum()):
@@ -381,11 +369,8 @@ def select_split(
 ) -> list[E]:
     """Select the examples of a training file that belong to train, or to the held-out dev.
 
-    Args:
-        groups: the group of each example; a group is never divided.
-        groups_name: the plural for groups with their file: rows of train.csv.
-        classes: the class of each example, if every class is to give its share; a group has that
-            of its first example.
+    A group, the plural of which is `groups_name`, is never divided. With `classes` every class
+    gives its share; a group has the class of its first example.
     """
     groups = list(groups)
     sizes = Counter(groups)

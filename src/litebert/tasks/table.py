@@ -1,7 +1,5 @@
-"""Your own table: CSV, TSV, JSONL or Parquet with a text or a pair, and a label to learn.
-
-Text files in a folder for each class are a table too. The label is a class, several labels, or a
-number. `target="auto"` decides from the training file:
+"""Your own table: CSV, TSV, JSONL or Parquet with a text or a pair, and a label to learn, or text
+files in a folder for each class. `target="auto"` decides from the training file:
 
 - Lists, a separator, or several columns of 0 and 1 mean several labels.
 - Numbers mean a number if at least one of them is not whole.
@@ -298,10 +296,8 @@ class TableFiles(TextFiles):
                 yield row._replace(values=(*row.values[: len(columns)], value)), path
 
     def _survey(self, target: Target) -> tuple[Target, list[str]]:
-        """Read the labels of the training files, and note how they are read.
-
-        Returns:
-            The target that they mean, or `target` if it is not "auto"; and their sorted names.
+        """Read the labels of the training files, and return the target that they mean and their
+        sorted names.
         """
         paths, column, separator = self._find_files("train"), self.task.label, self.task.separator
         source, shown, notes = format_files(paths), self.task.label_name, self._survey_notes

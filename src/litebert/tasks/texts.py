@@ -1,6 +1,5 @@
-"""The base of tasks over one or two texts: GLUE, pairs, and your own table.
-
-Their answer is a class, several labels or a number.
+"""The base of tasks over one or two texts (GLUE, pairs, your own table), answered by a class,
+several labels or a number.
 """
 
 from __future__ import annotations
@@ -189,9 +188,7 @@ class TextTask(Task[Example]):
         return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """Write JSON Lines or CSV, by the suffix. Rows held out or of several files have their
-        place.
-        """
+        """Write JSON Lines or CSV. Rows held out or of several files have their place."""
         with atomic_text(path) as file:
             write_records(
                 map(self._make_record, examples, answers),
@@ -348,11 +345,7 @@ class TextFiles(SplitFiles[Example]):
     def open_labeled(
         cls, task: Task[Example], source: Source, **options: Any
     ) -> SplitFiles[Example]:
-        """Open labeled files to score a model on.
-
-        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
-        training files.
-        """
+        """Open labeled files to score a model on, by default with the training files' columns."""
         assert isinstance(task, ColumnTask)
         names = ("text_column", "pair_column", "label_column")
         # Naming columns implies a header, even if the training files had none.
@@ -378,9 +371,8 @@ class TextFiles(SplitFiles[Example]):
         notes: Notes,
         classes: Sequence[Any] | None = None,
     ) -> list[Example]:
-        """Select the rows of a split. Rows with an equal key, or of one group, stay together; so
-        they do in the short runs and the folds of a baseline, by `Example.group`. Groups by a
-        column have no class.
+        """Select the rows of a split. Rows with an equal key, or of one group, stay together, in
+        short runs and the folds of a baseline too. Groups by a column have no class.
         """
         if not examples:
             raise DataError(

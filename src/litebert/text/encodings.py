@@ -66,10 +66,8 @@ def is_match(pattern: str, name: str) -> bool:
 def choose_encoding(
     name: str, head: bytes, default: str, by_pattern: Mapping[str, str], html: bool
 ) -> str:
-    """Choose the encoding of the file `name`, whose first bytes are `head`.
-
-    The last matching pattern of `by_pattern` decides, else `default`. UTF-8 gives way to a
-    byte-order mark, and in a web page to the declaration at its top.
+    """Choose the encoding of a file by the last matching pattern, else `default`. UTF-8 gives way
+    to a byte-order mark in `head`, and in a web page to the declaration at its top.
     """
     matching = [encoding for pattern, encoding in by_pattern.items() if is_match(pattern, name)]
     if matching:

@@ -19,9 +19,7 @@ from litebert.text.records import IN_FOLDERS, SUFFIXES, FileFormat, list_values
 from litebert.text.tally import HIDDEN, Tally, format_counts
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
-"""Suffixes of plain text in a folder. A file that the user names, or matches, is plain text with
-any other suffix too.
-"""
+"""Suffixes of plain text in a folder; a file that the user names or matches may have any other."""
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 """Suffixes of web pages. They are taken from a folder only where markup is stripped."""
 TABLES: dict[str, FileFormat] = {
@@ -34,14 +32,9 @@ _BROKEN_LINKS = "links that lead nowhere"
 def expand(
     sources: Sequence[str], *, html: bool = False, tally: Tally | None = None, out: str | Path = ""
 ) -> list[str]:
-    """List the files that folders and patterns stand for, sorted within each source.
-
-    Other sources, such as standard input, are returned unchanged.
-
-    Args:
-        html: take web pages from folders too.
-        tally: counts the files that are read and those that are skipped.
-        out: what is written, which is no source where it lies in one.
+    """List the files that folders and patterns stand for, sorted within each source; other sources,
+    such as standard input, stay. With `html` web pages are taken from folders too. `out` is what is
+    written, which is no source where it lies in one.
     """
     if not list_values(sources, "sources"):
         raise DataError(
@@ -80,9 +73,8 @@ def expand(
 
 
 def is_remote(source: str | Path) -> bool:
-    """Return whether a source is in a store, and not of a scheme that a reader was added for.
-
-    `hf:NAME` is a data set of the `datasets` library, and `hf://` names a file.
+    """Return whether a source is in a store, and not of a scheme that a reader was added for, such
+    as `hf:NAME`, a data set; `hf://` names a file.
     """
     scheme = get_scheme(str(source))
     return is_url(source) and (scheme == "hf" or f"{scheme}:" not in SOURCES)
@@ -145,9 +137,7 @@ def _list_own(out: str | Path) -> list[str]:
 
 
 def leave_out(files: Iterable[str], out: str | Path, named: Iterable[str | Path] = ()) -> list[str]:
-    """Return the files without those of the output and of its parts, which may lie in a source.
-    Those that are `named` stay.
-    """
+    """Return the files without those of the output and of its parts, unless they are `named`."""
     own, stay = tuple(f"{place}{os.sep}" for place in _list_own(out)), set(map(str, named))
     return [
         file
@@ -172,8 +162,8 @@ def refuse_duplicates(sources: Iterable[str | Path]) -> None:
 def _list_folder(
     folder: Path, html: bool, tally: Tally, optional: bool, out: str | Path
 ) -> list[Path]:
-    """List the files below a folder that can be read, and count the others in `tally`. With
-    `optional` there may be none. What is hidden, or a place of the output, is left out.
+    """List the files below a folder that can be read, at least one unless `optional`, and count the
+    others in `tally`. What is hidden, or a place of the output, is left out.
     """
     suffixes, own = _list_suffixes(html), _list_own(out)
     skipped: Counter[str] = Counter()

@@ -4,11 +4,9 @@
     c4        Raffel and others 2020, section 2.2; it also removes lines
     fineweb   Penedo and others 2024, section 3.6: its three rules
 
-They run in this order. The rules of one filter run in the order of `RULES`, and the first one that
-a document breaks drops it. Words are what lies between white space. Blank lines do not count.
-
-Two rules of C4 are left out: the list of bad words is data that litebert does not carry, and spans
-of three sentences that occur twice need the whole corpus.
+They run in this order, and the first rule that a document breaks drops it. Words are what lies
+between white space; blank lines do not count. C4's list of bad words, and its rule of spans that
+occur twice in the whole corpus, are left out.
 """
 
 from __future__ import annotations
@@ -115,11 +113,8 @@ class Verdict:
 
 
 def apply_filters(texts: Sequence[str], filters: Sequence[str], language: str) -> list[Verdict]:
-    """Apply filters to documents. The rule c4-sentences is left to the caller.
-
-    Args:
-        filters: some of `FILTERS`.
-        language: the ISO 639 code of the text; the stop words of Gopher count in English only.
+    """Apply filters to documents, but for c4-sentences, which is left to the caller. The stop words
+    of Gopher count in English only; `language` is an ISO 639 code.
     """
     verdicts = [Verdict(text) for text in texts]
     for name in FILTERS:
@@ -209,9 +204,8 @@ def _list_kinds() -> tuple[Mask, Mask]:
 
 
 class _Pages:
-    """Documents end to end as code points, with their words and lines.
-
-    `*_bounds` are where the words or lines of each document begin, and the end, (documents + 1,).
+    """Documents end to end as code points. `*_bounds` are where the words or lines of each document
+    begin, and the end, (documents + 1,).
     """
 
     def __init__(self, texts: Sequence[str]) -> None:

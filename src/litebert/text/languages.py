@@ -1,7 +1,5 @@
 """The languages of texts, by the library lingua (extra `languages`), whose models lie in its wheel.
-
-Its mode of low accuracy reads trigrams alone, which suits texts of a sentence or more. The first
-200 characters decide.
+Its mode of low accuracy reads trigrams alone, which suits texts of a sentence or more.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from typing import Any
 from litebert.base.errors import DataError, MissingExtraError, nearest
 
 CHARACTERS = 200
-"""Characters of a text that are read."""
 UNKNOWN = "unknown"
 """Stands for the code where a text has no letters, or several languages are equally likely."""
 

@@ -1,7 +1,5 @@
-"""The bytes of a file, compressed or plain, or of standard input, decoded to lines of text.
-
-Everything streams in blocks of a megabyte. Text that cannot be read is an error that names the file
-and the line. It is never skipped silently.
+"""The bytes of a file, compressed or plain, or of standard input, decoded to lines of text. Text
+that cannot be read is an error that names the file and the line, and never skipped.
 """
 
 from __future__ import annotations
@@ -23,17 +21,13 @@ from litebert.remote.names import path_of, shorten
 from litebert.remote.reading import open_file
 
 BLOCK = 1 << 20
-"""Bytes that are read at once."""
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"
 
 
 @dataclass
 class Meter:
-    """Counts the bytes of the source files read so far, for a progress bar.
-
-    `total` is None where the size is unknown.
-    """
+    """Counts the bytes of the source files read so far, of `total` if that is known."""
 
     total: int | None = None
     read: int = 0
@@ -106,10 +100,8 @@ def decode_blocks(
 ) -> Iterator[str]:
     """Decode blocks of bytes to blocks of text, up to the first that is not text.
 
-    Args:
-        prose: for a corpus, of any origin. Every line end becomes "\\n", byte-order marks vanish,
-            and a zero byte is the sign that a file is no text. Without it, for the rows of a task,
-            all characters stay.
+    In `prose`, a corpus of any origin, every line end becomes "\\n", byte-order marks vanish, and a
+    zero byte is the sign that a file is no text. In the rows of a task all characters stay.
     """
     remedy = "save the whole file as UTF-8"
     if prose:
@@ -176,15 +168,13 @@ def _decode_valid(
 
 
 class CutCounter(Protocol):
-    """Counts how often text was cut."""
-
     cuts: int
 
 
 def split_blocks(
     texts: Iterable[str], longest: int | None = None, tally: CutCounter | None = None
 ) -> Iterator[str]:
-    """Split blocks of text into lines without their ends. With `longest` (characters), longer lines
+    """Split blocks of text into lines without their ends. Lines of more than `longest` characters
     are cut at a sentence end or a space, and `tally` counts the cuts.
     """
     rest = ""

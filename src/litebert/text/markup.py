@@ -1,8 +1,7 @@
-"""The text of web pages and of Markdown, without their markup.
+"""The text of web pages and of Markdown, without their markup, scripts, styles and code blocks.
 
 A line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands before
-a heading, so that a section becomes a document. Scripts, styles and code blocks are left out. Whole
-files are held in memory.
+a heading, so that a section becomes a document.
 """
 
 from __future__ import annotations

@@ -20,19 +20,13 @@ have few different phrases."""
 
 
 def make_phrases(texts: Sequence[str], count: int, seed: int = 0) -> list[str]:
-    """Make different phrases of texts, none of which is one of the texts.
+    """Make at most `count` different phrases of texts, none of which is one of the texts, in an
+    order that depends on the texts, their order and the seed alone.
 
     A phrase is a text or a span of it, without some of its words and with random words in place of
     some. A random word is likely in proportion to the square root of its count, so that rare words
     come up too. The source of the idea is Tang et al. 2019, "Distilling Task-Specific Knowledge
     from BERT into Simple Neural Networks", section 3.3.
-
-    Args:
-        count: phrases at most; fewer where the texts are short.
-
-    Returns:
-        The phrases in the order they were drawn, which depends on the texts, their order and the
-        seed alone.
     """
     split_texts = [_split(text) for text in texts]
     split_texts = [text for text in split_texts if text[0]]

@@ -1,14 +1,10 @@
 """The built-in corpus `python-docs`: documentation that every Python installation with litebert
 has.
 
-It holds, in a fixed order, the language reference of `pydoc_data`, the docstrings of the standard
-library, and those of the packages that litebert needs. A topic or a docstring is a document. The
-short docstrings of a module are one document together. Repeated text is left out, and so is what is
-not prose: doctests, tables, formulas, parameter headings, code and licenses.
-
-A docstring is any triple-quoted literal. Finding those is seven times as fast as parsing, and it
-includes what packages attach to their compiled functions. Code that is caught by mistake is no
-prose, so it is left out as well. No module is imported.
+It holds the language reference of `pydoc_data`, the docstrings of the standard library, and those
+of the packages that litebert needs, without repeated text and what is not prose: doctests, tables,
+formulas, parameter headings, code and licenses. A docstring is any triple-quoted literal, because
+finding those is seven times as fast as parsing. No module is imported.
 """
 
 from __future__ import annotations
@@ -74,10 +70,8 @@ _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 def read_python_docs(
     name: str = "python-docs", reading: object = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (text, origin) of each document. The paragraphs of a text are its lines.
-
-    A docstring of `_MIN_DOCUMENT` characters or more is a document. The shorter ones of a module
-    are one together, for their sentences hardly follow from one another.
+    """Yield (text, origin) of each document: a docstring of `_MIN_DOCUMENT` characters or more, or
+    the shorter ones of a module together. The paragraphs of a text are its lines.
     """
     seen: set[int] = set()
     total = 0
@@ -106,9 +100,7 @@ def read_python_docs(
 
 
 def find_package(origin: str) -> str:
-    """Return the package of a document by its origin; `python` for the standard library and its
-    reference.
-    """
+    """Return the package of a document by its origin; `python` for the standard library."""
     parts = Path(origin).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:
@@ -117,9 +109,7 @@ def find_package(origin: str) -> str:
 
 
 def extract_prose(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring that read as sentences, each on one line and without
-    markup.
-    """
+    """Yield the paragraphs of a docstring that read as sentences, on one line, without markup."""
     # Code follows a paragraph that ends in `::`, and is indented deeper.
     code_indent = -1
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):

@@ -1,9 +1,8 @@
 """Rows of a file, streamed: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet,
 workbooks and plain text.
 
-Each row has its line number, so that an error can name its location. `Notes` count what is changed
-or skipped. The rows of a task (`read_records`) are UTF-8, for a guessed encoding trains on wrong
-letters. The rows of a corpus (sources.py) come through the same readers (`read_rows`).
+The rows of a task (`read_records`) are UTF-8, for a guessed encoding trains on wrong letters. The
+rows of a corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ line, or one list of them), Parquet, the first sheet of a workbook, and plain te
 line. `conll` is a word a line, which only a task that tags words reads.
 """
 TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
-"""The formats of files with named columns."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".csv": "csv",
@@ -54,7 +52,6 @@ SUFFIXES: dict[str, FileFormat] = {
     ".txt": "text",
     ".conll": "conll",
 }
-"""Formats by suffix."""
 IN_FOLDERS = tuple(suffix for suffix in SUFFIXES if suffix not in (".json", ".xlsx"))
 """The suffixes that are read from a folder, where other files often describe those beside them."""
 _REMEDIES = {
@@ -69,9 +66,7 @@ _REMEDIES = {
 """What to do with a file of a known format that is not read, by suffix."""
 _DELIMITERS = ",;\t|"
 _SAMPLE, _LONG = 200, 1 << 14
-"""Lines at the beginning of CSV and TSV, up to a long one, that tell the delimiter and whether
-cells are quoted.
-"""
+"""Lines at the start of CSV and TSV, up to a long one, that tell the delimiter and the quoting."""
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,;\s]*', re.IGNORECASE)
 """The first line of a file that Excel is told the delimiter of."""
 
@@ -79,9 +74,8 @@ BYTE_ORDER_MARK = "\ufeff"
 MARK_NOTE = "byte-order marks inside the text were left out"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 COUNT = "{count}"
-"""Stands for the count in a note."""
 TOTAL = "{total}"
-"""Stands in a note for the number of all texts."""
+"""Stand in a note for its count, and for the number of all texts."""
 
 
 class Notes(Counter[str]):
@@ -97,9 +91,7 @@ class Notes(Counter[str]):
         self._totals.clear()
 
     def notes(self) -> list[str]:
-        """Return the sentences. The count replaces `COUNT`, else follows in parentheses. The number
-        of all texts replaces `TOTAL`.
-        """
+        """Return the sentences, each with its count, in parentheses unless `COUNT` places it."""
         return [
             sentence.replace(COUNT, f"{count:,}").replace(TOTAL, f"{self._totals[sentence]:,}")
             if COUNT in sentence
@@ -121,9 +113,7 @@ class Record(NamedTuple):
     line: int
     """Number of the line where the row starts, from 1; in Parquet the number of the row."""
     values: tuple[Any, ...]
-    """One value for each wanted column: text in CSV, TSV and plain text. None where the file lacks
-    the column.
-    """
+    """One value for each wanted column, text in CSV, TSV and plain text; None where missing."""
     extras: Mapping[str, Any] = MappingProxyType({})
     """The cells that pass through to the answers, by column."""
 
@@ -183,9 +173,7 @@ class RowFile:
     stretch: tuple[int, int] | None = None
     """The rows of a Parquet file to read: from the first number, from 0, to before the second."""
     content: Iterable[bytes] | None = None
-    """All bytes of an input that can be read only once, with those that were read to detect its
-    format.
-    """
+    """All bytes of an input that can be read only once, some of which told the format."""
 
     def __str__(self) -> str:
         return self.path
@@ -196,9 +184,7 @@ RowSource: TypeAlias = "str | Path | RowFile"
 
 
 def detect_format(source: RowSource) -> FileFormat:
-    """Return the format of a file: the one that was set, or that its suffix names. Standard input
-    is plain text.
-    """
+    """Return the format of a file: as set, or by its suffix; plain text of standard input."""
     if isinstance(source, RowFile) and source.layout.form is not None:
         return source.layout.form
     if str(source) == STANDARD_INPUT:
@@ -227,9 +213,8 @@ def read_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of every line of a file or of standard input, in constant memory.
 
-    Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
-    left out. It is counted, except at the start of the file, where many programs write it. A NUL
-    character becomes a space.
+    Lines end in a line feed, after a carriage return or not. A byte-order mark is left out, and
+    counted where the file does not begin with it. A NUL character becomes a space.
     """
     content = None
     if isinstance(source, RowFile):
@@ -247,8 +232,8 @@ def read_lines(
 
 
 def clean(value: Any, notes: Notes) -> Any:
-    """Return a value whose texts hold only what a tokenizer takes and a file can hold, as long as
-    before: a NUL becomes a space, an unpaired surrogate the replacement character.
+    """Return a value whose texts a tokenizer and a file can take, as long as before: a NUL becomes
+    a space, an unpaired surrogate the replacement character.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(clean(element, notes) for element in value)
@@ -342,14 +327,9 @@ def read_records(
     optional: Sequence[str] = (),
     layout: Layout = DEFAULT_LAYOUT,
 ) -> Iterator[Record]:
-    """Yield the cells of `columns`, then of `optional`, of each row. A blank line is a row only in
-    plain text.
-
-    Args:
-        columns: names of columns; in CSV, TSV and workbooks also their numbers, from 0, where no
-            column has that name. All columns of a row if there are none.
-        optional: columns that the file, or a JSON object, may lack.
-        layout: a `RowFile` brings its own.
+    """Yield the cells of `columns`, then of `optional`, which the file may lack, of each row; of
+    all columns if none are named. In CSV, TSV and workbooks, columns may be numbers from 0. A blank
+    line is a row only in plain text. A `RowFile` brings its own layout.
     """
     extra_names: tuple[str, ...] = ()
     stretch = None
@@ -405,13 +385,8 @@ def read_rows(
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, of each row; of all without any.
 
-    Args:
-        layout: with the format of the file.
-        numbered_lines: the lines of the file `name` with their numbers; unused for Parquet and
-            workbooks.
-        meter: counts the bytes of Parquet.
-        remedy: added to the message about a missing column.
-        stretch: the rows of Parquet to read, as in `RowFile`.
+    `numbered_lines` of the file `name` are unused for Parquet and workbooks. `meter` counts the
+    bytes of Parquet. `remedy` is added to the message about a missing column.
     """
     form, delimiter = layout.form, layout.delimiter
     assert form is not None
@@ -517,8 +492,8 @@ def read_cells(
     notes: Notes,
     delimiter: str | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, cells) of each row of CSV, TSV or a workbook, with the
-    header, which may have `columns`.
+    """Yield (number of its first line, cells) of each row of CSV, TSV or a workbook, header
+    included, which may have `columns`.
     """
     if form == "xlsx":
         yield from _read_workbook(name, notes)
@@ -772,9 +747,7 @@ def _name_classes(value: Any, names: Sequence[str]) -> Any:
 def _read_batches(
     file: Any, columns: Sequence[str], stretch: tuple[int, int] | None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield batches of rows, and before how many rows of the file each begins. Only the row groups
-    that have rows of the stretch are read.
-    """
+    """Yield batches of rows of the row groups in the stretch, each with its first row's number."""
     first, last = stretch or (0, file.metadata.num_rows)
     groups, begin, end = [], None, 0
     for group in range(file.metadata.num_row_groups):

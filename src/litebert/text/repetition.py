@@ -1,7 +1,5 @@
 """Repetition within documents: lines and n-grams of words that occur again (Rae 2021, table A1).
-
-Many documents are measured at once, end to end in one array, because most are short. Words and
-lines are known by hashes of 64 bits, in which the number of the document is mixed.
+Many documents are measured at once, end to end in one array, because most are short.
 """
 
 from __future__ import annotations
@@ -97,15 +95,10 @@ def sum_by_document(values: npt.NDArray[Any], bounds: Ints) -> Ints:
 def measure_ngrams(
     texts: Sequence[str], hashes: Hashes, lengths: Ints, bounds: Ints
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Find the documents that have too large a share of repeated n-grams.
+    """Find which documents, (documents,) for each rule, have too large a share of repeated n-grams.
 
-    Args:
-        hashes: of the words of all documents, end to end (words,), each with its document.
-        lengths: characters of the words, (words,).
-        bounds: where the words of each document begin, and the end, (documents + 1,).
-
-    Returns:
-        Which documents (documents,) break each rule.
+    `hashes` and `lengths` (words,) are of the words of all documents, and `bounds` (documents + 1,)
+    where the words of each begin, and the end.
     """
     characters = np.array([len(text) for text in texts], np.int64)
     rules: dict[str, npt.NDArray[np.bool_]] = {}
@@ -139,9 +132,8 @@ def _find_candidates(
 ) -> Ints:
     """Return the documents in which an n-gram may be too large a share of the characters.
 
-    Args:
-        keys: of the n-grams that occur more than once, and their `positions`, (occurrences,) both.
-        sizes: characters before each word, with a space after each, (words + 1,).
+    `keys` of the n-grams that occur more than once, and their `positions`, are (occurrences,).
+    `sizes` are the characters before each word, with a space after each, (words + 1,).
     """
     most = TOP_NGRAMS[n] * characters
     spans = sizes[n:] - sizes[:-n] - 1

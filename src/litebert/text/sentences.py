@@ -13,8 +13,7 @@ MAX_SENTENCE = 10_000
 """Characters of the longest sentence. Tokenizers slow down on text without an end."""
 
 _WINDOW = 2 * MAX_SENTENCE
-"""Characters of a line that are looked at together. The time of sentencex is quadratic in quotes
-that do not close."""
+"""Characters of a line that are looked at together: sentencex is quadratic in unclosed quotes."""
 
 LINE_CHARACTERS = 4000
 """Characters of the longest line that a tokenizer learns from."""
@@ -33,10 +32,8 @@ _LANGUAGES = frozenset(
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
-    """Return the sentences of a text, stripped. A line end always ends a sentence.
-
-    `language` is an ISO 639 code (en, de, ja, ...), or "line" where each line is one sentence
-    already.
+    """Return the sentences of a text, stripped. A line end always ends a sentence. `language` is an
+    ISO 639 code (en, de, ja, ...), or "line" where each line is one sentence already.
     """
     if language == "line":
         sentences = text.split("\n")
@@ -62,9 +59,7 @@ def _segment(line: str, language: str) -> Iterator[str]:
 
 
 def check_language(language: str) -> None:
-    """Refuse a language that is neither "line" nor an ISO 639 code, with or without a region or
-    variant.
-    """
+    """Refuse what is neither "line" nor an ISO 639 code, with or without region or variant."""
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
         close = get_close_matches(language, _LANGUAGES, n=1)
@@ -74,9 +69,7 @@ def check_language(language: str) -> None:
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
-    """Yield the lines of a text that are not blank, cut at a space where longer than `size`
-    characters.
-    """
+    """Yield the lines of a text that are not blank, cut at a space where longer than `size`."""
     for line in text.splitlines():
         start = 0
         while len(line) - start > size:

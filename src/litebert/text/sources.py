@@ -1,13 +1,8 @@
 """Sources of text read as documents, streamed in the order of the sources.
 
-A source is one of these:
-
-- a file, here or in a store (`s3://...`): .txt and other plain text, .jsonl, .csv, .tsv, each also
-  .gz, .xz or .zst, and .parquet,
-- a folder of files, or a pattern that matches some, which are read in sorted order,
-- `-` for standard input,
-- a name that `SOURCES` has a reader for: `python-docs`, the built-in corpus, `hf:NAME` for the
-  `datasets` library, and those that you add:
+A source is a file, here or in a store; a folder or a pattern, whose files are read in sorted order;
+`-` for standard input; or a name that `SOURCES` has a reader for: `python-docs`, `hf:NAME` for the
+`datasets` library, and those that you add:
 
     SOURCES.add("poems", read)      the source `poems`
     SOURCES.add("wiki:", read)      every source `wiki:NAME`; the reader gets NAME
@@ -15,11 +10,8 @@ A source is one of these:
                                     the path
 
 There `read(name: str, reading: Reading)` yields (text, position) of each document. Messages name a
-document by its position, such as a line number.
-
-A document of more than `MAX_DOCUMENT` characters is cut at line ends into several. So memory stays
-constant even where a gigabyte has no blank line, but the parts count as documents. The tally
-(tally.py) counts what was read, changed and skipped.
+document by its position, such as a line number. A document of more than `MAX_DOCUMENT` characters
+is cut at line ends into several, so that memory stays constant.
 """
 
 from __future__ import annotations
@@ -59,7 +51,6 @@ DocumentSplit = Literal["blank-line", "file", "line"]
 Markup = Literal["keep", "strip"]
 
 MAX_DOCUMENT = 1 << 20
-"""Characters of the longest document."""
 
 _OTHER_FIELD = " (or name another with --text-column)"
 _MEGABYTE = 1e6
@@ -120,11 +111,7 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 def read_documents(
     sources: Sequence[str], reading: Reading | None = None, part: Part | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of `sources`, stripped and never empty.
-
-    Args:
-        part: yield only the documents of this part (stretches.py), which may be none.
-    """
+    """Yield the documents of `sources`, or of a part of them, stripped and never empty."""
     reading = reading or Reading()
     meter, tally = reading.meter, reading.tally
     names = expand(sources, html=reading.markup == "strip", tally=tally, out=reading.out)
@@ -181,10 +168,8 @@ def read_documents(
 
 
 def _read_stretch(stretch: Stretch, reading: Reading) -> Texts:
-    """Yield the texts of a stretch of a source.
-
-    The file is read from its beginning, and the tally gets what was counted within the stretch.
-    Neighbors count up to the same text, so that the counts of all parts add up.
+    """Yield the texts of a stretch of a source. The file is read from its beginning, and the tally
+    gets what was counted within the stretch, so that the counts of all parts add up.
     """
     if stretch.is_whole:
         yield from _read_source(stretch.name, reading)
@@ -303,7 +288,7 @@ def _split_documents(lines: Iterable[str], split: str, tally: Tally) -> Iterator
 
 
 def is_dataset_folder(folder: str | Path) -> bool:
-    """Return whether `datasets` saved this folder. Another folder may just have the name of a
+    """Return whether `datasets` saved this folder, while another may just have the name of a
     dataset.
     """
     return any(
@@ -312,10 +297,7 @@ def is_dataset_folder(folder: str | Path) -> bool:
 
 
 def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
-    """Open a saved folder, or `NAME[:CONFIG]` on the hub, as splits by name or as its only split.
-
-    `config` is used where NAME has none.
-    """
+    """Open a saved folder, or `NAME[:CONFIG]` on the hub, as splits by name or its only split."""
     try:
         import datasets
     except ImportError as error:

@@ -1,16 +1,15 @@
 """The stretches of files that a part of a corpus consists of.
 
-A part is a stretch of bytes of all files, laid end to end (parts). It begins and ends inside a
-file only where documents have the numbers of lines or rows:
+A part is a stretch of bytes of all files, laid end to end (parts). It begins and ends inside a file
+only where documents have the numbers of lines or rows:
 
     file      |--document 1--|----document 2----|--3--|----document 4----|
     lines      1              5                  9     12
     bytes     |.......... part 1 .........|......... part 2 .............|
                                           line ends before: 7, so part 2 begins with document 3
 
-A document belongs to the part in which it starts. The line ends before the cut are counted, and
-both neighbors count the same. Other files, such as compressed ones, belong to the part in which
-they begin. So the cut depends on the files alone.
+A document belongs to the part in which it starts, and so does every other file, such as a
+compressed one. The line ends before the cut are counted, and both neighbors count the same.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ from litebert.text.records import count_parquet_rows
 
 @dataclass(frozen=True)
 class Stretch:
-    """The documents of a source whose number is above `first`, up to `last`.
-
-    A number is that of a line or of a row, from 1. `last` is None for the end of the source.
+    """The documents of a source whose number, of a line or of a row from 1, is above `first`, up to
+    `last`; None is the end of the source.
     """
 
     name: str

@@ -1,7 +1,5 @@
-"""Counts of what was read, changed and skipped in the sources of a corpus.
-
-The same files give the same counts, so `litebert prepare` keeps them in the index of the folder it
-writes.
+"""Counts of what was read, changed and skipped in the sources of a corpus. The same files give the
+same counts, so the index of shards keeps them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Hard-wrapped text, as in e-mail, Markdown and old books: how it is detected and unwrapped.
-
-Elsewhere in litebert a line end always ends a sentence. In a hard-wrapped file that leaves
-"sentences" that begin and end anywhere, and objectives about the order of sentences learn from
-them.
+"""Hard-wrapped text, as in e-mail, Markdown and old books: how it is detected and unwrapped. Its
+line ends, which end a sentence elsewhere, would leave "sentences" that begin and end anywhere.
 """
 
 from __future__ import annotations
@@ -29,11 +26,9 @@ _JOINED = re.compile(rf"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])|(?<=\w-)\n(?=\w)")
 
 
 class WrapDetector:
-    """Detects whether the lines of a file are hard-wrapped.
-
-    Lines are hard-wrapped where many of those inside paragraphs end in the middle of a sentence,
-    and most of those nearly reach the width. A line ends in the middle of a sentence if it ends
-    with a letter, a digit or a comma, and the next one begins with no capital.
+    """Detects whether the lines of a file are hard-wrapped: many of those inside paragraphs end in
+    the middle of a sentence (with a letter, a digit or a comma, before no capital), and most of
+    those nearly reach the width.
     """
 
     def __init__(self) -> None:
@@ -70,11 +65,9 @@ class WrapDetector:
 
 
 def unwrap_lines(text: str) -> str:
-    """Return the text with each paragraph on one line.
-
-    Lines are joined with a space. No space stands after a hyphen inside a word, or between
-    characters of scripts that are written without spaces. A blank line ends a paragraph. A heading,
-    an item of a list, a quotation and a row of a table start one.
+    """Return the text with each paragraph on one line. Lines are joined with a space, but not after
+    a hyphen inside a word, or in scripts that are written without spaces. Blank lines end a
+    paragraph; headings, items of a list, quotations and rows of a table start one.
     """
     paragraphs: list[list[str]] = [[]]
     for line in text.split("\n"):

@@ -74,19 +74,8 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     return Device(selected, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
-def require_bfloat16(device: Device, engine: str, instead: str) -> None:
-    """Refuse an engine that computes in bfloat16 where `choose` found no native bfloat16."""
-    if device.autocast is None:
-        raise ConfigError(
-            f"{device.name} does not multiply bfloat16 natively, which the engine {engine} needs; "
-            f"give --engine {instead}"
-        )
-
-
 def seed_step(seed: int, step: int, row: int = 0) -> None:
-    """Seed torch by (seed, step, first row of the micro-batch) alone. So a resumed run needs no
-    state, and any process may compute a micro-batch.
-    """
+    """Seed torch by (seed, step, first row) alone: a resumed run needs no state."""
     key = f"{seed}:{step}" if row == 0 else f"{seed}:{step}:{row}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

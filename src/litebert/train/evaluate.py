@@ -1,11 +1,9 @@
 """Held-out scores on fixed questions, so that runs can be compared whatever they trained with.
 
-Masks are single tokens at 15 %, drawn once from a fixed key. Sequences are full length, and for
-masked words their segments are in order. A sentence head answers both sentence tasks. A model
-trained on one knows something about the other, which is a finding of the ALBERT paper (table 5).
-Objectives that mean nothing without their own mask law or format
-(`Objective.scored_on_training_masks`) are scored with that, and can be compared among runs that
-share it.
+Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length. A sentence
+head answers both sentence tasks: a model trained on one knows something about the other (ALBERT,
+table 5). Objectives that mean nothing without their own mask law or format
+(`Objective.scored_on_training_masks`) are scored with that.
 """
 
 from __future__ import annotations
@@ -53,20 +51,13 @@ def evaluate_split(
     untrained: Collection[str] = (),
     ranks: Ranks = _ALONE,
 ) -> dict[str, float]:
-    """Score a model on up to `sequences` sequences of a split; a second call gives equal numbers.
+    """Score a model on up to `sequences` sequences of `length` tokens; a second call gives equal
+    numbers.
 
-    Args:
-        length: tokens per sequence.
-        transfer: whether a head is also asked what the objectives in its `also_answers` ask.
-        untrained: objectives whose weights say nothing; neither they nor what needs them are
-            scored.
-        ranks: the processes that share the work; all of them get the scores.
-
-    Returns:
-        `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token),
-        mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the
-        split cannot give (no labeled pair) is left out. A run on one segment answers with one
-        token type throughout.
+    `transfer` asks a head also what the objectives in its `also_answers` ask. What is `untrained`,
+    and what needs it, is not scored. All processes of `ranks` get the scores:
+    `{objective}_{score}`, as `Objective.scores` tells, without those that the split cannot give. A
+    run on one segment answers with one token type throughout.
     """
     scores: dict[str, float] = {}
     boundaries = any(objective.reads_boundaries for objective in model.named_objectives.values())
@@ -159,12 +150,8 @@ def evaluate_pretrained(
     device: str = "auto",
     tokenizer: str | Path | None = None,
 ) -> dict[str, float]:
-    """Compute held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on
-    both sentence tasks.
-
-    Args:
-        tokenizer: for a folder that has no tokenizer or one that cannot be read, as in
-            `read_folder`.
+    """Compute held-out scores of a run, a litebert or a Hugging Face folder, on both sentence
+    tasks; `tokenizer` as in `read_folder`.
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")

@@ -15,17 +15,14 @@ from litebert.train.schedule import Plan
 from litebert.train.supply import PretrainingBatches
 
 BATCHES, SEQUENCES = 128, 4
-"""The batches that are read, and the sequences of each. They are so few that any model that trains
-here finds the memory, and that the signs of single texts cancel little.
-"""
+"""Batches and sequences of each: few enough for any memory, and for signs not to cancel."""
 
 
 def measure_importance(
     model: str | Path, data: str | Path, batches: int = BATCHES, tokenizer: str | Path | None = None
 ) -> Importance:
     """Measure how much each feature, head and inner unit matters to the losses of a pretrained
-    model. It reads training text, masked as the model was trained; equal arguments give equal
-    numbers.
+    model, on training text masked as in its training; equal arguments give equal numbers.
     """
     loaded, network, shards = open_pretrained(model, data, tokenizer)
     config = loaded.config.without_its_run()

@@ -1,5 +1,5 @@
-"""The weights that a pretraining run starts from: those of another model, or a token table that is
-started from counts of neighboring tokens or from the table of another model.
+"""The weights that a pretraining run starts from: another model's, or a token table that is started
+from counts of neighboring tokens or from another model's table.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "untie
 
 def build_further_recipe(source: str | Path) -> Config:
     """Build the recipe to train a model further with: its own without a teacher, at full depth and
-    length from the first step. The learning rate rises again over the first twentieth of the run.
+    length, with the rate rising again over the first twentieth.
 
-    For a folder that does not say how it was trained (Hugging Face), it has the shape of the model,
-    the objectives of its heads, and defaults elsewhere.
+    For a folder that does not say how it was trained (Hugging Face), it has the model's shape, the
+    objectives of its heads, and defaults.
     """
     config = config_of(source).without_its_run()
     calm = replace(config.train.schedule, warmup=schedule.REWARM)
@@ -57,11 +57,7 @@ def read_optimizer(source: str | Path, config: Config) -> Mapping[str, torch.Ten
 
 
 def load_weights(source: str | Path, model: Pretrainer, shards: TrainingData) -> None:
-    """Put the weights of a model folder into a new model: those of its encoder, and of each
-    objective that fits.
-
-    What stays untrained is logged.
-    """
+    """Put the encoder and the objectives that fit into a new model; log what stays untrained."""
     loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
     target, source_shape = model.config.encoder, loaded.config.encoder
     # Shared blocks are the same ones at every depth.
@@ -102,8 +98,7 @@ def load_weights(source: str | Path, model: Pretrainer, shards: TrainingData) ->
 
 def start_table(model: Pretrainer, shards: TrainingData) -> None:
     """Start the token table from counts of neighboring tokens in the training text, and the output
-    biases from the frequencies of tokens. `Config.table` says how; a table that starts at random
-    stays as it is.
+    biases from the frequencies of tokens, where `Config.table` says so.
 
     A token without neighbors in the text, such as [MASK], keeps its random row.
     """
@@ -135,9 +130,8 @@ def start_table(model: Pretrainer, shards: TrainingData) -> None:
 
 
 def take_table(model: Pretrainer, shards: TrainingData, source: str | Path) -> None:
-    """Start the token table from that of another model, of any width and with any tokenizer.
-
-    A token that the other tokenizer cannot spell keeps its row.
+    """Start the token table from another model's, of any width and tokenizer; a token that the
+    other tokenizer cannot spell keeps its row.
     """
     loaded = read_folder(source)
     table = loaded.model.encoder.embedding.word.weight

@@ -1,11 +1,9 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains. A batch is a pure function of the step, and everything random
-inside a step is a function of (seed, step). So a run that was killed and started again is the same
-run, bit for bit, and resumes at any step at once.
-
-Between two rows of metrics or checkpoints nothing here waits for an accelerator. Sums stay on the
-device, and so does the check that a step is finite.
+A batch is a pure function of the step, and everything random inside a step of (seed, step). So a
+run that was killed and started again is the same run, bit for bit. Between two rows of metrics or
+checkpoints nothing here waits for an accelerator: sums stay on the device, and so does the check
+that a step is finite.
 """
 
 from __future__ import annotations
@@ -88,10 +86,8 @@ class Outcome:
 
 @dataclass
 class Loop(Generic[B]):
-    """Train for the steps of `plan` in a run folder whose lock the caller holds.
-
-    A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run`
-    all that are left, with metrics, evaluations and checkpoints.
+    """Train for the steps of `plan` in a run folder whose lock the caller holds, from its newest
+    whole checkpoint on. `train_step` takes one step; `run` all that are left.
     """
 
     trainable: Trainable[B]
@@ -103,9 +99,7 @@ class Loop(Generic[B]):
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """`TrainConfig.depth_schedule`."""
     time_budget: tuple[float, float] | None = None
-    """The seconds of training at which the steps since the run was last extended begin and should
-    end; None where the budget is not in time.
-    """
+    """Seconds of training at which the steps since the last extension begin and end, or None."""
     correct: Callable[[schedule.Plan], None] | None = None
     """Records a plan that keeps `time_budget`, before a step is taken by it."""
     ahead: int = 1
@@ -122,9 +116,7 @@ class Loop(Generic[B]):
     share_of_peak: Callable[[float, int], float] | None = None
     """Converts tokens per second at a depth into a share of the machine's speed, if known."""
     work: Callable[[float], float] = float
-    """The work of a number of first planned steps, where they are not all of one size; progress and
-    the time that is left are judged by it.
-    """
+    """The work of a number of first planned steps, by which progress and time left are judged."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -244,8 +236,7 @@ class Loop(Generic[B]):
     def run(self, make: Callable[[int], list[B]] | None = None) -> Outcome:
         """Train to the end, or until a signal asks to leave.
 
-        Args:
-            make: gives what `make_batches` does for the steps that are left, asked for in order.
+        `make` gives what `make_batches` does for the steps that are left, asked for in order.
         """
         self._saved = time.monotonic()
         self._began = self._saved - self.seconds  # had training never been interrupted
@@ -304,10 +295,8 @@ class Loop(Generic[B]):
         self.seconds = time.monotonic() - self._began
 
     def _keep_time(self) -> None:
-        """Correct the plan where the run would miss the end of its budget in time by more than
-        `MISSED` of it.
-
-        Called where no work is queued on the device.
+        """Correct the plan where the run would miss the end of its time by more than `MISSED`;
+        called where no work is queued on the device.
         """
         turn = self.step + 1 + self.ahead
         corrected_until = self.plan.corrections[-1][0] if self.plan.corrections else 0
@@ -322,11 +311,10 @@ class Loop(Generic[B]):
             self.correct(self.plan)
 
     def _count_steps_anew(self, turn: int) -> int | None:
-        """Return the steps with which the run ends in time, changed from step `turn` on; None where
-        it ends near enough to that.
+        """Return the steps with which the run ends in time, changed from step `turn` on, or None.
 
-        A unit of work takes the seconds that it took since the last look, the first steps of a call
-        aside, which compile and find memory. An evaluation takes as long as the last one did.
+        A unit of work takes the seconds that it took since the last look, without the first steps
+        of a call, which compile and find memory. An evaluation takes as long as the last one did.
         """
         assert self.time_budget is not None
         begin, end = self.time_budget
@@ -378,13 +366,10 @@ class Loop(Generic[B]):
         return [self.trainable.batch(step, rows) for rows in self.rows]
 
     def train_step(self, batches: list[B] | None = None) -> None:
-        """Take one optimizer step. Its gradient is that of the weighted sum of mean losses over the
-        whole batch.
+        """Take one optimizer step, with the gradient of the weighted sum of mean losses over the
+        whole batch; none where a process has been asked to leave.
 
-        It takes none where a process has been asked to leave.
-
-        Args:
-            batches: what `self.make_batches(self.step)` gives, where it was made ahead.
+        `batches` is what `self.make_batches(self.step)` gives, where it was made ahead.
         """
         batches = self.make_batches(self.step) if batches is None else batches
         layers, factor = self._look_up_schedule(self.step)
@@ -430,8 +415,8 @@ class Loop(Generic[B]):
         return dict(zip(counts, totals, strict=True)), tokens
 
     def _exchange(self, numbers: list[int]) -> list[int]:
-        """Sum numbers over the processes. Pending signals and checkpoint requests travel with them,
-        so that all processes agree to leave or to save.
+        """Sum numbers over the processes, together with pending signals and checkpoint requests, so
+        that all agree to leave or to save.
         """
         late = (
             self.save_every.unit == "time"

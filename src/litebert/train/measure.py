@@ -1,7 +1,5 @@
-"""How many seconds a step of a config takes on this machine, how fast the machine multiplies
-matrices, and how many steps a budget buys. A budget in time is measured once and then fixed.
-
-Steps are measured on made-up batches, so nothing but the config is needed.
+"""How long a step of a config takes on this machine, measured on made-up batches; how fast the
+machine multiplies matrices; and how many steps a budget buys, once measured and then fixed.
 """
 
 from __future__ import annotations
@@ -64,14 +62,11 @@ class Rate:
 
 @cache
 def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
-    """Floating point operations a second of matrix products, in the type that the device computes a
-    run in.
+    """Floating point operations a second of matrix products, in the type of the device's runs,
+    measured in about `seconds`.
 
-    It is the best of square products of growing size: what training would reach if it did nothing
-    else. Makers print higher figures, which a GPU does not hold for long.
-
-    Args:
-        seconds: about how long it may take.
+    It is the best of square products of growing size. Makers print higher figures, which a GPU does
+    not hold for long.
     """
     kind, dtype = device.device, device.autocast or torch.float32
     best, taken, size = 0.0, 0.0, 512
@@ -91,11 +86,10 @@ def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
 
 
 def make_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
-    """Make a full batch of random ids with the share of masks that the config asks for on average.
+    """Make a full batch of random ids with the config's share of masks.
 
-    Args:
-        padded: whether one token is padding, as in nearly every batch of text, so that attention
-            gets a mask.
+    With `padded` one token is padding, as in nearly every batch of text, so that attention gets a
+    mask.
     """
     length = config.sequences.length
     generator = torch.Generator().manual_seed(0)
@@ -132,10 +126,8 @@ def measure(
     ranks: Ranks = _ALONE,
     teacher: Teacher | None = None,
 ) -> Rate:
-    """Time real training steps on a throw-away model, about `seconds` in each stage; in a group, in
-    all processes.
-
-    Large batches are timed by one micro-batch, forward and backward, and multiplied.
+    """Time real training steps on a throw-away model, about `seconds` in each stage, in all
+    processes; large batches by one micro-batch, multiplied.
     """
     config = take_process_share(config, ranks)
     torch.manual_seed(0)
@@ -200,12 +192,11 @@ def _measure_evaluation(model: Pretrainer, config: Config, device: Device, ranks
 
 
 def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int], float]:
-    """Build a function of tokens per second and depth: the share of `measure_matmul_speed`,
-    measured at the first call, that training at this rate uses. Operations are those of
-    `cost.forward_flops`, three times for both passes.
+    """Build a function of tokens per second and depth: the share of `measure_matmul_speed` that
+    training uses, by `cost.forward_flops` times three for both passes.
 
-    A machine that was busy while its speed was measured is at least as fast as training has shown
-    since.
+    It is measured at the first call; a machine that was busy then is at least as fast as training
+    has shown since.
     """
     shown = 0.0
 
@@ -313,12 +304,10 @@ def buy_steps(
     teacher: Teacher | None = None,
     began: float | None = None,
 ) -> tuple[int, Rate | None, float | None]:
-    """Return the steps of `train.budget`, and for a budget in time the rate that was measured for
-    it, and the seconds that are left of it after measuring.
+    """Return the steps of `train.budget`, and for a budget in time the measured rate and the
+    seconds that are left after measuring.
 
-    Args:
-        option: what the budget is called in a message.
-        began: when its time began, by `time.monotonic`; now, where it is None.
+    `option` names the budget in messages; its time `began` by `time.monotonic`, or now.
     """
     amount = config.train.budget
     began = time.monotonic() if began is None else began

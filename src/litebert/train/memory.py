@@ -1,10 +1,8 @@
 """How much memory a batch needs: measured, compared with what is free, and refused before a run
 starts if too much.
 
-The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of
-activations, buffers of the matrix library, and what the allocator cannot use again. On a CPU all of
-that is only visible from outside. So the peak is read from a process that does nothing but train
-two batches of different sizes.
+A step needs more at its peak than the activations that `cost.memory` counts. On a CPU that is only
+visible from outside, so the peak is read from a process that trains two batches of different sizes.
 """
 
 from __future__ import annotations
@@ -57,11 +55,7 @@ def fit_micro_batch(
     ranks: Ranks = _ALONE,
 ) -> int:
     """Choose the micro-batch of `train.micro_batch=auto`: the batch in as few equal passes as the
-    free memory allows.
-
-    Args:
-        rows: sequences for each one of the batch, as in `require_memory`.
-        teacher: the shape of one that computes beside the student.
+    free memory allows; arguments as in `require_memory`.
     """
     config, batch = _with_precision_of(device, config), config.batch_sequences
     room = USABLE * _divide_free_memory(device, ranks) - _count_resident_bytes(config)
@@ -99,9 +93,7 @@ def require_memory(
 ) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
 
-    Args:
-        rows: sequences for each one of the batch; several where a task has choices.
-        teacher: the shape of one that computes beside the student.
+    An item has several `rows` where a task has choices; `teacher` is one that computes too.
     """
     config = take_process_share(_with_precision_of(device, config), ranks)
     sequences, resident = config.micro_sequences * rows, _count_resident_bytes(config)

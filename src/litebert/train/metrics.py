@@ -1,12 +1,9 @@
 """`metrics.jsonl`: one JSON object for each thing a run reports, appended and flushed at once.
 
-A row has `step` (optimizer steps done when it was written), `kind`, and numbers or, for an event, a
-message. A run that continues from step s first cuts the rows after s, so that the file never holds
-a step twice. Write the rows of a step before its checkpoint, and none is ever lost.
-
-`speed.jsonl`, beside it, has a row of kind `speed` for each row of training: the seconds so far,
-and the tokens per second since the row before. It is a file of its own because equal runs write
-equal metrics, but take different times.
+A row has `step` (optimizer steps done), `kind`, and numbers or a message. A run that continues from
+step s first cuts the rows after s. Write the rows of a step before its checkpoint, and none is ever
+lost. `speed.jsonl`, with seconds and tokens per second, is a file of its own because equal runs
+write equal metrics, but take different times.
 """
 
 from __future__ import annotations
@@ -52,12 +49,7 @@ class MetricsLog:
     def __init__(
         self, folder: str | Path, resume: int | None = None, trackers: Sequence[str] = ()
     ) -> None:
-        """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume` where a run
-        continues.
-
-        Args:
-            trackers: names of trackers that get every row.
-        """
+        """Open `folder/metrics.jsonl`, empty or with the rows up to step `resume`."""
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
         self._file, rows, written = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
@@ -117,11 +109,8 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def format_scores(scores: Mapping[str, float], metric: str = "") -> str:
-    """Format the losses and accuracies among some scores, or else the first two of them: mlm loss
-    6.1, mlm accuracy 12%.
-
-    Args:
-        metric: a score that stands first.
+    """Format the losses and accuracies, or else the first two, among some scores, `metric` first:
+    mlm loss 6.1, mlm accuracy 12%.
     """
     main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
     if metric in scores:

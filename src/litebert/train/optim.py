@@ -1,12 +1,9 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
-Groups follow the role of a parameter, never its name. Norms and biases, of fewer than two
-dimensions, get no weight decay and no layer-wise adaptation. Each block declares which matrices are
-its own. AdamW is torch's fused kernel; the TensorFlow releases use one without bias correction,
-which torch lacks. Muon is torch's, or ours in float32.
-
-Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated
-at the start: a checkpoint of step 0 is whole, and a missing tensor is always an error.
+Groups follow the role of a parameter, never its name: norms and biases get no weight decay and no
+layer-wise adaptation, and each block declares its own matrices. Their state is one flat dictionary
+of tensors, without pickle, allocated at the start: a checkpoint of step 0 is whole, and a missing
+tensor is always an error.
 """
 
 from __future__ import annotations
@@ -156,7 +153,7 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonalize(matrix: Tensor) -> Tensor:
     """Compute about U V^T of the matrix's singular value decomposition U S V^T, by five
-    Newton-Schulz steps. Its singular values lie between 0.7 and 1.2.
+    Newton-Schulz steps; singular values become 0.7 to 1.2.
     """
     a, b, c = _MUON_COEFFICIENTS
     tall = matrix.size(0) > matrix.size(1)
@@ -169,11 +166,8 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 
 
 def has_float32_iteration(machine: Device) -> bool:
-    """Return True if a run with Muon takes this one: on a CPU that computes its other matrix
-    multiplications in float32 too.
-
-    `train.precision=auto` computes in float32 on processors without native bfloat16, where torch's
-    iteration takes most of a step.
+    """Return True if a run with Muon takes this one: on a CPU that computes in float32, where
+    torch's emulated bfloat16 iteration takes most of a step.
     """
     return machine.device.type == "cpu" and machine.autocast is None
 

@@ -1,8 +1,7 @@
-"""A network on several processes: whole in each of them (DDP), with the gradients summed while the
-backward pass still runs.
+"""A network on several processes: whole in each of them (DDP), with the gradients summed, not
+averaged, for losses are divided by counts over the whole batch.
 
-They are summed and not averaged, for losses are divided by counts over the whole batch. The buckets
-of DDP stay as they are first laid out, so that a run that continues sums in the same order.
+The buckets of DDP stay as first laid out, so that a run that continues sums in the same order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The watch for plateaus. A run that stays at the unigram entropy of its data, or diverges, is
-reported while there is time to stop it.
-
-The unigram entropy is the loss of a model that knows nothing but how frequent each token is. Every
-run passes it; one that stays there has learned nothing else.
+"""The watch for plateaus: a run that stays at the unigram entropy of its data, the loss of a model
+that knows only the frequencies of tokens, or diverges, is reported in time to stop it.
 """
 
 from __future__ import annotations
@@ -34,14 +31,10 @@ def find_watched_objective(model: Pretrainer) -> str | None:
 def watch_plateau(
     state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
 ) -> str | None:
-    """Warn when a run is stuck at the unigram entropy of its data or has diverged, and report when
-    it has left.
+    """Warn when a run is stuck at the unigram entropy or has diverged, and report when it has left.
 
-    Args:
-        state: smooths the loss and counts the rows between calls; checkpoints keep it.
-        loss: the loss of a row of metrics, in nats.
-        entropy: the unigram entropy, in nats.
-        random: the loss of guessing every token with the same probability.
+    `state`, which checkpoints keep, smooths the losses of rows of metrics; `random` is the loss of
+    guessing every token with the same probability. All are in nats.
     """
     if loss is None:
         return None

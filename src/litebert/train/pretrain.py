@@ -314,12 +314,7 @@ def build_pretrainer(config: Config, machine: devices.Device) -> Pretrainer:
 
 
 def report_unlabeled_pairs(shares: Mapping[int, float]) -> None:
-    """Log how many pairs of segments have no label, and warn where they are many.
-
-    Args:
-        shares: the share, from 0 to 1, at each length of the run
-            (`PretrainingBatches.measure_unlabeled_shares`).
-    """
+    """Log how many pairs of segments have no label, in [0, 1] by length, and warn of many."""
     if not shares:
         return
     listed = ", ".join(f"{share:.0%} at length {length}" for length, share in shares.items())

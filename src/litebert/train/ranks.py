@@ -1,17 +1,11 @@
 """The group of processes that train one model together, and share a run folder that the main one
-writes.
+writes. Without torchrun there is one process, and everything here does nothing.
 
-`torchrun` starts the processes (launch.py), and `join_group` makes a group of them: gloo between
-CPUs, nccl between GPUs. Beside nccl there is gloo for tensors on the CPU, so that agreeing on a few
-numbers never waits for a GPU. Without torchrun there is one process, and everything here does
-nothing.
-
-A process that fails ends the others too: when it ends, their next exchange fails. The first to fail
-says so in the group's store and reports why; the others end in silence, with a `GroupError`.
-
-A process that hangs, or a machine that vanishes, ends nothing by itself: an exchange fails after
-`find_wait`. Work that may take one process longer, such as reading data, goes through `do`, where
-every process shows every few seconds that it is alive.
+Beside nccl there is gloo for tensors on the CPU, so that agreeing on a few numbers never waits for
+a GPU. A process that fails ends the others too: their next exchange fails. The first to fail says
+so in the group's store and reports why; the others end in silence, with a `GroupError`. A process
+that hangs ends nothing by itself: an exchange fails after `find_wait`. Work that may take one
+process longer, such as reading data, goes through `do`, where every process shows that it is alive.
 """
 
 from __future__ import annotations
@@ -41,10 +35,8 @@ _STORE_SECONDS = 10.0
 
 
 def find_wait() -> timedelta:
-    """Find how long a process waits for the others in an exchange: five minutes by default.
-
-    A process that ends is noticed at once, so this is for processes that hang, and for machines
-    that vanish from the network.
+    """Find how long a process, five minutes by default, waits for one that hangs or a machine that
+    vanishes; a process that ends is noticed at once.
     """
     text = os.environ.get(WAIT_MINUTES, "5")
     try:
@@ -94,9 +86,7 @@ class Ranks:
         return value
 
     def do(self, find: Callable[[], T]) -> T:
-        """Call `find`, which may take one process minutes longer than another, and return its
-        result here. No process goes on before all are done.
-        """
+        """Call `find`, which may take one process minutes longer, here; all go on together."""
         return find()
 
     def decide(self, find: Callable[[], T]) -> T:

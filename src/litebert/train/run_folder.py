@@ -1,8 +1,7 @@
-"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, and what
-a second call finds.
+"""The folder of a run: whose it is, who may write into it, and what a second call finds.
 
-A small JSON file, written last, makes a folder a run: its identity. The same command finds it and
-continues; another one is refused, with the field that differs.
+A small JSON file, written last, is its identity. The same command finds it and continues; another
+one is refused, with the field that differs.
 """
 
 from __future__ import annotations
@@ -147,10 +146,7 @@ class RunFolder:
         cause: tuple[Collection[str], str] = ((), ""),
     ) -> None:
         """Compare what a run was started with and what is asked for now, but for the `free` fields
-        (by dotted name).
-
-        Args:
-            cause: fields, and a clause for the message that may explain why these alone differ.
+        (by dotted name). `cause` has fields, and a clause for the message where these alone differ.
         """
         after = json.loads(json.dumps(after))  # as the file would hold it
         if differences := {

@@ -1,7 +1,5 @@
 """The learning rate and the depth as pure functions of the step, and the plan of a run's steps.
-
-Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a
-resumed run needs nothing but its step and its plan.
+Steps count from 0 and `steps` (T) is the length of the run; nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ REWARM = 0.05
 class Plan:
     """The steps of a run, and where its schedules stand at each of them.
 
-    The schedules of rate, depth and length extend over planned steps, and a step is one of them.
     Where a budget in time was counted anew in the middle of a run, what was left of the plan is
-    spread over more steps or fewer: each schedule goes on from where it stood, and comes to its
-    end.
+    spread over more steps or fewer: each schedule goes on from where it stood to its end.
     """
 
     ends: tuple[int, ...]
@@ -122,13 +118,12 @@ class Plan:
 
 
 def compute_extended_factor(config: ScheduleConfig, step: float, ends: Sequence[int]) -> float:
-    """Compute the factor of a run that was extended: `ends` are the steps at which it ended each
-    time, and will end now.
+    """Compute the factor of an extended run: `ends` are the steps at which it ended, and will end
+    now.
 
-    An extension follows the schedule of a run that was as long from the start. It begins at the
-    rate at which the run ended, and reaches that schedule within the first `REWARM` of its steps.
-    This is re-warming and re-decaying (Ibrahim et al. 2024, "Simple and Scalable Strategies to
-    Continually Pre-train Large Language Models").
+    An extension reaches the schedule of a run that was as long from the start within the first
+    `REWARM` of its steps (re-warming and re-decaying: Ibrahim et al. 2024, "Simple and Scalable
+    Strategies to Continually Pre-train Large Language Models").
     """
     part = next(i for i, end in enumerate(ends) if step < end)
     target = compute_factor(config, step, ends[part])
@@ -150,8 +145,7 @@ def compute_factor(config: ScheduleConfig, step: float, steps: int) -> float:
     """Compute the learning rate of step `step` as a share of the peak.
 
     `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
-    warm up by (step + 1) / W, so that no step is wasted. They decay so that the first rate of 0
-    would be that of step T.
+    warm up by (step + 1) / W, and their first rate of 0 would be that of step T.
     """
     assert 0 <= step < steps
     warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)

@@ -1,12 +1,8 @@
 """The start of a pretraining run, its continuation and its extension: its sizes, and its run.json.
 
-run.json identifies the run in a folder: its steps, its data, and each extension. It is written
-whole before a step is taken, so that the same command continues after a kill at any instant.
-
-An extension gives a finished run a further budget. Within its first twentieth, the learning rate
-goes from where the run ended to the schedule of a run that was as long from the start. From there
-it follows that schedule. The optimizer's state and the order of the data go on. The same call again
-continues the extension and does not begin another.
+run.json identifies the run by its steps, its data, and each extension. It is written whole before a
+step is taken, so that the same command continues after a kill at any instant, and continues an
+extension rather than begin another.
 """
 
 from __future__ import annotations
@@ -191,8 +187,8 @@ class RunRecord:
 def settle_batch_sizes(
     request: PretrainRequest, config: Config, machine: Device, teacher: Teacher | None
 ) -> Config:
-    """Put numbers for `train.batch=auto` and `train.micro_batch=auto` into the config. They are
-    those of the run in the folder; for a new run they suit the budget and fit in the free memory.
+    """Put numbers for `auto` batch sizes into the config: those of the run in the folder, else such
+    as suit the budget and fit in the free memory.
     """
     folder, ranks = request.folder, request.folder.ranks
     if "auto" not in (config.train.batch, config.train.micro_batch):
@@ -327,13 +323,8 @@ def continue_run(
     teacher: Teacher | None,
     fields: Mapping[str, Any],
 ) -> RunRecord:
-    """Check that the run in the folder is the one that is requested. Extend it where the request
-    has one budget more.
-
-    Where a run is extended, the budget it was started with need not be given again.
-
-    Args:
-        fields: the content of run.json.
+    """Check that the run in the folder (run.json: `fields`) is the one requested, and extend it
+    where the request has one budget more; the first budget need not be given again then.
     """
     folder, recorded = request.folder, _read_recipe(request.folder)
     record = RunRecord.from_fields(fields, folder.identity_file, config)
@@ -454,10 +445,8 @@ def _extend(
 
 
 def measure_work(record: RunRecord, teacher: EncoderConfig | None) -> Callable[[float], float]:
-    """Return `Loop.work`: the seconds that were measured for a budget in time, otherwise the
-    operations.
-
-    A GPU takes nearly the same time for a shallow step as for a deep one of a small network.
+    """Return `Loop.work`: seconds measured for a budget in time, otherwise operations, because a
+    GPU takes nearly as long for a shallow step of a small network as for a deep one.
     """
     *earlier, end = (0, *record.plan.planned_ends)
     if not record.stage_seconds:

@@ -59,11 +59,7 @@ class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
     def __init__(self, config: Config, shards: TrainingData, plan: Plan = NO_STEPS) -> None:
-        """Raises DataError where the data cannot serve what is asked.
-
-        Args:
-            plan: of the run, over which sequences grow.
-        """
+        """Refuse data that cannot serve what is asked; sequences grow over `plan`."""
         self._objectives = list(config.build_objectives().values())
         sentence = next(
             (objective.sentence for objective in self._objectives if objective.sentence), None
@@ -93,10 +89,8 @@ class PretrainingBatches:
         self._batch_sequences = config.batch_sequences
 
     def measure_unlabeled_shares(self, sequences: int = 512) -> dict[int, float]:
-        """Measure the share of segment pairs without a label at each length of the run, among the
-        first `sequences` of it.
-
-        Empty where no objective reads segment pairs.
+        """Measure the share of segment pairs without a label at each length of the run, among its
+        first `sequences`; empty where no objective reads pairs.
         """
         if self._sentence is None:
             return {}
@@ -140,9 +134,7 @@ class PretrainingBatches:
 def prefetch(
     make: Callable[[int], list[B]], start: int, stop: Callable[[], int], device: torch.device
 ) -> Iterator[Iterator[list[B]]]:
-    """Yield the micro-batches of each step in turn; a thread makes those of the next step
-    meanwhile. `stop` may move while steps are taken.
-    """
+    """Yield the micro-batches of each step in turn, made by a thread; `stop` may move meanwhile."""
 
     def prepare(step: int) -> list[B]:
         if device.type != "cuda":
@@ -167,12 +159,10 @@ def prefetch(
 
 
 def count_processes(config: Config, device: Device) -> int:
-    """Choose how many processes make batches: the number in `train.batch_processes`, or the one
-    that the device needs.
+    """Choose how many processes make batches: `train.batch_processes`, or what the device needs.
 
-    A GPU gets one at least, because a thread of this process would delay the launching of its
-    kernels. It gets no more than this process has other cores. Processes that torchrun starts on a
-    machine share its cores.
+    A GPU gets one at least, because a thread would delay the launching of its kernels, and no more
+    than this process has other cores, which torchrun's processes share.
     """
     if config.train.batch_processes != "auto":
         return config.train.batch_processes
@@ -191,14 +181,11 @@ def make_in_processes(
     processes: int,
     place: Callable[[int], tuple[int, int]],
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
-    """Give a function that returns the micro-batches `rows` of each step, made by `processes`; ask
-    for steps in order. `data` is the `location` of shards or a mixture.
+    """Give a function that returns the micro-batches `rows` of each step, in order, made by
+    `processes`; None without them, or if they cannot make the batches (a program that registers its
+    own parts without `LITEBERT_EXTENSIONS` is alone in knowing them).
 
-    It is None if `processes` is 0, and if they cannot make the batches. A program that registers
-    its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them.
-
-    Args:
-        place: `PretrainingBatches.place`, asked for up to `count_steps_ahead` steps ahead.
+    `place` is `PretrainingBatches.place`, asked for up to `count_steps_ahead` steps ahead.
     """
     if processes < 1:
         yield None

@@ -35,9 +35,7 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 
 
 def compute_fingerprint(loaded: LoadedModel) -> str:
-    """Compute the sha256 (hex) of a model's weights and config. Heads that the folder lacks do not
-    count, because they start at random.
-    """
+    """Compute the sha256 (hex) of a model's weights and config, without heads drawn at random."""
     digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
     fresh = tuple(f"objectives.{name}." for name in loaded.untrained)
     for name, tensor in sorted(loaded.model.state_dict().items()):

@@ -57,7 +57,7 @@ class Window:
         self._steps += 1
 
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
-        """Return the sums over the processes as plain numbers. This waits for the accelerator.
+        """Return the sums over the processes as plain numbers; this waits for the accelerator.
 
         Steps and gradient norm are not summed: every process takes the same steps, on the same
         summed gradient.

@@ -29,6 +29,7 @@ from litebert.kernels.network import (
     Weights,
     find_refusal,
 )
+from litebert.model.objectives.mlm import MaskedLanguageModeling
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -50,7 +51,7 @@ class CompiledRuntime(Runtime):
         self._threads = count_threads() if threads is None else threads
         self._reads, steps = list_steps(self.network, loaded.task_record, weights)
         self._head = self.network.head(self._reads, steps)
-        self._pooled: dict[tuple[Pooling, int], Head] = {}
+        self._pooled: dict[tuple[Pooling, int], tuple[Head, VectorMap | None]] = {}
         self.renew_in_forks("_side_by_side")
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
@@ -78,8 +79,9 @@ class CompiledRuntime(Runtime):
                 steps = [
                     Step(vector_map.weight, vector_map.bias, "tanh" if vector_map.tanh else "none")
                 ]
-            self._pooled[key] = self.network.head("first" if pooling == "cls" else "mean", steps)
-        return self._pooled[key]
+            head = self.network.head("first" if pooling == "cls" else "mean", steps)
+            self._pooled[key] = head, vector_map  # which lives on, so that no other has its id
+        return self._pooled[key][0]
 
     def walk(self, rows: PaddedRows) -> CompiledWalk:
         return CompiledWalk(self._head, Rows.of(*rows), self._threads)
@@ -121,12 +123,7 @@ class CompiledWalk:
 
 
 def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Weights]:
-    """The encoder of a model, and its other weights. All that answers with it shares them.
-
-    Raises:
-        ConfigError: the encoder, or the type of its products, is not known here.
-        ModelError: the weights are not those of its config.
-    """
+    """The encoder of a model, which all that answers with it shares, and its other weights."""
     config = loaded.config.encoder
     if refusal := find_refusal(config, dtype):
         raise ConfigError(f"{refusal}; give --engine torch, or another --dtype")
@@ -143,9 +140,9 @@ def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network
             _check_others(loaded, weights)
         except ModelError as error:
             file = loaded.network.file if isinstance(loaded.network, Unread) else loaded.path
-            raise ModelError(
-                f"{file} {error}; it does not belong to the config in its folder"
-            ) from None
+            recipes = (loaded.path / name for name in ("recipe.json", "config.json"))
+            config_file = next((path for path in recipes if path.is_file()), "its config")
+            raise ModelError(f"{file} {error}; it does not belong to {config_file}") from None
         # A generator borrows the embedding, and heads for masks read its tables.
         kept[dtype] = (
             network,
@@ -161,40 +158,96 @@ def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network
 
 def _check_others(loaded: LoadedModel, weights: Weights) -> None:
     """Refuse weights beside the encoder that are not those of its heads."""
-    if loaded.task_record.get("kind") == "backbone":
+    config, record = loaded.config, loaded.task_record
+    others = {name: array for name, array in weights.items() if not name.startswith("encoder.")}
+    if record.get("kind") == "backbone":
         return
-    if loaded.task_record:
-        needed = {f"head.{name}.weight" for name in ("dense", "norm", "classifier")}
-        needed |= {f"head.{name}.bias" for name in ("dense", "norm", "classifier")}
-        if loaded.task_record["classes"] and "head.classifier.weight" not in weights:
-            raise ModelError("has no 'head.classifier.weight'")
-        for name in weights:
-            if not name.startswith("encoder.") and name not in needed:
+    if record:
+        shapes = list_head_shapes(config.encoder, record)
+        _check_shapes(others, shapes)
+        for name in others:
+            if name not in shapes:
                 raise ModelError(f"has an unknown '{name}'")
         return
-    objectives = loaded.config.build_objectives()
+    objectives = config.build_objectives()
     sizes = dict.fromkeys(objectives, 0)
-    for name, array in weights.items():
+    for name, array in others.items():
         kind, _, rest = name.partition(".")
         objective = rest.partition(".")[0]
-        if kind != "encoder" and (kind != "objectives" or objective not in sizes):
+        if kind != "objectives" or objective not in sizes:
             raise ModelError(f"has an unknown '{name}'")
-        if kind == "objectives":
-            sizes[objective] += array.size
+        sizes[objective] += array.size
     for name, size in sizes.items():
         wanted = sum(objectives[name].parameters().values())
         if wanted and size not in (0, wanted):
-            raise ModelError(f"holds {size:,} numbers of objectives.{name} in place of {wanted:,}")
+            beside = loaded.path / objectives[name].foreign_file
+            own = f"(or {beside}) " if objectives[name].foreign_file and beside.is_file() else ""
+            raise ModelError(
+                f"{own}holds {size:,} numbers of objectives.{name} in place of {wanted:,}"
+            )
+        if size and isinstance(objectives[name], MaskedLanguageModeling):
+            reader = config.generator or config.encoder
+            _check_shapes(others, list_mask_shapes(reader, f"objectives.{name}.head"))
+
+
+def _check_shapes(weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse what compiled calls would read beyond its end."""
+    for name, shape in shapes.items():
+        if name not in weights:
+            raise ModelError(f"has no '{name}'")
+        if weights[name].shape != shape:
+            raise ModelError(
+                f"holds {name} of shape {weights[name].shape}, and its config asks for {shape}"
+            )
+
+
+def list_mask_shapes(config: EncoderConfig, name: str) -> dict[str, tuple[int, ...]]:
+    """The weights of a head for masked tokens, as `VocabularyHead` has them, behind a name."""
+    hidden, width = config.hidden_size, config.embedding_size
+    if config.prediction == "hidden":
+        shapes = _list_dense_shapes(name, hidden, hidden, config.bias)
+    else:
+        shapes = _list_dense_shapes(name, width, hidden, True)
+    shapes[f"{name}.bias"] = (config.vocab_size,)
+    if config.untied:
+        shapes[f"{name}.word.weight"] = config.vocab_size, width
+        if config.prediction == "hidden" and config.projects:
+            shapes[f"{name}.project.weight"] = hidden, width
+    return shapes
+
+
+def list_head_shapes(
+    config: EncoderConfig, record: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """The weights of the head of a fine-tuned model, as `TaskModel` has them."""
+    hidden, classes = config.hidden_size, record["classes"]
+    shapes: dict[str, tuple[int, ...]] = {}
+    if config.prediction == "hidden":
+        shapes = _list_dense_shapes("head", hidden, hidden, config.bias)
+    elif record.get("dense"):
+        shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}
+    return {
+        **shapes,
+        "head.classifier.weight": (classes, hidden),
+        "head.classifier.bias": (classes,),
+    }
+
+
+def _list_dense_shapes(
+    name: str, outputs: int, inputs: int, bias: bool
+) -> dict[str, tuple[int, ...]]:
+    """A dense map and the layer norm behind it."""
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.dense.weight": (outputs, inputs)}
+    shapes[f"{name}.norm.weight"] = (outputs,)
+    if bias:
+        shapes |= {f"{name}.dense.bias": (outputs,), f"{name}.norm.bias": (outputs,)}
+    return shapes
 
 
 def list_steps(
     network: Network, record: Mapping[str, Any], weights: Weights
 ) -> tuple[Reads, list[Step]]:
-    """What the head of a fine-tuned model reads, and its steps.
-
-    Args:
-        record: its task.json, as `LoadedModel.task_record` gives it; a backbone has no steps.
-    """
+    """What the head of a fine-tuned model (`record` is task.json) reads, and its steps."""
     kind = record.get("kind", "backbone")
     outputs = outputs_of(kind)
     reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
@@ -215,12 +268,8 @@ def list_steps(
 def list_mask_steps(
     config: EncoderConfig, name: str, weights: Weights, word: Floats, projection: Floats | None
 ) -> list[Step]:
-    """The steps of a head for masked tokens.
-
-    Args:
-        name: the names of its weights begin with it.
-        word: the table of words (V, E), and the map E -> H of the embeddings, which heads
-            without tables of their own read.
+    """The steps of the head for masked tokens whose weights begin with `name`, over the table of
+    words (V, E) and the map E -> H of the embeddings, if heads have none of their own.
     """
     steps = [_dense(name, weights, config.activation)]
     if config.untied:
@@ -285,6 +334,6 @@ class CompiledMasks:
         parts = [
             self._head.run(rows, self._threads, state, end, numbers[positions[at : at + step]])[1]
             for step in (max(1, len(rows.ids)),)
-            for at in range(0, len(positions), step)
+            for at in range(0, max(1, len(positions)), step)
         ]
         return np.concatenate(parts)

@@ -1,9 +1,5 @@
 """Answering with early exits: a row leaves the network as soon as its answer is steady, and the
-rest go on packed.
-
-A runtime that can leave early gives a batch layer by layer (`walk`). Runtimes of a graph compute
-all layers. The rule comes from `litebert finetune --early-exits`
-(finetuning/exits.py).
+rest go on packed. A runtime that can leave early gives a batch layer by layer (`walk`).
 
 Shapes: R rows, S tokens, C numbers of the head.
 """
@@ -23,19 +19,13 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
 
 Exit = Literal["auto", "off"] | float
-"""When rows leave: as calibrated where the model was trained for it, never, or at a threshold of
-one's own.
-"""
+"""When rows leave: as calibrated where trained for it, never, or at a threshold of one's own."""
 _WORTH = 1 / 16
-"""Share of the rows that must have left before the others are packed: packing copies the states of
-all that stay.
-"""
+"""Share of rows that leave before the others are packed, which copies the states that stay."""
 
 
 class EarlyExit(Runtime):
-    """A runtime over another one. Rows that leave early have the logits of the layer after which
-    they left.
-    """
+    """A runtime over another one; rows that leave early have the logits of their last layer."""
 
     def __init__(self, runtime: Runtime, rule: ExitRule, output: Output, layers: int) -> None:
         self.runtime, self.rule, self.output, self.layers = runtime, rule, output, layers
@@ -102,12 +92,8 @@ def rule_for(
 ) -> ExitRule | None:
     """The rule by which rows leave early; None where all layers are computed.
 
-    Args:
-        chosen: as `load` takes it.
-        record: what the model's task.json holds.
-        engine: its registered name.
-        early_exit: whether it can leave early.
-        has_weights: whether the folder has them; an exported one has a graph of all layers.
+    `record` is the model's task.json; a folder that `has_weights` is no export, whose graph has all
+    layers.
     """
     calibrated = record.get("exits")
     if chosen == "off" or (chosen == "auto" and (calibrated is None or not has_weights)):

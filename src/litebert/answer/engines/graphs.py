@@ -1,9 +1,8 @@
 """The ONNX graph of a model for the engines that run one: that of an exported folder, or one made
 when first needed.
 
-A graph that is made is kept beside the model in `.answering/`, under a name made from the model's
-weights and config, so it is made once; where that folder cannot be written, in the user's cache
-folder.
+It is kept in `.answering/` beside the model, or where that cannot be written in the user's cache,
+under a name made from the model's weights and config.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ def graph_of(loaded: LoadedModel) -> Path:
 
 
 def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
-    """Write a file that is made from a model, or find it.
-
-    A process waits for another that makes the same file.
-    """
+    """Write a file that is made from a model, or find it; processes wait for each other."""
     from filelock import FileLock  # whose import takes asyncio's
 
     from litebert.interop import files
@@ -122,9 +118,7 @@ def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
 
 
 def _maker_key(loaded: LoadedModel) -> str:
-    """Hash what tells graphs of the same weights apart: the config, the task, and the code that
-    makes a graph.
-    """
+    """Hash what tells graphs of the same weights apart: the config, the task, and the code."""
     from litebert.interop.onnx import graph as onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
@@ -148,10 +142,7 @@ def _check(loaded: LoadedModel, file: Path) -> None:
 
 
 def _list_folders(model: Path) -> list[Path]:
-    """List the folders that may hold the graph of a model, the best first.
-
-    The cache of the Hub is another program's, so nothing is written there.
-    """
+    """List the folders that may hold a model's graph, the best first, never the Hub's cache."""
     may_write = os.access(model, os.W_OK) and hub.find_origin(model) is None
     beside = [model / FOLDER] if may_write else []
     return [*beside, _answering_cache()]
@@ -183,8 +174,8 @@ def check_device(engine: str, device: str) -> None:
 
 
 def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Return rows, padded no further than the longest, as the inputs of a graph by name. The rows
-    of choices, whose inputs have three axes, stand alone.
+    """Return rows, cut to the longest, as the inputs of a graph by name; rows of choices have three
+    axes.
     """
     longest = int(rows.mask.sum(1).max())
     padded = {
@@ -199,7 +190,5 @@ def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[n
 
 
 def logits_from(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return the logits of a graph's outputs: one array, or of spans one for the first token and
-    one for the last.
-    """
+    """Return the logits of a graph's outputs: one array, or one each for first and last tokens."""
     return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)

@@ -1,8 +1,5 @@
-"""The change that fewer bits make: answers are compared once, on the first rows, with those in
-float32.
-
-The comparison costs one pass of both runtimes over at most `ROWS` rows, and that in float32 is
-dropped after it. Nothing is compared where nobody reads the log.
+"""The change that fewer bits make: answers are compared once, on at most `ROWS` first rows, with
+those in float32. Nothing is compared where nobody reads the log.
 """
 
 from __future__ import annotations
@@ -31,9 +28,7 @@ TOKENS = 2048
 
 
 class Comparison:
-    """Compares an engine with its reference on the first rows that it answers, and logs one
-    sentence.
-    """
+    """Compares an engine with its reference on the first rows, and logs one sentence."""
 
     def __init__(self, name: str, make_reference: Callable[[], Runtime]) -> None:
         self._name, self._make = name, make_reference
@@ -47,11 +42,7 @@ class Comparison:
         items: Sequence[Item],
         compute: Callable[[Runtime, Sequence[Item]], Logits],
     ) -> None:
-        """Log how far the logits of the first examples are apart, and how many answers change.
-
-        Args:
-            examples, items: as the task encodes them, at least one example.
-        """
+        """Log how far the logits of the first examples are apart, and how many answers change."""
         reference = self._reference()
         if reference is None:
             return
@@ -93,9 +84,7 @@ class Comparison:
         vectors: NDArray[np.float32],
         compute: Callable[[Runtime, PaddedRows], NDArray[np.float32]],
     ) -> None:
-        """Log the lowest cosine of the vectors (R, D) of the first rows with those that `compute`
-        gives of the reference.
-        """
+        """Log the lowest cosine of the first vectors (R, D) with those of the reference."""
         reference = self._reference()
         if reference is None:
             return
@@ -112,9 +101,7 @@ class Comparison:
         )
 
     def _reference(self) -> Runtime | None:
-        """Make the runtime in float32 at the first call. Return None afterwards, and where it
-        cannot be made.
-        """
+        """Make the runtime in float32 at the first call; None afterwards, or where it fails."""
         if not self._due or not log.isEnabledFor(logging.INFO):
             return None
         self._due = False

@@ -68,8 +68,8 @@ class Runtime:
     capabilities = Capabilities()
 
     def renew_in_forks(self, *names: str) -> None:
-        """Have a forked process, which has no threads of its parent, make cached properties anew.
-        Their old values are never freed there, for that would wait for their threads.
+        """Have a forked process, which has no threads of its parent, make cached properties anew;
+        old values are never freed there, for that would wait for their threads.
         """
         owner = weakref.ref(self)
 
@@ -88,9 +88,7 @@ class Runtime:
     def vectors(
         self, rows: PaddedRows, pooling: Pooling, vector_map: VectorMap | None = None
     ) -> NDArray[np.float32]:
-        """Pool the states of a model whose logits are its last states, (R, H): their mean over
-        each row, or the state of [CLS]; and map them, (R, D).
-        """
+        """Pool last states, the logits (R, H), by their mean or [CLS]; and map them, (R, D)."""
         pooled = pool_states(self.logits(rows), rows.mask, pooling)
         return pooled if vector_map is None else vector_map.of(pooled)
 
@@ -116,9 +114,7 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The abilities that are known before a runtime is made: `early_exit`, `dtypes` and
-        `takes_threads`.
-        """
+        """What is known before a runtime is made: `early_exit`, `dtypes` and `takes_threads`."""
 
     def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
         """Make the runtime. With `takes_threads` there is an argument `threads`, and with `dtypes`

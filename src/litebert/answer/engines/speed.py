@@ -50,9 +50,8 @@ class EngineSpeed:
 
 
 def measure_engines(model: Model) -> list[EngineSpeed]:
-    """Measure every registered engine that can compute a model, and say why the others cannot.
-
-    A fine-tuned model computes logits, through all layers. Any other model computes vectors.
+    """Measure every registered engine that can compute a model, and say why the others cannot:
+    logits of a fine-tuned model, through all layers, or vectors of any other.
     """
     model.require_tokenizer()
     rows = _draw_rows(model)

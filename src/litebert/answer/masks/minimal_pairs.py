@@ -1,9 +1,5 @@
-"""Minimal pairs: how often a model finds the grammatical one of two sentences likelier, as in
-BLiMP.
-
-BLiMP (Warstadt et al. 2020, arXiv:1912.00582) has 67 paradigms of 1,000 pairs each, in files of
-JSON Lines. No label is learned: a pair is right where the pseudo-log-likelihood of its good
-sentence is strictly higher.
+"""Minimal pairs: how often a model finds the grammatical one of two sentences likelier, by the
+pseudo-log-likelihood, as in BLiMP (Warstadt et al. 2020, arXiv:1912.00582).
 """
 
 from __future__ import annotations
@@ -54,9 +50,7 @@ class ParadigmScore:
     plain: Accuracy
     """Each token masked alone."""
     within_word: Accuracy | None
-    """Each token masked with the later tokens of its word; None where the tokenizer does not know
-    words.
-    """
+    """Each token masked with the later ones of its word; None if the tokenizer knows no words."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +141,7 @@ class Paradigm:
 
 
 def read_paradigms(source: str | Path, max_pairs: int | None = None) -> list[Paradigm]:
-    """Read the paradigms of a file, a folder or a pattern, with up to `max_pairs` pairs each.
-
-    All lines are checked.
-    """
+    """Read the paradigms of files, with up to `max_pairs` pairs each; all lines are checked."""
     if max_pairs is not None and max_pairs < 1:
         raise ConfigError(f"max_pairs is {max_pairs}; it must be at least 1")
     paradigms: dict[tuple[str, ...], Paradigm] = {}

@@ -33,9 +33,7 @@ MASKS = 16
 
 @dataclass(frozen=True)
 class Score:
-    """How likely a model finds a text, each token given all others (Salazar et al. 2020,
-    arXiv:1910.14659).
-    """
+    """How likely a text is, each token given all others (Salazar et al. 2020, arXiv:1910.14659)."""
 
     log_likelihood: float
     """The sum of `token_log_likelihoods`, in nats; higher is better, and longer texts have less."""
@@ -45,9 +43,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """The pseudo-perplexity, which does not depend on the length; not a number of a text
-        without tokens.
-        """
+        """The pseudo-perplexity, whatever the length; not a number of a text without tokens."""
         return (
             float(np.exp(-self.log_likelihood / len(self.tokens))) if self.tokens else float("nan")
         )
@@ -80,9 +76,7 @@ class MaskReader(MaskFiller):
         device: str = "cpu",
         threads: int | None = None,
     ) -> MaskReader:
-        """Make the reader of a model folder; with the engine torch on a device, and with any other
-        in compiled calls where these know its parts.
-        """
+        """Make the reader of a model folder: with torch, or in compiled calls if they can."""
         path = loaded.path
         if loaded.task_record:
             raise ModelError(
@@ -120,9 +114,7 @@ class MaskReader(MaskFiller):
     # ----------------------------------------------------------------------------------- from texts
 
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
-        """Compute the logits (S, V) of each text, for every token of `[CLS] text [SEP]`. A mask in
-        a text is read as in `fill`.
-        """
+        """Compute the logits (S, V) of each `[CLS] text [SEP]`; masks are read as in `fill`."""
         rows = [self.row(text) for text in check_texts(texts)]
         results: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
         with progress.task("reading", len(rows), "texts") as bar:
@@ -137,11 +129,9 @@ class MaskReader(MaskFiller):
         return results
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
-        """Compute the pseudo-log-likelihood of each text, in order and in constant memory: each
-        token is masked in turn.
+        """Compute the pseudo-log-likelihood of each text, in order, in constant memory.
 
-        A text that is longer than the model reads is scored in parts. A mask in a text counts as
-        plain text.
+        A longer text than the model reads is scored in parts. A mask counts as plain text.
         """
         source = check_texts(texts)
         with progress.task("scoring", unit="texts") as bar:
@@ -160,18 +150,14 @@ class MaskReader(MaskFiller):
     def log_likelihoods(
         self, encoded: Iterable[Sequence[int]], *, within_word: bool, tokens: int = BATCH_TOKENS
     ) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Compute two pseudo-log-likelihoods of each token of texts, (n,) each.
+        """Compute two pseudo-log-likelihoods of each token of texts, ids without special tokens,
+        (n,) each.
 
         The first masks that token alone (Salazar et al. 2020, arXiv:1910.14659). The second masks
-        the later tokens of its word too (Kauf and Ivanova 2023, arXiv:2305.10588). A model that
-        sees them would find the first tokens of a rare word too likely. Texts that are longer than
-        the model reads are scored in parts.
-
-        Args:
-            encoded: the ids of each text, without special tokens.
-            within_word: compute the second form too. Without it, or where the tokenizer does not
-                know words, the second form equals the first.
-            tokens: most tokens of a forward pass.
+        the later tokens of its word too (Kauf and Ivanova 2023, arXiv:2305.10588): a model that
+        sees them would find the first tokens of a rare word too likely. Without `within_word` both
+        are equal. Texts longer than the model reads are scored in parts; a pass has `tokens` at
+        most.
         """
         rows = MaskedRows(self._logits_at, self.tokenizer.vocab_size, tokens)
         starts = self.tokenizer.word_starts if within_word else None
@@ -183,11 +169,7 @@ class MaskReader(MaskFiller):
     def _ask(
         self, ids: Sequence[int], starts: NDArray[np.bool_] | None, rows: MaskedRows
     ) -> tuple[list[int], list[int]]:
-        """Ask two questions about each token of a text: masked alone, and within its word.
-
-        Returns:
-            The numbers of the questions of both forms.
-        """
+        """Ask for each token of a text, masked alone and within its word; return the questions."""
         plain: list[int] = []
         within: list[int] = []
         for begin in range(0, len(ids), self.length - 2):
@@ -233,8 +215,7 @@ class MaskReader(MaskFiller):
 
 
 Example = tuple[str, str, str]
-"""A sentence with a mask, the token behind the mask, and the best guesses with their probabilities.
-"""
+"""A sentence with a mask, the token behind the mask, and the likeliest guesses."""
 
 
 def collect_examples(reader: MaskReader, split: Split) -> list[Example]:

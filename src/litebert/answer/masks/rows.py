@@ -1,6 +1,4 @@
-"""Masked rows that wait to be read, so that each distinct row is computed once, in full batches
-without padding.
-"""
+"""Masked rows that wait to be read: each distinct row once, in full batches without padding."""
 
 from __future__ import annotations
 
@@ -20,10 +18,7 @@ LogitsAt = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 
 class MaskedRows:
     """Log-probabilities of tokens at masks. Two sentences that differ in one word share the row
-    that masks it.
-
-    Rows of one length are read together, so none is padded and memory stays constant, whatever the
-    number of rows.
+    that masks it; rows of one length are read together.
 
     Shapes: R rows of S tokens, V vocabulary, K masked positions.
     """
@@ -38,11 +33,7 @@ class MaskedRows:
         """The answer to each question, in nats; complete after `finish`."""
 
     def ask(self, row: NDArray[np.int64], position: int, token: int) -> int:
-        """Ask for the log-probability of a token at the first mask of a row.
-
-        Returns:
-            The number of the question, which is the index of its answer in `values`.
-        """
+        """Ask for a token's log-probability at a row's first mask; return its index in `values`."""
         waiting, key = self._waiting[len(row)], row.tobytes()
         if key not in waiting and len(waiting) == max(1, min(self._rows, self._tokens // len(row))):
             self._read(waiting)

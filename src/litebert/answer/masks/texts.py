@@ -1,6 +1,4 @@
-"""Texts with masks: the row that a model reads, and the guesses from its logits. This module needs
-no torch.
-"""
+"""Texts with masks: the row that a model reads, and the guesses from its logits, without torch."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 
 _STAND_IN = "\u9fa5"
-"""A letter that stands for a mask while a text is cut into tokens: rare, and a separate word in
-every tokenizer.
-"""
+"""A letter for a mask while a text is tokenized: rare, and a word of its own everywhere."""
 
 
 class Guess(NamedTuple):
@@ -52,12 +48,10 @@ class MaskFiller:
     def fill(
         self, text: str, top: int = 5, targets: Sequence[str] | None = None
     ) -> list[list[Guess]]:
-        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first;
-        or all of some targets, words that are tokens of the vocabulary.
+        """Guess the `top` likeliest tokens, or `targets` of the vocabulary, for each mask in order.
 
-        A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
-        underscores. Each is guessed alone, while the others are masked. Special tokens are never
-        guessed.
+        A mask is [MASK], <mask>, as the tokenizer writes it, or three or more underscores. Each is
+        guessed alone, while the others are masked. Special tokens are never guessed.
         """
         row = self.row(text)
         ids = None if targets is None else find_targets(self.tokenizer, targets)
@@ -71,11 +65,7 @@ class MaskFiller:
         targets: Sequence[int] | None = None,
         pause: Callable[[], None] = lambda: None,
     ) -> list[list[Guess]]:
-        """Do the same for a row that `build_masked_row` made, with masks at `positions`.
-
-        Args:
-            pause: called before each mask, for a program that does other work in between.
-        """
+        """Do the same for a row of `build_masked_row`; `pause` is called before each mask."""
         guesses = list[list[Guess]]()
         for logits in self.compute_logits(row, positions, pause):
             pause()
@@ -126,10 +116,7 @@ def build_masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
 
 
 def _encode_around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int]:
-    """Return the ids of texts with a mask between each two.
-
-    The texts are tokenized together, so that spaces count as ever.
-    """
+    """Return ids of texts with a mask between each two, tokenized together for their spaces."""
     parts, starts, length = [before], list[int](), len(before)
     for text in after:
         joint = " " * (parts[-1][-1:] == _STAND_IN)  # two masks are two words
@@ -190,9 +177,7 @@ def list_guesses(
     top: int,
     targets: Sequence[int] | None = None,
 ) -> list[Guess]:
-    """Return the `top` likeliest tokens of logits (V,), no special ones, or all of some targets,
-    the likeliest first.
-    """
+    """Return the `top` likeliest tokens of logits (V,), no special ones, or all of some targets."""
     likely = softmax(logits.astype(np.float64))
     if targets is not None:
         found = sorted(targets, key=lambda token: -likely[token])

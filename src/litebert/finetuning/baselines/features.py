@@ -41,9 +41,7 @@ class CharacterFeatures:
         self._weights: Any = None
 
     def fit(self, texts: Sequence[str], rows: int, most: int) -> Sparse:
-        """Learn the n-grams that `rows` texts or more have, the `most` commonest, and return the
-        rows of the texts.
-        """
+        """Learn the `most` commonest n-grams of `rows` texts or more; return the texts' rows."""
         from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
         counts, words = _count_words(texts)
@@ -67,9 +65,7 @@ class CharacterFeatures:
 
 
 def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
-    """Count how often each word stands in each text, and list the words; a word is what stands
-    between spaces.
-    """
+    """Count how often each word, as spaces divide them, stands in each text, and list the words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=r"\S+", dtype=np.float32)

@@ -1,9 +1,7 @@
 """Baselines that count: a model of scikit-learn or of counts for each kind of output.
 
-They learn within seconds on one core, in bounded memory: from more text than `CHARACTERS` they read
-a part of the rows.
-
-Shapes: N rows, F features, C classes, n words of a sentence.
+From more text than `CHARACTERS` they read a part of the rows, so that seconds and bounded memory
+are enough. Shapes: N rows, F features, C classes, n words of a sentence.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ _FOLDS = 3
 _STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 _PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _CERTAIN = 10.0
-"""The log-odds of a class that every training row has, and without its sign of a class that none
-has.
-"""
+"""The log-odds of a class that every training row has; negated, of a class that none has."""
 MOST_PAIRS = 20_000
 """Pairs that are compared with one another, at most."""
 K1, B = 0.9, 0.4
@@ -56,9 +52,7 @@ K1, B = 0.9, 0.4
 
 
 class Baseline(ABC):
-    """A model that learns one kind of output from texts as they stand, without a network or a
-    tokenizer.
-    """
+    """A model that learns one kind of output from plain texts, without network or tokenizer."""
 
     name: str
     """Short description for people."""
@@ -94,9 +88,7 @@ class Baseline(ABC):
 
 
 def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
-    """Choose the places of rows whose costs sum to `most` at most: all of them, or some of them at
-    random, in their order.
-    """
+    """Choose places of rows whose costs sum to `most` at most: all, or random ones, in order."""
     if sum(costs) <= most:
         return list(range(len(costs)))
     chosen, total = [], 0
@@ -112,11 +104,9 @@ def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
 def split_folds(
     groups: NDArray[np.int64], most: int = TRIED
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Split rows into those to learn from and those to try on. Each row is tried once; of more than
-    `most` groups, a single fold of so many is enough.
+    """Split rows, by groups (N,) that no fold divides, into those to learn from and to try on.
 
-    Args:
-        groups: (N,): as `number_groups` numbers them, which no fold divides.
+    Each row is tried once; of more than `most` groups, a single fold of so many is enough.
     """
     count = int(groups.max()) + 1
     order = np.random.default_rng(0).permutation(count)[:most]
@@ -131,11 +121,9 @@ def split_folds(
 
 
 class LinearClasses(Baseline):
-    """One of C classes: a logistic regression for each against the others (of two classes, one
-    regression).
+    """One of C classes: a logistic regression for each against the others (one for two classes).
 
-    The strength of its penalty is the one of the lowest cross-entropy on rows that were held out of
-    training.
+    Its penalty is the one of the lowest cross-entropy on held-out rows.
     """
 
     name = "TF-IDF of words and characters, logistic regression"
@@ -273,8 +261,8 @@ def _fit_columns(
 def _fit_logistic(
     matrix: Sparse, right: NDArray[np.bool_], weights: NDArray[np.float64], strength: float
 ) -> Any:
-    """Fit the weights of one class, float32 (F + 1,) with the bias last. Where all rows have the
-    class, or none, return its log-odds.
+    """Fit the weights of one class, float32 (F + 1,) with the bias last, or its log-odds where all
+    rows have it or none.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -395,9 +383,7 @@ class WeightedCharacters(Baseline):
 
 
 class FrequentTags(Baseline):
-    """The tag that a word has most often; of a new word, the tag that words seen once have most
-    often.
-    """
+    """The tag that a word has most often; of a new word, the commonest of words seen once."""
 
     name = "the most frequent tag of each word"
 
@@ -429,9 +415,7 @@ class FrequentTags(Baseline):
 
 
 def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
-    """Compute the logarithms of the shares of the tags of a word, (C,); a tag that it never had is
-    not impossible.
-    """
+    """Compute the log shares of a word's tags, (C,); a tag that it never had is not impossible."""
     smoothed = np.full(classes, 0.01)
     for tag, count in counts.items():
         smoothed[tag] += count
@@ -506,9 +490,7 @@ class Bm25Order(Baseline):
 
 
 def make_baseline(output: Output) -> Baseline | None:
-    """Make the model that gives the answers of an output by counting, not fitted yet; None where no
-    cheap one is worth showing.
-    """
+    """Make the model, not fitted yet, that counts for an output; None if none is worth showing."""
     if isinstance(output, Relevance):
         return Bm25Order()
     if isinstance(output, SeveralLabels):

@@ -44,9 +44,7 @@ class FittedBaseline:
     """Rows of the training part; `model.read` says how many of them it learned from."""
 
     def logits(self, examples: Sequence[Any]) -> Logits:
-        """Compute the logits of each example, in the form of `Output.of_item`: (C,) of classes,
-        labels or a number, (words, C) of tags.
-        """
+        """Compute the logits of each example, in the form of `Output.of_item`."""
         with _limit_threads():
             return self.model.logits(self.task.plain_items(examples))
 
@@ -73,12 +71,7 @@ class FittedBaseline:
 def fit_baseline(
     task: Task[Any], examples: Sequence[Any], config: FinetuneConfig | None = None
 ) -> FittedBaseline:
-    """Fit the baseline of a task.
-
-    Args:
-        examples: the examples of its training part.
-        config: a config of fine-tuning, whose `class_weights` the baseline takes too.
-    """
+    """Fit the baseline of a task to its training examples, with the config's `class_weights`."""
     items, output = task.plain_items(examples), task.output
     if config is not None:
         targets = [item.target for item in items if item.target is not None]
@@ -138,13 +131,8 @@ class BaselineScores:
 
 
 def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) -> BaselineScores:
-    """Fit the baseline of a task and score it, without a network.
-
-    Args:
-        config: as in `fit_baseline`.
-
-    Returns:
-        The scores of the development parts, and of the test parts with labels.
+    """Fit the baseline of a task and score it, without a network, on the development parts and the
+    test parts with labels; config as in `fit_baseline`.
     """
     task, examples = files.task, {}
     for name in ("train", *task.dev, *task.tests):
@@ -176,8 +164,8 @@ class RunBaseline:
             _ = self._scores
 
     def keep(self, folder: Path) -> BaselineScores | None:
-        """Return the scores of the folder, or compute and write them; None where there is no
-        baseline, and a log says why.
+        """Return the folder's scores, or compute and write them; None, with a log, without
+        baseline.
         """
         scores = _find_saved(folder) or self._scores
         if scores is not None and not (folder / BASELINE).exists():
@@ -267,12 +255,9 @@ def advise(
     full: float = 1.0,
     source: str | Path = "",
 ) -> str | None:
-    """Advise where a model is not better than a baseline; None where it is, or nothing is known.
+    """Advise where a model, by the scores of its seeds, is not better than a baseline; else None.
 
-    Args:
-        scores: the score of each seed.
-        rows, full: as in `judge`.
-        source: the model that fine-tuning began with.
+    `rows` and `full` are as in `judge`; `source` is the model that fine-tuning began with.
     """
     baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
     score = statistics.median(scores)

@@ -1,11 +1,9 @@
 """The tables of names: one `Family` for each family of encoders, by its `model_type` in
-`registry.FAMILIES`.
+`registry.FAMILIES`; another family is another table. Checked against transformers 5.23.
 
-A template of a name is filled with `{slot}`, the index of a block in the foreign list, on the
-foreign side. On litebert's side it is filled with `{attention}`, `{feedforward}` (the blocks that
-slot holds) and `{sentence}` (sop or nsp). `weights.py` reads every table in both directions.
-Supporting another family is writing another table and registering it. Names and shapes were
-checked against transformers 5.23.
+A name on the foreign side is filled with `{slot}`, the index of a block in the foreign list; on
+litebert's side with `{attention}`, `{feedforward}` (the blocks that slot holds) and `{sentence}`
+(sop or nsp). `weights.py` reads every table in both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from litebert.config import EncoderConfig
 from litebert.config.finetuning import HeadName
 
 TASK_HEADS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
-"""Heads of a fine-tuned model."""
 
 TASK_PARTS = ("dense", "output", "summary", "classifier", "span")
 """Parts of a table that belong to those heads."""
@@ -37,9 +34,7 @@ _CLASSES: dict[HeadName, str] = {
 
 @dataclass(frozen=True)
 class Names:
-    """A module of litebert and its foreign modules. Several foreign modules are one of litebert's,
-    stacked along the first dimension.
-    """
+    """A module of litebert, and its foreign modules, stacked along the first dimension."""
 
     module: str
     foreign: tuple[str, ...]
@@ -58,8 +53,8 @@ class Family:
 
     model_type: str
     prefix: str = ""
-    """The prefix of backbone names, without its dot, in every class but the bare backbone; empty
-    where it is the `model_type`.
+    """The prefix of backbone names, without its dot, in every class but the bare backbone; by
+    default the `model_type`.
     """
     classes: str
     """How the names of its classes begin."""
@@ -70,15 +65,11 @@ class Family:
     heads: Mapping[HeadName, tuple[str, ...]]
     """Its classes, and the parts each holds beyond the backbone."""
     tied: Mapping[str, str]
-    """Keys that repeat another one; never written, accepted when equal. With `encoder.untied` they
-    do not.
-    """
+    """Keys that repeat another one, unless `encoder.untied`; never written, accepted when equal."""
     sentence: Literal["sop", "nsp"] | None = None
     """The sentence objective its pretraining class has."""
     dense: Literal["tanh", "gelu"] | None = None
-    """The activation after the dense map of its classifiers of sequences; None where they read the
-    pooler.
-    """
+    """The activation in its classifiers of sequences; None where they read the pooler."""
     gelu_parts: tuple[HeadName, ...] = ()
     """Parts, called like their class, that compute gelu whatever hidden_act says."""
     grouped: bool = False
@@ -86,9 +77,7 @@ class Family:
     always_projects: bool = False
     """The map E -> H exists where E = H too."""
     offset_positions: bool = False
-    """The first token's position is pad_token_id + 1 and padding is not counted, else every
-    position is, from 0.
-    """
+    """Positions begin at pad_token_id + 1 and leave out padding, instead of counting all from 0."""
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     """Fields of EncoderConfig and their keys in config.json."""
     absent: Mapping[str, Any] = field(default_factory=lambda: ABSENT)
@@ -96,20 +85,15 @@ class Family:
     computes: Mapping[str, object] = field(default_factory=lambda: CLASSIC)
     """Fields of EncoderConfig for which its classes have one value only."""
     windows: bool = False
-    """config.json says which layers attend within a window, and how each kind of them rotates
-    (windows.py).
-    """
+    """config.json says which layers attend within a window, and how each kind rotates."""
     biases: tuple[str, ...] = ()
     """Keys that are each `encoder.bias` of some maps or norms, the last one of those in heads."""
     pooling: str = ""
     """The key of what its classifiers of texts read, where that is a choice."""
     repeats: Mapping[str, str] = field(default_factory=dict)
-    """Further keys, and the fields of EncoderConfig that they repeat: litebert has one dropout or
-    activation for both.
-    """
+    """Further keys, and the fields of EncoderConfig that they repeat: litebert has one for both."""
     fixed: Mapping[str, object]
-    """Keys that change the computation, with the one value that litebert computes; an absent key
-    means that value.
+    """Keys that change the computation, with the one value that litebert computes, absent or not.
     """
     fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """The same for keys that only some part reads."""
@@ -118,17 +102,15 @@ class Family:
     classifier_dropout: str = "classifier_dropout"
     fits: Callable[[EncoderConfig, Collection[str], str | None], bool] = lambda *_: False
     """True where its classes are the ones to write a model to: by the encoder's config, the parts
-    that the model has beside it, and the activation of the dense map of its task head. Families are
-    asked from the last one registered to the first. By default it is read and never written.
+    that the model has beside it, and the activation of its task head. The last registered family is
+    asked first. By default it is read and never written.
     """
 
     def class_of(self, head: HeadName) -> str:
-        """The name of their class."""
         return self.classes + _CLASSES[head]
 
     @property
     def backbone_prefix(self) -> str:
-        """The prefix of backbone names, dot included."""
         return f"{self.prefix or self.model_type}."
 
 

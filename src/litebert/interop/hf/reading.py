@@ -1,9 +1,8 @@
 """Hugging Face folders, read without torch: `read_contents` gives a folder's config and its weights
 under litebert's names.
 
-The names in its weights show what a folder holds, not the class that its config.json names: files
-often hold more or less than that class. The class decides only if the classifiers of several
-classes use the same names.
+The names in its weights show what a folder holds, which is often more or less than the class that
+its config.json names. The class decides only between classifiers with the same names.
 """
 
 from __future__ import annotations
@@ -52,15 +51,12 @@ class Contents:
     weights_file: Path
     config: Config
     weights: Arrays
-    """By the names of litebert's state dict, in float32. Those that lie in the file stay there
-    until they are used.
-    """
+    """By the names of litebert's state dict, in float32; read when they are used."""
     head: HeadName | None = None
     """The head of a fine-tuned model; None of a pretrained one."""
     beside: Mapping[str, Arrays] = field(default_factory=dict)
     """The weights of objectives that have a file of their own, by the objective."""
     untrained: tuple[str, ...] = ()
-    """Objectives without weights."""
     classes: int = 0
     labels: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -144,11 +140,9 @@ def translate(
     weights: Arrays,
     head: HeadName | None,
 ) -> Contents:
-    """The contents of a config.json and weights under the names of transformers; errors name the
-    two files.
-
-    Weights of `generator.`, named like those of the backbone, are those of the generator that a
-    discriminator learned from; it borrows the embeddings. Only files that hold both have them.
+    """The contents of a config.json and weights under the names of transformers, the two files
+    named in errors. Weights of `generator.` are those of the generator that a discriminator learned
+    from, which borrows the embeddings.
     """
     source, notes = str(config_file), []
     family = family_of(settings, source)
@@ -310,9 +304,7 @@ def _whole_config(
 
 
 def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
-    """The parts beside the backbone of which a file holds something; heads may begin with the same
-    names.
-    """
+    """The parts beside the backbone of which a file holds something; names of heads may overlap."""
     names = {part: _names(modules) for part, modules in family.parts.items() if part != "backbone"}
     return [
         part
@@ -322,8 +314,7 @@ def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
 
 
 def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
-    """The tensors of heads that no part of the family knows; never what may belong to an
-    encoder."""
+    """The tensors of heads unknown to the family; never what may belong to an encoder."""
     leaves = {name for modules in family.parts.values() for name in _names(modules)}
     names = leaves | {*family.tied}
     # By module, for a bias that this shape lacks is a leaf of a head that is known.

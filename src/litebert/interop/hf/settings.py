@@ -1,6 +1,4 @@
-"""Turn EncoderConfig into Hugging Face's config.json and back, and say which of their families can
-hold a config at all.
-"""
+"""Turn EncoderConfig into Hugging Face's config.json and back, and say which family can hold it."""
 
 from __future__ import annotations
 
@@ -35,7 +33,6 @@ def whole(
 
 
 def number(settings: Mapping[str, Any], key: str, source: str, default: float) -> float:
-    """A number, whole or not."""
     value = settings.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ModelError(f"{source} has {key}={value!r}; it must be a number")
@@ -43,9 +40,7 @@ def number(settings: Mapping[str, Any], key: str, source: str, default: float) -
 
 
 def read_longest(folder: Path, positions: int) -> int:
-    """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room
-    for.
-    """
+    """The length that `truncation=True` cuts to; by default all that there is room for."""
     file = folder / "tokenizer_config.json"
     longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
     # Theirs say 1e30 where they do not know.
@@ -69,9 +64,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_fast": "gelu_tanh",
     "swish": "silu",
 }
-"""Values of hidden_act and litebert's activations; the first spelling of each is the one
-written.
-"""
+"""Values of hidden_act and litebert's activations, of which the first spelling is written."""
 
 _SIZES = (
     "vocab_size",
@@ -82,9 +75,7 @@ _SIZES = (
     "max_positions",
     "segment_types",
 )
-"""Fields of EncoderConfig with required whole-number keys; `embedding_size` too where a map E -> H
-can be.
-"""
+"""Fields of EncoderConfig with required whole-number keys; `embedding_size` with a map E -> H."""
 
 STATIC = "model2vec"
 """The model_type of a static model."""
@@ -93,7 +84,6 @@ _NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
 
 
 def family_of(settings: Mapping[str, Any], source: str) -> Family:
-    """The family a config.json names."""
     if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(FAMILIES)}")
     name = str(settings["model_type"])
@@ -113,11 +103,8 @@ def family_of(settings: Mapping[str, Any], source: str) -> Family:
 def choose_family(
     config: EncoderConfig, has: Collection[str], dense: str | None = None
 ) -> tuple[Family, list[str]]:
-    """The family that can hold a model, and notes on what has to be written differently.
-
-    Args:
-        has: parts of the tables that the model has beside the encoder.
-        dense: the activation after the dense map of its task head.
+    """The family that can hold a model, and notes on what has to be written differently. The model
+    `has` parts of the tables beside the encoder, and the activation `dense` in its task head.
     """
     families: list[Family] = list(FAMILIES.values())
     able = (
@@ -177,9 +164,7 @@ def _unlike(family: Family, config: EncoderConfig, has: Collection[str]) -> list
 
 
 def folds(config: EncoderConfig) -> bool:
-    """True where there is a map E -> H with nothing between it and the table, so that their product
-    is one V x H table.
-    """
+    """True where only a map E -> H follows the table, so that their product is one V x H table."""
     return config.projects and config.embedding_norm == "after"
 
 
@@ -219,11 +204,8 @@ def _differences(family: Family, config: EncoderConfig) -> list[str]:
 def encoder_config(
     family: Family, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> EncoderConfig:
-    """Read the encoder's config from a config.json; keys that do not change the computation are not
-    looked at.
-
-    Args:
-        parts: of the family's table, those that the folder holds.
+    """Read the encoder's config from a config.json of a folder that holds `parts` of the family's
+    table. Keys that do not change the computation are not looked at.
     """
     fixed = dict(family.fixed)
     for part in parts:
@@ -292,10 +274,8 @@ def encoder_config(
 
 def unties(family: Family, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
     """True where a config.json gives a head before the vocabulary, if that exists, a table of its
-    own.
-
-    Classes that must be tied here read the same key; a table that differs is then refused where
-    weights are read.
+    own. Classes that must be tied here read the same key; where weights are read, a table that
+    differs is then refused.
     """
     able = any(names.untied for part in parts for names in family.parts[part])
     return able and settings.get("tie_word_embeddings", True) is False
@@ -343,9 +323,7 @@ def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
 
 
 def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict[str, str]:
-    """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it
-    has none.
-    """
+    """`problem` as a task.json has it, from a known problem_type of a config.json, if any."""
     named, types = settings.get("problem_type"), _problem_types(head)
     if not types or named is None:
         return {}
@@ -373,12 +351,8 @@ def settings_of(
     problem: str | None = None,
     pooling: Pooling = "cls",
 ) -> dict[str, Any]:
-    """The config.json of a model.
-
-    Args:
-        labels: names of its classes; written where the head has classes.
-        problem: the name of its output.
-        pooling: what a classifier of texts reads.
+    """The config.json of a model: `labels` are written where the head has classes; `problem` is the
+    name of its output, and `pooling` what a classifier of texts reads.
     """
     activation = next(name for name, local in _ACTIVATIONS.items() if local == config.activation)
     settings: dict[str, Any] = {
@@ -430,11 +404,8 @@ def settings_of(
 # other programs read those.
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _EVERY, _WINDOW = 3, 128
-"""The values of absent keys."""
 _BASES = {_GLOBAL: ("global_rope_theta", 160000.0), _LOCAL: ("local_rope_theta", 10000.0)}
-"""The key of the rotary base of each kind of layer in older files, and its value where it is
-absent.
-"""
+"""The key of the rotary base of each kind of layer in older files, and its default."""
 
 
 def window_fields(settings: Mapping[str, Any], layers: int, source: str) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The interpreter of the name tables, applied forwards and backwards.
+"""The interpreter of the name tables, forwards and backwards, on arrays of NumPy without torch.
 
-`pairs` spells a table out for one config; `to_litebert` and `to_foreign` are then the two
-directions of the same list. A block that sits in several foreign slots is written once per slot:
-that is how sharing becomes copies. What is read are arrays of NumPy, without torch.
+`pairs` spells a table out for one config; `to_litebert` and `to_foreign` are the directions of that
+list. A block that sits in several foreign slots is written once per slot.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Arrays = Mapping[str, NDArray[np.float32]]
-"""Weights by their names."""
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
@@ -42,9 +40,7 @@ class Pair(NamedTuple):
 
 
 def slots(family: Family, config: EncoderConfig) -> list[tuple[int, int]]:
-    """The (attention, feed-forward) blocks in each foreign slot, which is a group of layers or a
-    layer.
-    """
+    """The (attention, feed-forward) blocks in each foreign slot, a group of layers or a layer."""
     if family.grouped and as_groups(config):
         return [(group, group) for group in range(config.groups)]
     return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
@@ -56,18 +52,14 @@ def as_groups(config: EncoderConfig) -> bool:
 
 
 def groups_agree(layers: int, groups: int) -> bool:
-    """True where transformers gives every layer the group that i * G // L does; its floats round
-    otherwise for a few L.
-    """
+    """True where transformers puts layer i into group i * G // L; its floats differ for a few L."""
     return all(int(i / (layers / groups)) == i * groups // layers for i in range(layers))
 
 
 def pairs(
     family: Family, parts: Collection[str], config: EncoderConfig, sentence: str = ""
 ) -> list[Pair]:
-    """Spell out the names of some parts for a config; `sentence` names litebert's sentence
-    objective.
-    """
+    """Spell out the names of some parts for a config, with the sentence objective `sentence`."""
     # In order of first mention and without repeats: most templates do not depend on the slot.
     table: dict[Pair, None] = {}
     for module in (module for part in parts for module in family.parts[part]):
@@ -86,9 +78,7 @@ def pairs(
 
 
 def generator_pairs(family: Family, config: EncoderConfig) -> list[Pair]:
-    """The names of a generator's own weights, beside the embeddings that it borrows from the
-    encoder.
-    """
+    """The names of a generator's own weights, without the embeddings that it borrows."""
     parts = ["backbone", *["projection"] * config.projects]
     return [
         Pair(
@@ -130,9 +120,7 @@ def to_litebert(
 
 
 def find_sharing(family: Family, config: EncoderConfig, tensors: Arrays) -> EncoderConfig:
-    """Recognize sharing: the config, where it shares nothing, with blocks shared of which the file
-    holds bit-equal copies.
-    """
+    """Recognize sharing: a config without it gets the sharing of the blocks that are bit-equal."""
     if config.sharing != "none" or config.layers == 1:
         return config
     blocks: dict[str, list[dict[str, NDArray[np.float32]]]] = {
@@ -169,9 +157,7 @@ def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterat
 
 
 def _kinds(blocks: Sequence[Arrays]) -> list[int]:
-    """The number of each block among the different ones; one may lack a tensor that its equals
-    have.
-    """
+    """Number the different blocks; one may lack a tensor that its equals have."""
     different: list[dict[str, NDArray[np.float32]]] = []
     kinds = []
     for block in blocks:
@@ -193,9 +179,7 @@ def _renumber(blocks: Sequence[int]) -> list[int]:
 
 
 def _list_names(names: Sequence[str], others: Sequence[str]) -> str:
-    """List the first of some names, how many more there are, and the nearest of the others where
-    one is near.
-    """
+    """List the first of some names, the number of the others, and a near one of `others`."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     close = get_close_matches(names[0], others, n=1)
     return f"'{names[0]}'{more}" + (f" (nearest: '{close[0]}')" if close else "")
@@ -214,10 +198,8 @@ def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, 
 def modernize(
     family: Family, tensors: Arrays, source: str, untied: bool = False
 ) -> dict[str, NDArray[np.float32]]:
-    """Give foreign weights today's names: prefixed, old spellings renamed, tied repeats dropped.
-
-    Args:
-        untied: whether what is usually tied is not.
+    """Give foreign weights today's names: prefixed, old spellings renamed, tied repeats dropped
+    unless `untied`.
     """
     if all(name.startswith(PARALLEL) for name in tensors):
         tensors = {name.removeprefix(PARALLEL): tensor for name, tensor in tensors.items()}

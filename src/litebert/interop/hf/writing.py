@@ -1,7 +1,5 @@
-"""Hugging Face folders, written.
-
-One folder holds one of their classes. A note reports each part of the model that is left out or
-written differently; what no class computes is refused.
+"""Hugging Face folders, written: one of their classes each. A note reports each part of the model
+that is left out or written differently; what no class computes is refused.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ class _Plan:
     beside: Mapping[str, Mapping[str, Tensor]]
     """Tensors of heads that no class has, by the file for them."""
     settings: Mapping[str, Any]
-    """config.json."""
     lacks_pooler: bool
     """True where the class has a pooler and the model none."""
     notes: tuple[str, ...]
@@ -53,11 +50,8 @@ def save_hf(
     loaded: LoadedModel, folder: str | Path, head: HeadName | None = None
 ) -> tuple[str, ...]:
     """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written
-    differently.
-
-    Args:
-        head: the class to write, from what the model has; by itself the one that holds most of it.
-            Of a model trained with a generator, `mlm` is that generator.
+    differently. `head` is the class to write, by default the one that holds most of the model; of a
+    model trained with a generator, `mlm` is that generator.
     """
     plan = _plan_folder(loaded, head)
     unpooled = {"add_pooling_layer": False} if plan.lacks_pooler else {}
@@ -208,9 +202,7 @@ def _choose_head(
     proposes: str,
     requested: HeadName | None,
 ) -> HeadName:
-    """The head that was requested, else the one that holds most; `proposes` is the part of a
-    generator.
-    """
+    """The requested head, else the one that holds most; `proposes` is the part of a generator."""
     possible: list[HeadName]
     if isinstance(loaded.model, TaskModel):
         possible = ["backbone", loaded.head]
@@ -229,7 +221,7 @@ def _fit_embeddings(
     state: dict[str, Tensor], family: Family, config: EncoderConfig, tokenizer: Tokenizer | None
 ) -> tuple[EncoderConfig, list[str]]:
     """Multiply a table by its map where they have none, add what their embeddings always have, and
-    begin the positions where they do; the config of what is then there, and notes on what is moved.
+    move the positions to where they begin: the config of the result, and notes on the moves.
     """
     embedding, head = "encoder.embedding", "objectives.mlm.head"
     if folds(config):
@@ -278,8 +270,7 @@ def parts_of(loaded: LoadedModel) -> list[str]:
 
 
 def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
-    """The tokenizer's files, where there is one, with the length at which `truncation=True`
-    cuts."""
+    """The tokenizer's files, if any, with the length at which `truncation=True` cuts."""
     tokenizer, shape = loaded.tokenizer, loaded.config.encoder
     if tokenizer is None:
         return

@@ -4,8 +4,7 @@ TensorFlow.
 The index is a table of LevelDB's format: blocks of ascending keys, each written without what it
 shares with the one before it; behind a block, a byte for its compression and a checksum; at the
 end, where the block of blocks lies. The values are protocol buffers that say what each tensor is
-and where in the data files it lies. Every checksum of what is read is compared, with the library
-`google-crc32c` (extra `tensorflow`). Variables cut into slices and tensors of strings are refused.
+and where it lies. Variables cut into slices and tensors of strings are refused.
 
 Sources: tensorflow/core/lib/io/format.cc, tensorflow/core/protobuf/tensor_bundle.proto.
 """
@@ -67,7 +66,6 @@ class Bundle:
 
     @classmethod
     def open(cls, index: Path) -> Bundle:
-        """Read an index."""
         from pyarrow import ArrowException
 
         try:
@@ -189,9 +187,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _compute_checksum(data: bytes) -> int:
-    """The CRC-32C of some bytes, rotated and shifted as these files store it
-    (tensorflow/core/lib/hash/crc32c.h).
-    """
+    """The CRC-32C of bytes as these files store it (tensorflow/core/lib/hash/crc32c.h)."""
     try:
         from google_crc32c import value
     except ImportError:

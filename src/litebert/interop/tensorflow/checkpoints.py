@@ -55,7 +55,6 @@ _OPTIMIZER = re.compile(
 )
 _NUMBER = re.compile(r"(?<![a-z_])(layer|group)_(\d+)(?=/)")
 _SHOWN = 5
-"""So many of the names that are not understood are listed."""
 
 
 def _layers(prefix: str, name: str) -> dict[str, str]:
@@ -132,9 +131,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "discriminator_predictions/dense_1": "discriminator_predictions.dense_prediction",
     },
 }
-"""A module's name there and in `transformers`, for each family; `{}` is the number of a layer or of
-a group of layers.
-"""
+"""A module's name there and in `transformers`, by family; `{}` numbers a layer or a group."""
 
 
 def index_of(folder: Path) -> Path | None:
@@ -158,11 +155,8 @@ def index_of(folder: Path) -> Path | None:
 def read_tensorflow(
     folder: Path, index: Path, head: HeadName | None = None, tokenizer: str | Path | None = None
 ) -> LoadedModel:
-    """Open a TensorFlow 1 checkpoint.
-
-    Args:
-        head: what its classifier is for, where its names leave that open.
-        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
+    """Open a TensorFlow 1 checkpoint; `head` is what its classifier is for, where names leave it
+    open.
     """
     words = partial(choose_tokenizer, partial(_tokenizer, folder), tokenizer, folder)
     opened = open_foreign(partial(_read_contents, folder, index, head), words)
@@ -197,8 +191,8 @@ def _read_contents(folder: Path, index: Path, head: HeadName | None) -> Contents
 
 
 def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
-    """The family, the target of each variable with whether it is transposed, and how many are the
-    optimizer's.
+    """The family, the target of each variable with whether it is transposed, and the number of
+    those of the optimizer.
     """
     bare = {name: name.removeprefix("module/") for name in bundle.entries}
     weights = [name for name in bare if not _OPTIMIZER.fullmatch(bare[name])]
@@ -264,10 +258,8 @@ def _config_file(folder: Path) -> Path | None:
 def _settings_by_sizes(
     family: str, tensors: Mapping[str, NDArray[np.float32]], index: Path
 ) -> dict[str, Any]:
-    """Compose the config file of a published model from the sizes of its weights.
-
-    Heads are 64 wide in BERT and ELECTRA. ALBERT's weights show neither heads nor layers, so its
-    recipes do.
+    """Compose the config file of a published model from the sizes of its weights. Heads are 64 wide
+    in BERT and ELECTRA; ALBERT's weights show neither heads nor layers, so its recipes do.
     """
     backbone = f"{family}."
     sizes = {

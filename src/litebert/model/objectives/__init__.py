@@ -1,8 +1,7 @@
-"""The objectives of pretraining, one a file, each registered by name in `registry.OBJECTIVES`.
+"""The objectives of pretraining, one a file, each registered by name in `registry.OBJECTIVES`;
+importing them loads no torch, so that a config can be checked without it.
 
 An objective of your own is a subclass of `Objective` and a line, `OBJECTIVES.add("mine", Mine)`.
-Importing this room does not load torch, so that a config can be checked and its cost be known
-without it.
 """
 
 from litebert.model.objectives.objective import Classification as Classification

@@ -58,11 +58,8 @@ class Distillation(Objective):
 
 
 class SoftLabels(Distillation):
-    """Match the teacher's probabilities of the masked tokens, with a temperature (Hinton et al.
-    2015; DistilBERT).
-
-    The vocabulary head is that of objective mlm. What counts as right is the teacher's likeliest
-    token.
+    """Match the teacher's probabilities of the masked tokens through mlm's head, with a temperature
+    (Hinton et al. 2015; DistilBERT). What counts as right is the teacher's likeliest token.
     """
 
     needs = ("mlm",)
@@ -145,9 +142,8 @@ class _Layers(Distillation):
 
 
 class States(_Layers):
-    """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020),
-    one map for all pairs of layers. Both are normalized before
-    (`model.teacher.state_distance`).
+    """Let one learned map of the student's states, normalized, give the teacher's (TinyBERT, Jiao
+    et al. 2020; `model.teacher.state_distance`).
     """
 
     pairs_in = "state_layers"
@@ -206,9 +202,9 @@ class Relations(_Layers):
         )
 
     def backward_bytes(self, width: int) -> float:
-        """Count the scores of every token with every other, for queries, keys and values. Their
-        logarithms, the teacher's probabilities and where these are zero are kept. Five more are
-        held for one of the three at a time.
+        """Count the scores of every token with every other, for queries, keys and values: three
+        kept for each (logarithms, the teacher's probabilities and their zeros), and five more for
+        one of them at a time.
         """
         heads = self.config.distill.relation_heads or self.config.encoder.heads
         scores = (3 * 9 + 5 * 4) * heads * self.config.sequences.length

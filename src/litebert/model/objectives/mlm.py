@@ -110,9 +110,7 @@ class MaskedLanguageModeling(TokenPrediction):
         return nn.ModuleDict({"generator": generator, **super().build()})
 
     def read(self, context: Context, *inputs: Tensor | None) -> EncoderOutput:
-        """The pass over masked text: the generator's where there is one, else the encoder's; inputs
-        as to `Encoder`.
-        """
+        """The pass over masked text, by the generator if there is one; inputs as to `Encoder`."""
         reader = getattr(context.network, "generator", context.encoder)
         output: EncoderOutput = reader(
             *inputs, layers=context.layers, lender=context.encoder.embedding

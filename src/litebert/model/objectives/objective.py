@@ -32,10 +32,9 @@ class Loss:
     """The outcome of one objective on one batch; sums, so that micro-batches and ranks add up
     exactly.
 
-    `total` is the summed negative log likelihood in nats (a scalar with a gradient), `count` how
-    many predictions it sums, `correct` how many were right. `extras` are other sums over the same
-    predictions, worth a field in a row of metrics. `eval_tensors`, in evaluation mode alone, is
-    what `Objective.scores` needs beyond sums.
+    `total` is the summed negative log likelihood in nats (with a gradient) of `count` predictions,
+    of which `correct` were right; `extras` are other sums over them, for a row of metrics.
+    `eval_tensors`, in evaluation mode alone, is what `Objective.scores` needs beyond sums.
     """
 
     total: Tensor
@@ -65,9 +64,7 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A teacher's outputs for the batch (`model.teacher.Lesson`); no state dict or count of
-    the student holds it. None without a teacher.
-    """
+    """A teacher's outputs for the batch (`model.teacher.Lesson`), in no state dict, or None."""
     shared: dict[str, Tensor] = field(default_factory=dict)
     """Tensors that the losses of one pass share; each puts there what those after it may need."""
 
@@ -191,8 +188,8 @@ def join_tensors(losses: Sequence[Loss], name: str) -> Tensor:
 
 
 class Objective(ABC):
-    """Base of the objectives. An instance knows its name and its config; what is trained is in the
-    network it builds.
+    """Base of the objectives. An instance knows its name and its config; the network that it builds
+    is what is trained.
 
     Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it
     themselves.
@@ -272,9 +269,7 @@ class Objective(ABC):
         cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
     ) -> dict[str, Any]:
         """Guess fields of a config for weights of unknown training, from known ones and the tensors
-        of its `foreign_file`.
-
-        Without such a file, the tensors are those of the whole model.
+        of its `foreign_file`, else those of the whole model.
         """
         return {}
 
@@ -327,8 +322,7 @@ class Objective(ABC):
         """The batch with what `corrupt`, `loss` and `count` need and the data alone decides, in
         `Batch.added`.
 
-        It runs on the CPU ahead of the step, so that no accelerator has to be waited for: finding
-        where a mask is true there would.
+        It runs on the CPU ahead of the step: finding where a mask is true waits for an accelerator.
         """
         return batch
 
@@ -349,12 +343,10 @@ class Objective(ABC):
         """How many predictions `loss` will sum, known before the forward pass."""
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Held-out scores of losses computed in evaluation mode; something was predicted in one of
-        them.
+        """Held-out scores of losses computed in evaluation mode, with a prediction at least.
 
-        The standard error of the accuracy takes predictions for independent. It is the error of one
-        right and one wrong prediction more, so that a perfect score on three predictions is not
-        called certain.
+        The standard error of the accuracy takes predictions for independent, with one right and one
+        wrong more, so that a perfect score on three predictions is not called certain.
         """
         count = sum(int(loss.count) for loss in losses)
         right = [int(loss.correct) for loss in losses if loss.correct is not None]

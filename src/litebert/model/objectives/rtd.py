@@ -210,12 +210,10 @@ class ReplacedTokenDetection(Objective):
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """Add the accuracy of the commoner answer, precision and recall of `replaced`, and the area
-        under the curve.
+        under the curve, where they exist.
 
         `piece_auc` is the area that tokens give without their context (`_replacement_rates`): a
         generator's samples have other frequencies than text, so an early one gives itself away.
-        Without both labels there is no area and no recall, with nothing called replaced no
-        precision.
         """
         from sklearn.metrics import roc_auc_score  # takes half a second to load
 

@@ -44,9 +44,9 @@ class Collection:
     grades: Mapping[str, Mapping[str, int]]
     """The grade of each relevant document of each query."""
     drops_equal_ids: bool = True
-    """True if a query never finds the document of its own id, which is then the query itself, as in
-    BEIR. False where a judgment calls such a document relevant, so that the ids are two
-    numberings."""
+    """True if a query never finds the document of its own id, which is then itself, as in BEIR.
+    False where a judgment calls such a document relevant, so that the ids are two numberings.
+    """
 
 
 def list_splits(folder: Path) -> dict[str, Path]:
@@ -72,8 +72,8 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
     """Read a folder in the layout of BEIR; `split` is test, or the only file in `qrels`, by
     default.
 
-    Judgments of documents that the corpus lacks count as never found, and those of queries that are
-    missing are left out. Both are logged.
+    Judged documents that the corpus lacks count as never found; judgments of missing queries are
+    left out. Both are logged.
     """
     place = Path(folder)
     splits = list_splits(place)

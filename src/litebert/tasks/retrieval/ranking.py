@@ -26,19 +26,14 @@ QUERIES = 1024
 
 
 class BestDocuments:
-    """The best documents of each query, of blocks of documents that come one after the other.
-
-    Of equal scores the earlier document is better. A query does not find the document of its own
-    id, where the collection says so.
+    """The best documents of each query, of blocks that come one after the other. Of equal scores
+    the earlier document is better.
     """
 
     def __init__(
         self, queries: Sequence[str], places: Mapping[str, int], depth: int = DEPTH
     ) -> None:
-        """Begin with no document.
-
-        `places` has the place of each document by its id; it is empty if equal ids mean nothing.
-        """
+        """`places` has the place of each document by its id; empty if equal ids mean nothing."""
         self._same = np.array([places.get(name, -1) for name in queries], np.int64)
         self._depth = depth
         self._scores = np.zeros((len(queries), 0), np.float32)
@@ -75,9 +70,7 @@ class BestDocuments:
 
 
 def _order_best(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
-    """Return the columns of the best scores (Q, n) of each row, the best first, (Q, k). Of equal
-    scores the earlier column is better.
-    """
+    """Return the columns of the best scores (Q, n) of each row, (Q, k), equal ones in order."""
     if scores.shape[1] > depth:
         # Above the last place that counts there are fewer than k scores; of those that equal the
         # score of that place, the first are taken.
@@ -93,11 +86,7 @@ def _order_best(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
 
 
 def rank_by_bm25(collection: Collection, depth: int = DEPTH) -> Ranking:
-    """Rank the documents of each query by BM25; those that share no word with it are left out.
-
-    Args:
-        depth: documents to keep of a query.
-    """
+    """Rank `depth` documents of each query by BM25, without those that share no word with it."""
     names, texts = list(collection.queries), list(collection.queries.values())
     with progress.task("ranking by BM25", len(names), "queries") as bar:
         scorer, ranking = Bm25(list(collection.documents.values())), Ranking()
@@ -114,12 +103,8 @@ def rank_by_bm25(collection: Collection, depth: int = DEPTH) -> Ranking:
 
 
 def compute_ndcg(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
-    """Compute the normalized discounted cumulative gain, whose gain is the grade.
-
-    Args:
-        grades: the grades of the ranking, the best first.
-        relevant: the grades of all relevant documents, which may lie outside it.
-        size: the ranks that count.
+    """Compute the normalized discounted cumulative gain of the first `size` ranks, whose gain is
+    the grade. `relevant` are the grades of all relevant documents, ranked or not.
     """
     best = np.sort(np.array(relevant))[::-1]
     return _discount(grades[:size]) / _discount(best[:size])
@@ -157,12 +142,8 @@ def score_rankings(
     relevant: Sequence[Sequence[int]],
     names: Sequence[str] = tuple(MEASURES),
 ) -> dict[str, float]:
-    """Compute the mean of each score over the queries.
-
-    Args:
-        rankings: the grades of the ranking of each query, the best first.
-        relevant: the grades of all relevant documents of each query, at least one.
-        names: which scores.
+    """Compute the mean of each score over the queries, from the grades of each ranking and of all
+    relevant documents.
     """
     rows = [np.array(row, np.int64) for row in rankings]
     means = {}

@@ -1,8 +1,7 @@
-"""Rerankers: a query and a document are read as one row, and answered with one number.
+"""Rerankers: a query and a document are read as one row, and answered with one logit.
 
-Training rows come from the judgments of a folder in the layout of BEIR. Beside each relevant
-document of a query stand documents that BM25 ranks high and nobody judged relevant, as hard
-negatives. The number is a logit: the higher, the more relevant.
+Training rows come from the judgments of a folder in the layout of BEIR, and from hard negatives:
+documents that BM25 ranks high and nobody judged relevant.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ _SEPARATOR = "\t"
 
 @dataclass(frozen=True, kw_only=True)
 class RerankOptions(HeldoutOptions):
-    """The options of a reranker."""
-
     negatives: int = NEGATIVES
     """Hard negatives of BM25 for each relevant document."""
 
@@ -101,9 +98,7 @@ class RerankFiles(TaskFiles[Example]):
         }
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
-        """Read the rows of a split: of train the relevant documents and hard negatives, of dev the
-        documents to rank. They are made once.
-        """
+        """Read the rows, made once: of train with hard negatives, of dev the documents to rank."""
         notes = Notes() if notes is None else notes
         if split not in self._examples:
             name = split if "dev" in self._splits else "train"
@@ -145,9 +140,7 @@ class RerankFiles(TaskFiles[Example]):
         return list(examples)
 
     def _make_train(self, collection: Collection) -> Iterator[tuple[str, str, int]]:
-        """Yield each relevant document of each query, with hard negatives. These are drawn by the
-        seed and the number of the query.
-        """
+        """Yield each query's relevant documents and hard negatives, drawn by its number."""
         names = list(collection.documents)
         rankings = rank_by_bm25(collection, DEPTH)
         right = _list_right_texts(collection)
@@ -178,9 +171,7 @@ class RerankFiles(TaskFiles[Example]):
 
 
 def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
-    """List the texts of the relevant documents by the text of their query, whatever the ids; both
-    as `hash_texts` has them.
-    """
+    """List the relevant documents' texts by their query's, both as `hash_texts` has them."""
     right: dict[int, set[int]] = {}
     for query, grades in collection.grades.items():
         texts = (collection.documents[name] for name in grades if name in collection.documents)
@@ -192,7 +183,7 @@ def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
 
 def _make_dev(collection: Collection) -> Iterator[tuple[str, str, int]]:
     """Yield the documents to rank for each query: those of BM25, without others that have the text
-    of a relevant one, and relevant documents that it missed.
+    of a relevant one, and the relevant ones that it missed.
     """
     names = list(collection.documents)
     rankings, right = rank_by_bm25(collection, CANDIDATES), _list_right_texts(collection)

@@ -1,8 +1,7 @@
-"""Read SQuAD files: questions over paragraphs, with gold answers and their positions.
+"""Read SQuAD files, 1.1 and 2.0: questions over paragraphs, with gold answers and their positions.
 
-The format is the official JSON, 1.1 and 2.0. A file is a single JSON value, often on a single line.
-So a location in it is a path such as `data[3].paragraphs[0].qas[2]`. A file is read whole: the
-largest holds 130,000 questions in 42 MB.
+A file is a single JSON value, often on a single line, so a location in it is a path such as
+`data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
 """
 
 from __future__ import annotations
@@ -57,15 +56,12 @@ class Question(NamedTuple):
 
 
 def is_placed(gold: Gold, context: str) -> bool:
-    """Return True if the text of an answer begins at its start in the context."""
     return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
 
 
 def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> list[Question]:
-    """Read the questions of a file, in order.
-
-    In version 2 an empty list of answers means that there is no answer. But if no question of the
-    file has an answer or `is_impossible`, it means that the answers were left out.
+    """Read the questions of a file, in order. In version 2 an empty list of answers means that
+    there is no answer, unless no question of the file has an answer or `is_impossible`.
     """
     content = _load(path, notes, encoding)
     version = content.get("version") if isinstance(content, dict) else None

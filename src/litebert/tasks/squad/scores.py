@@ -1,10 +1,9 @@
 """Exact match and F1 of extracted answers, and the threshold above which there is no answer.
 
 The rules are those of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py`
-(rajpurkar.github.io/SQuAD-explorer). The same sums in the same order make scores agree to the last
-digit. All scores are percentages. The rules are English: articles are dropped, spaces separate
-words, and only ASCII punctuation is removed. For languages without spaces, F1 may be counted over
-characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
+(rajpurkar.github.io/SQuAD-explorer), with the same sums in the same order. All scores are
+percentages. The rules are English; for languages without spaces, F1 may be counted over characters
+instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ AnswerUnit = Literal["words", "characters"]
 
 
 def split_units(text: str, unit: AnswerUnit) -> list[str]:
-    """Return the words of a text after `simplify`, or its characters.
-
-    Spaces and all punctuation are no characters here.
-    """
+    """Return the words of a text after `simplify`, or its characters but spaces and punctuation."""
     simple = simplify(text)
     if unit == "words":
         return simple.split()
@@ -57,10 +53,7 @@ def has_no_spaces(text: str) -> bool:
 
 
 def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words") -> float:
-    """Compute F1 of the two bags of units.
-
-    Two texts without any unit have an F1 of 1 with `empty_match` (2.0), and of 0 without (1.1).
-    """
+    """Compute F1 of two bags of units; of empty ones 1 if `empty_match` (2.0), else 0 (1.1)."""
     answer_units, gold_units = split_units(answer, unit), split_units(gold, unit)
     shared = sum((Counter(answer_units) & Counter(gold_units)).values())
     if shared == 0:
@@ -72,10 +65,7 @@ def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words
 def score_1(
     answers: Sequence[str], golds: Sequence[Sequence[str]], unit: AnswerUnit = "words"
 ) -> dict[str, float]:
-    """Compute `exact_match` and `f1` of SQuAD 1.1, where every question has gold answers.
-
-    The gold answer with the best score counts.
-    """
+    """Compute `exact_match` and `f1` of SQuAD 1.1; the gold answer with the best score counts."""
     exact = f1 = 0.0
     for answer, texts in zip(answers, golds, strict=True):
         exact += max(exact_match(answer, text) for text in texts)
@@ -109,13 +99,10 @@ def judge(
     golds: Sequence[str],
     unit: AnswerUnit = "words",
 ) -> Judged:
-    """Score the predicted text of a question against its gold texts.
+    """Score the predicted text of a question against its gold texts, () if it has no answer.
 
-    If no gold text holds a word, the question is scored as if it had no answer. But it still counts
-    as a question with an answer, as in the official script.
-
-    Args:
-        golds: the gold texts; empty if the question has no answer.
+    If no gold text holds a word, the question is scored as if it had no answer, but still counts as
+    one with an answer, as in the official script.
     """
     texts = [text for text in golds if simplify(text)] or [""]
     exact = max(exact_match(answer, text) for text in texts)
@@ -124,9 +111,8 @@ def judge(
 
 
 def score_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
-    """Compute `exact`, `f1` and `total` of SQuAD 2.0.
-
-    They have the prefix HasAns_ over questions with an answer, and NoAns_ over those without.
+    """Compute `exact`, `f1` and `total` of SQuAD 2.0; with the prefix HasAns_ over questions with
+    an answer, and NoAns_ over those without.
     """
     scores = {}
     for prefix, group in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
@@ -141,9 +127,8 @@ def score_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
 def find_best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
     """Compute `best_exact` or `best_f1` of the official script, and the threshold it prints.
 
-    The script starts without any answer, which it calls threshold 0. Then it adds the answers in
-    the order of their odds. So its threshold may not give its best score; the threshold of `tune`
-    gives its best F1.
+    The script starts at threshold 0, where nothing is answered, and adds the answers in the order
+    of their odds. So its threshold may not give its best score; that of `tune` gives its best F1.
     """
     current = best = float(sum(not question.has_answer for question in judged))
     threshold = 0.0
@@ -158,10 +143,7 @@ def find_best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, fl
 
 
 def tune(judged: Sequence[Judged]) -> float:
-    """Return the lowest threshold that gives these questions their best F1.
-
-    It is below all odds if no answer is best for all questions.
-    """
+    """Return the lowest threshold of the best F1; below all odds if no answer is best for all."""
     ordered = sorted(judged, key=lambda question: question.odds)
     if not ordered:
         return 0.0

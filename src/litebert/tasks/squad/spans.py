@@ -1,7 +1,5 @@
 """Windows over a context, and the best of the spans in them that may answer a question.
 
-Answers are cut from the raw text by the offsets of tokens, and never joined from tokens.
-
 Shapes: n tokens of a context, or of the window over it.
 """
 
@@ -47,8 +45,6 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The prediction for a question."""
-
     value: str
     """The best text, even if no answer is likelier; empty only if the context has no text."""
     odds: float
@@ -60,14 +56,11 @@ class Answer(NamedTuple):
 
 
 def split_windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
-    """Split n tokens into windows of at most `size`; there is a window even if n is 0.
+    """Split n tokens into windows (begin, end, owned) of at most `size`, at least one.
 
-    A window owns the tokens to which it gives the most context (BERT's rule of maximum context).
-    That is the smaller of the left and right context, plus a hundredth of the window's tokens. The
-    first of equal windows owns the token.
-
-    Yields:
-        (begin, end, owned) of each window.
+    A window owns the tokens to which it gives the most context (BERT's rule of maximum context):
+    the smaller of the left and right context, plus a hundredth of the window's tokens. The first of
+    equal windows owns the token.
     """
     step = min(stride, (size + 1) // 2)
     count = 1 + max(0, -(-(n - size) // step))
@@ -94,11 +87,7 @@ def find_tokens(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
 def find_answer(
     context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan
 ) -> Answer:
-    """Find the best span in the windows of a context, among spans whose window owns their start.
-
-    Args:
-        windows: each with its logits, float64 (n, 2).
-    """
+    """Find the best span that starts in a window that owns its start; logits are float64 (n, 2)."""
     null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
     candidates = []
     for window, logits in windows:

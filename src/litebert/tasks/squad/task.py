@@ -1,8 +1,7 @@
 """SQuAD 1.1 and 2.0: the answer to a question is a span of a text; in 2.0 there may be no answer.
 
 A text longer than a sequence is read in windows that overlap (spans.py). The score of no answer is
-the score of [CLS] as start and end, as in BERT's code. The heads of ALBERT's code for 2.0 are a
-different model.
+that of [CLS] as start and end, as in BERT's code. ALBERT's heads for 2.0 are a different model.
 """
 
 from __future__ import annotations
@@ -60,12 +59,9 @@ STRIDE = 128
 ANSWER_TOKENS = 30
 """Most tokens of a predicted answer, by default; training has no limit."""
 Threshold = Literal["half", "dev"] | float
-"""The odds of no answer, in logits, above which the prediction is no answer.
-
-`half`: the best threshold for one half of the dev questions, with the scores of the other half.
-`dev`: the best threshold for the questions that are scored. The papers do so, and it flatters. Or a
-number. A threshold that is tuned on the dev split serves the test split too, whose labels never
-tune it.
+"""The odds of no answer, in logits, above which the prediction is no answer. `half` is the best for
+one half of the dev questions, with the scores of the other half. `dev` is the best for the
+questions that are scored: the papers do so, and it flatters. The test split takes the tuned number.
 """
 
 
@@ -88,10 +84,8 @@ class SquadOptions(SplitOptions):
 
 
 class SquadFiles(SplitFiles[Question]):
-    """The files of SQuAD.
-
-    Without `dev`, a share `heldout` of the articles of `train` replaces it. Articles stay whole,
-    because questions about a text help to answer one another.
+    """The files of SQuAD. A dev split that is held out of `train` takes whole articles, because
+    questions about a text help to answer one another.
     """
 
     suffixes = (".json",)
@@ -205,11 +199,7 @@ class SquadFiles(SplitFiles[Question]):
 
 @dataclass(frozen=True)
 class Squad(Task[Question]):
-    """SQuAD 1.1 or 2.0.
-
-    The scores are percentages, by the official script of the version. For files in a language
-    without spaces, F1 may be counted over `characters` instead (`answer_unit`).
-    """
+    """SQuAD 1.1 or 2.0, with percentages by the official script of the version as scores."""
 
     name: ClassVar[str] = "squad"
     suffix: ClassVar[str] = ".json"
@@ -304,9 +294,9 @@ class Squad(Task[Question]):
         """Encode [CLS] question [SEP] window of the context [SEP], a sequence for each window.
 
         The target of a window is the first and last token of the first answer that is where the
-        file says. It is (0, 0), that is [CLS], if the window does not hold all of the answer, or if
-        there is no answer (official BERT and ALBERT code). All targets of a question are None if
-        its answer is not known, or if no window holds it.
+        file says; (0, 0), that is [CLS], if the window does not hold all of it, or if there is no
+        answer (official BERT and ALBERT code). It is None if the answer is not known, or if no
+        window holds it.
         """
         notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
@@ -383,9 +373,8 @@ class Squad(Task[Question]):
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute the scores of the official script, and in version 2 the `threshold` they need.
 
-        With the threshold `half`, the scores are those of the half that did not tune it. With
-        `dev`, `best_exact` and `best_f1` have their own thresholds. A threshold that is a number,
-        also after `tune`, is not tuned.
+        With `half`, they are those of the half that did not tune the threshold. With `dev`,
+        `best_exact` and `best_f1` have their own thresholds.
         """
         examples, answers = self._select_labeled(
             examples, answers, lambda question: question.is_labeled
@@ -439,10 +428,8 @@ class Squad(Task[Question]):
         return 0.0
 
     def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
-        """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it.
-
-        Version 2 has `null_odds_NAME` too, for --na-prob-file of the script. Its threshold is that
-        of `score`. If no threshold was tuned it is 0, with a message.
+        """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it;
+        in version 2 also `null_odds_NAME`, for its --na-prob-file. An untuned threshold is 0.
         """
         threshold = 0.0
         if self.version == 2 and any(question.is_labeled for question in examples):

@@ -99,12 +99,10 @@ def read_sentences(
     encoding: str = "utf-8",
     columns: Columns = (None, None),
 ) -> Iterator[Sentence]:
-    """Read the sentences of a file, with IOB2 tags.
+    """Read the sentences of a file, with IOB2 tags; `plain` tags mark no entities.
 
-    Args:
-        path: a path, whose suffix tells the form; or a `RowFile` of CoNLL columns.
-        tagged: True if every word must have a tag.
-        plain: True if tags mark no entities, as those of parts of speech.
+    The suffix tells the form of a path; a `RowFile` has CoNLL columns. With `tagged` every word
+    must have a tag.
     """
     suffix = "" if isinstance(path, RowFile) else find_suffix(path)
     if suffix in (".ann", ".spacy"):

@@ -18,10 +18,7 @@ class Entity(NamedTuple):
 
 
 class EntityScores(NamedTuple):
-    """Scores of entities, which must have the right type, first word and last word.
-
-    A score without anything to divide by is 0.
-    """
+    """Scores of entities, whose type, first and last word must be right; 0 where undefined."""
 
     precision: float
     recall: float
@@ -29,10 +26,7 @@ class EntityScores(NamedTuple):
 
 
 def as_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return tags where every entity begins with B-.
-
-    An I- that does not continue an entity of its type becomes a B-.
-    """
+    """Return tags where an I- that does not continue an entity of its type is a B-."""
     valid = [OUTSIDE]
     for tag in tags:
         begins = tag[0] == "I" and valid[-1][2:] != tag[2:]
@@ -41,10 +35,7 @@ def as_iob2(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_entities(tags: Sequence[str]) -> set[Entity]:
-    """Find the entities of a sentence, as conlleval does.
-
-    An entity begins at a B-, and at an I- that does not continue an entity of its type.
-    """
+    """Find the entities as conlleval does: from a B-, or an I- that continues none of its type."""
     entities, start = set(), -1
     valid = (*as_iob2(tags), OUTSIDE)
     for position, tag in enumerate(valid):
@@ -59,11 +50,7 @@ def find_entities(tags: Sequence[str]) -> set[Entity]:
 def score_entities(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[EntityScores, dict[str, EntityScores]]:
-    """Compute the scores over all entities (micro), and of each type by its name.
-
-    Args:
-        gold, predicted: the tags of each sentence.
-    """
+    """Compute the scores over all entities (micro), and of each type by its name."""
     right, gold_counts, predicted_counts = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         gold_entities, predicted_entities = find_entities(gold_tags), find_entities(predicted_tags)

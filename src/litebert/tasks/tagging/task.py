@@ -1,12 +1,9 @@
 """Tagging words: sentences with a tag for each word, in CoNLL columns and other forms (files.py).
 
-Tags of entities are IOB2 (O, B-TYPE, I-TYPE), to which others are converted; scores count entities.
-If no tag of the training file begins with B- or I-, as with parts of speech, scores count words.
-
-Each word is encoded alone, as if after a space, and its first token carries the tag. A long
-sentence becomes several sequences that overlap, so nothing is truncated. Each word is learned and
-answered once, in the sequence that gives it the most context. The price is that some tokens are
-read twice.
+Scores count entities; if no tag of the training file begins with B- or I-, as with parts of speech,
+they count words. Each word is encoded alone, as if after a space, and its first token carries the
+tag. A long sentence becomes several sequences that overlap; each word is learned and answered once,
+in the sequence that gives it the most context.
 """
 
 from __future__ import annotations
@@ -63,10 +60,8 @@ class TaggingOptions(SplitOptions):
 
 
 class TaggingFiles(SplitFiles[Sentence]):
-    """Files of sentences with tags.
-
-    Without a dev split, a share `heldout` of the documents of the training split replaces it, or of
-    its sentences where the files tell no documents.
+    """Files of sentences with tags. A dev split that is held out takes whole documents, or
+    sentences where the files tell no documents.
     """
 
     task: TaggingTask
@@ -107,9 +102,7 @@ class TaggingFiles(SplitFiles[Sentence]):
     def open_labeled(
         cls, task: Task[Sentence], source: Source, **options: Any
     ) -> SplitFiles[Sentence]:
-        """Open labeled files to score a task on. `text_column` and `label_column` name the columns;
-        by default those of the training files.
-        """
+        """Open labeled files to score a task on, by default with the training files' columns."""
         assert isinstance(task, TaggingTask)
         word, tag = task.columns
         columns = options.pop("text_column", word), options.pop("label_column", tag)
@@ -161,8 +154,8 @@ class TaggingFiles(SplitFiles[Sentence]):
     def stream(
         cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Sentence]]:
-        """Read the sentences of a file, without tags: CoNLL columns, of which the first is read; or
-        rows whose column `text` is a list of words, or a text, whose words are found.
+        """Read sentences without tags: the first of CoNLL columns; or rows whose column `text` is a
+        list of words, or a text, whose words are found.
         """
         form = detect_format(source)
         if form == "conll":
@@ -246,11 +239,11 @@ class TaggingTask(Task[Sentence]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        """Encode each sentence as a sequence of at most `length` tokens, or as several.
+        """Encode each sentence as sequences of at most `length` tokens that overlap by half.
 
-        Sequences of a sentence overlap by half. A sentence without tokens has none. `detail` is
-        int64 (k, 2): the words that a sequence answers, and the positions of their first tokens.
-        All other tokens have the target `IGNORED`.
+        A sentence without tokens has none. `detail` is int64 (k, 2): the words that a sequence
+        answers, and the positions of their first tokens. All other tokens have the target
+        `IGNORED`.
         """
         notes = Notes() if notes is None else notes
         words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
@@ -303,8 +296,8 @@ class TaggingTask(Task[Sentence]):
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """Return a tag for each word, and its probability. Tags of entities are made valid IOB2. A
-        word without a token has the answer O (or the commonest tag), with probability 1.
+        """Return a tag for each word, and its probability; tags of entities as valid IOB2. A word
+        without a token has the answer O (or the commonest tag), with probability 1.
         """
         tags = [[self.outside] * len(sentence.words) for sentence in examples]
         probabilities = [np.ones(len(sentence.words)) for sentence in examples]
@@ -320,8 +313,8 @@ class TaggingTask(Task[Sentence]):
         ]
 
     def record(self, example: Sentence, answer: Answer) -> dict[str, Any]:
-        """Return the words with their tags, the characters of each word in the text, and the
-        entities. A list of words is read as a text with a space between two words.
+        """Return the words, their tags, their characters in the text (a list joined by spaces), and
+        the entities.
         """
         record = {"words": list(example.words), **super().record(example, answer)}
         text = " ".join(example.words) if example.text is None else example.text
@@ -345,9 +338,7 @@ class TaggingTask(Task[Sentence]):
         return answer
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
-        """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1` over
-        words.
-        """
+        """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1`."""
         gold, predicted = self._align(examples, answers)
         if self.plain:
             return compute_scores(("accuracy", "macro_f1"), *self._number_tags(gold, predicted))
@@ -399,15 +390,8 @@ class TaggingTask(Task[Sentence]):
 def _assign_windows(
     word_starts: NDArray[np.int64], count: int, size: int
 ) -> tuple[list[int], NDArray[np.int64]]:
-    """Divide a sentence into windows, and assign each word to the one with the most context.
-
-    Args:
-        word_starts: (words,): the first token of each word.
-        count: tokens of the sentence.
-        size: most tokens of a window.
-
-    Returns:
-        The first token of each window; and (words,), the window of each word.
+    """Divide a sentence of `count` tokens into windows of at most `size`: the first token of each;
+    and (words,), the window of each word, the one that gives it the most context.
     """
     excess = count - size
     # The last window ends with the sentence.

@@ -1,8 +1,7 @@
 """Trackers: where a team looks at its runs, beside the run folder.
 
-Every tracker gets the stream of metrics that `metrics.jsonl` has, and at the end the config, the
-scores, the report and the model. A tracker of your own is a subclass of `Tracker` with a registered
-name: TRACKERS.add("mine", Mine)
+A tracker of your own is a subclass of `Tracker` with a registered name: TRACKERS.add("mine", Mine).
+It gets the rows of `metrics.jsonl`, and at the end the config, scores, report and model.
 """
 
 from __future__ import annotations
@@ -50,9 +49,7 @@ class TrackedRun:
     resume: int | None
     """The step from which the run continues; None for a new record."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Facts that the tracker finds again in the next process, such as the id of its record; empty
-    at first, and stored in trackers.json.
-    """
+    """What the tracker finds again in the next process, as its record's id; in trackers.json."""
 
 
 class Tracker(ABC):
@@ -77,11 +74,8 @@ class Tracker(ABC):
         """Record an event, such as a warning."""
 
     def keep(self, name: str, kind: str, path: Path) -> None:  # noqa: B027 - not all hold files
-        """Keep a file or a folder of the run as an artifact.
-
-        Args:
-            name: a name for people: config, report, model.
-            kind: what it is: config, scores, report or model.
+        """Keep a file or a folder of the run as an artifact: `name` is for people (config, report,
+        model), `kind` what it is (config, scores, report or model).
         """
 
     @abstractmethod
@@ -111,10 +105,8 @@ class TrackerGroup:
     ) -> None:
         """Open the record of each tracker; one that fails is left out, and a warning says so.
 
-        Args:
-            resume: the step from which the run continues; None where it begins.
-            rows: the rows so far, which a new record gets.
-            written: the last step that an earlier process logged; such rows are not logged again.
+        A new record gets the `rows` so far of a run that continues from step `resume`; rows up to
+        `written` were logged by an earlier process.
         """
         self._folder, self._written = folder, written
         self._trackers: dict[str, Tracker] = {}
@@ -219,11 +211,7 @@ def list_artifacts(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def keep_artifacts(folder: Path, names: Sequence[str], step: int) -> None:
-    """Give the artifacts of a run to its trackers.
-
-    Args:
-        step: the last step of the run, whose record goes on.
-    """
+    """Give the artifacts of a run to its trackers, whose records go on at its last step."""
     group = TrackerGroup(folder, names, resume=step)
     group.keep()
     group.close()

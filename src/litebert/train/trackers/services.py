@@ -184,9 +184,7 @@ class Wandb(Tracker):
 
 
 def _has_key() -> bool:
-    """Return True if the environment or the file of passwords has a key, or says the mode: without
-    one, the library would ask on the terminal and wait.
-    """
+    """Return True if there is a key or a mode: else the library asks on the terminal, and waits."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE"):
         return True
     try:
