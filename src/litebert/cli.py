@@ -98,9 +98,8 @@ SYNONYMS: Mapping[str, str] = {
 NO_VERBS: Mapping[str, Verb] = {}
 
 NO_ROOM = (
-    "memory ran out while libraries were loaded; raise the limit of this process (ulimit "
-    "-v, or that of its container) "
-    "to 2 GB or more"
+    "memory ran out while libraries were loaded; raise the limit of this process (ulimit -v, or "
+    "that of its container) to 2 GB or more"
 )
 
 VERBOSITY = {

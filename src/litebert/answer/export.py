@@ -100,9 +100,8 @@ def export(
             drops.append(_measure_drop(opened, file, data, options))
             if not drops[-1].points <= max_drop:
                 raise ModelError(
-                    f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; "
-                    "nothing was written: allow more "
-                    "with max_drop (--max-drop), or export float32"
+                    f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; nothing was "
+                    "written: allow more with max_drop (--max-drop), or export float32"
                 )
 
     written = save_onnx(opened, out, head, int8=int8, check=check)

@@ -125,20 +125,16 @@ def make_finetuned_card(
     learned = "\nThe baseline learned from the same rows: "
     note = f"{learned}{_clean(baseline['name'])}.\n" if baseline else ""
     return front + (
-        f"# {_clean(name)}\n\n"
-        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned with "
-        "litebert.\n\n"
-        f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
-        f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
-        f"## Scores\n\n{_table(columns, rows)}{note}\n"
-        f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the weights, so "
-        f"a new sample of the same kind will score a little lower. {standing}\n\n"
-        "## Limits\n\n"
-        f"- It reads {config['length']} tokens at most; what is longer is truncated or read in "
-        "parts.\n"
-        "- It was not tested on text of other kinds, other languages or another time than the data "
-        "above.\n"
-        "- It repeats the errors and the bias of its data.\n"
+        f"# {_clean(name)}\n\nA model that {_KINDS[kind]}. It started from {_clean(start)} and was "
+        "fine-tuned with litebert.\n\n## "
+        f"Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n## "
+        f"Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}## "
+        f"Scores\n\n{_table(columns, rows)}{note}\n`{metric}` on {sizes[dev[0]][0]:,} examples of "
+        f"the part `{dev[0]}` chose the weights, so a new sample of the same kind will score a "
+        f"little lower. {standing}\n\n## Limits\n\n- It reads {config['length']} tokens at most; "
+        "what is longer is truncated or read in parts.\n- It was not tested on text of other "
+        "kinds, other languages or another time than the data above.\n- It repeats the errors and "
+        "the bias of its data.\n"
     )
 
 
@@ -198,12 +194,10 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
     else:
         text.append("Its folder does not record what it was trained on.\n")
     text.append(
-        "## Limits\n\n"
-        f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of "
-        f"{config.sequences.length}.\n"
-        "- It answers no questions as it stands: fine-tune it for a task.\n"
-        "- It was not tested on text of other kinds or languages than its data, whose bias it "
-        "repeats.\n"
+        f"## Limits\n\n- It reads {shape.max_positions} tokens at most; in training it saw "
+        f"sequences of {config.sequences.length}.\n- It answers no questions as it stands: "
+        "fine-tune it for a task.\n- It was not tested on text of other kinds or languages than "
+        "its data, whose bias it repeats.\n"
     )
     return front + "\n".join(text)
 

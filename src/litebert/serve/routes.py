@@ -460,8 +460,7 @@ def playground() -> tuple[str, str]:
         hashes.append(f"'sha256-{b64encode(sha256(inner.encode()).digest()).decode()}'")
     return html, (
         f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; connect-src 'self'; "
-        "img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'"
     )
 

@@ -35,9 +35,8 @@ class Speller:
     def __init__(self, tokenizer: Tokenizer) -> None:
         if not tokenizer.engine.kind.is_divisible:
             raise DataError(
-                "a WordLevel tokenizer has whole words only, so its words cannot be cut "
-                "into tokens; train "
-                "a tokenizer of another kind with litebert tokenizer train"
+                "a WordLevel tokenizer has whole words only, so its words cannot be cut into "
+                "tokens; train a tokenizer of another kind with litebert tokenizer train"
             )
         self.tokenizer, self.kind = tokenizer, tokenizer.engine.kind
         spec = tokenizer.engine.to_portable()

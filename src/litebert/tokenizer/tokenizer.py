@@ -437,9 +437,8 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
             other.append(portable.name)
     if other:
         raise DataError(
-            f"{folder} mixes two tokenizers: {other[0]} does not belong to the "
-            f"{engine.kind.name} tokenizer "
-            "there; delete the folder and save the tokenizer again"
+            f"{folder} mixes two tokenizers: {other[0]} does not belong to the {engine.kind.name} "
+            "tokenizer there; delete the folder and save the tokenizer again"
         )
 
 

@@ -82,8 +82,7 @@ def refuse_threshold(chosen: Exit, engine: str) -> None:
     if chosen not in ("auto", "off"):
         raise ConfigError(
             f"exit_confidence is {chosen}, and the engine {engine} computes all layers of an "
-            "exported model; "
-            "leave it (--exit-confidence) out"
+            "exported model; leave it (--exit-confidence) out"
         )
 
 

@@ -111,9 +111,8 @@ def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
     """Refuse outputs of a graph that are no numbers, which weights that are none give."""
     if any(np.isnan(array.sum()) and np.isnan(array).any() for array in outputs):
         raise ModelError(
-            f"{file} gives answers that are not numbers, so its weights are damaged; "
-            "export the model "
-            "again"
+            f"{file} gives answers that are not numbers, so its weights are damaged; export the "
+            "model again"
         )
 
 

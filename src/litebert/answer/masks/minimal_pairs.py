@@ -177,9 +177,8 @@ def _list_json_lines(folder: Path) -> list[Path]:
     ]
     if not files:
         raise DataError(
-            f"{folder} holds no file ending in .jsonl (or .jsonl.gz, .xz, .zst); give a "
-            "folder or a file "
-            f"of lines with {' and '.join(SENTENCES)}"
+            f"{folder} holds no file ending in .jsonl (or .jsonl.gz, .xz, .zst); give a folder or "
+            f"a file of lines with {' and '.join(SENTENCES)}"
         )
     return files
 
@@ -221,9 +220,8 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     in_parts = sum(len(ids) > reader.length - 2 for ids in encoded)
     if in_parts:
         log.warning(
-            f"sentences longer than the {reader.length} tokens that {model.path} reads "
-            "were scored in parts "
-            f"({in_parts:,})"
+            f"sentences longer than the {reader.length} tokens that {model.path} reads were scored "
+            f"in parts ({in_parts:,})"
         )
     scored, start = [], 0
     for paradigm in paradigms:
@@ -258,9 +256,8 @@ def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:
     empty = next((i for i, ids in enumerate(encoded) if not ids), None)
     if empty is not None:
         raise DataError(
-            f"{pairs[empty // 2].location}: {SENTENCES[empty % 2]} has no token that the "
-            "tokenizer of the "
-            "model can read; write a sentence, or leave the line out"
+            f"{pairs[empty // 2].location}: {SENTENCES[empty % 2]} has no token that the tokenizer "
+            "of the model can read; write a sentence, or leave the line out"
         )
     return encoded
 

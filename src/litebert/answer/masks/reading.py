@@ -95,9 +95,8 @@ class MaskReader(MaskFiller):
         ]
         if not heads or heads[0] in loaded.untrained:
             raise ModelError(
-                f"{path} has no trained head for masked tokens (mlm); give a model that "
-                "was pretrained "
-                "with one, with its head"
+                f"{path} has no trained head for masked tokens (mlm); give a model that was "
+                "pretrained with one, with its head"
             )
         encoder = loaded.config.generator or loaded.config.encoder
         network: MaskNetwork

@@ -190,8 +190,7 @@ def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list
         family = MODERNBERT if shape.norm == "pre" else ALBERT
         notes.append(
             "no class of transformers computes this network, so config.json says "
-            f"{family.model_type}: enough "
-            "for optimum, which computes what model.onnx says"
+            f"{family.model_type}: enough for optimum, which computes what model.onnx says"
         )
     labels = loaded.labels if tuned and len(loaded.labels) == tuned.classes else ()
     named = labels or tuple(f"LABEL_{i}" for i in range(tuned.classes if tuned else 0))

@@ -205,9 +205,8 @@ class EncoderGraph:
         if tables is None:
             if type(kind).rotate is not AttentionPositions.rotate:
                 raise ModelError(
-                    f"positions {self.config.positions} rotate queries and keys in a way "
-                    "that is not exported; give "
-                    "its AttentionPositions the method `tables`, or train with "
+                    f"positions {self.config.positions} rotate queries and keys in a way that is "
+                    "not exported; give its AttentionPositions the method `tables`, or train with "
                     "encoder.positions=rotary"
                 )
             return x
