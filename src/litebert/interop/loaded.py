@@ -77,6 +77,45 @@ class Unread:
 
 
 @dataclass(frozen=True)
+class Contents:
+    """What a folder of another program holds, in litebert's terms."""
+
+    folder: Path
+    config_file: Path
+    weights_file: Path
+    config: Config
+    weights: Weights
+    """By the names of litebert's state dict, in float32; read when they are used."""
+    head: HeadName | None = None
+    """The head of a fine-tuned model; None of a pretrained one."""
+    beside: Mapping[str, Weights] = field(default_factory=dict)
+    """The weights of objectives that have a file of their own, by the objective."""
+    untrained: tuple[str, ...] = ()
+    classes: int = 0
+    labels: tuple[str, ...] = ()
+    task: Mapping[str, Any] = field(default_factory=dict)
+    reads_cls: bool = False
+    """True where the head reads a text and not each token."""
+    dense: HeadActivation | None = None
+    """The activation of the dense map in the head."""
+    family_dense: HeadActivation | None = None
+    """That of a fresh head of the same family."""
+    pooling: Pooling = "cls"
+    """What a classifier of texts reads."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> Weights:
+        """All weights."""
+        beside = {
+            f"objectives.{name}.{key}": array
+            for name, weights in self.beside.items()
+            for key, array in weights.items()
+        }
+        return {**self.weights, **beside}
+
+
+@dataclass(frozen=True)
 class LoadedModel:
     """A model folder in memory."""
 

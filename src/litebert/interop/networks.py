@@ -19,8 +19,7 @@ from litebert.base.errors import ModelError
 from litebert.base.registry import OBJECTIVES
 from litebert.config import Config
 from litebert.interop.files import read_weights, weights_file
-from litebert.interop.hf.reading import Contents
-from litebert.interop.loaded import LoadedModel, outputs_of
+from litebert.interop.loaded import Contents, LoadedModel, outputs_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 

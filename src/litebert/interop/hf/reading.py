@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import read_json
 from litebert.base.registry import OBJECTIVES
-from litebert.config import Config, EncoderConfig, HeadActivation, Pooling, SequenceConfig
+from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
@@ -37,48 +37,9 @@ from litebert.interop.hf.weights import (
     pairs,
     to_litebert,
 )
-from litebert.interop.loaded import LoadedModel, Unread, note_untrained, outputs_of
+from litebert.interop.loaded import Contents, LoadedModel, Unread, note_untrained, outputs_of
 from litebert.interop.sentence_modules import modules_note
 from litebert.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a folder of another program holds, in litebert's terms."""
-
-    folder: Path
-    config_file: Path
-    weights_file: Path
-    config: Config
-    weights: Arrays
-    """By the names of litebert's state dict, in float32; read when they are used."""
-    head: HeadName | None = None
-    """The head of a fine-tuned model; None of a pretrained one."""
-    beside: Mapping[str, Arrays] = field(default_factory=dict)
-    """The weights of objectives that have a file of their own, by the objective."""
-    untrained: tuple[str, ...] = ()
-    classes: int = 0
-    labels: tuple[str, ...] = ()
-    task: Mapping[str, Any] = field(default_factory=dict)
-    reads_cls: bool = False
-    """True where the head reads a text and not each token."""
-    dense: HeadActivation | None = None
-    """The activation of the dense map in the head."""
-    family_dense: HeadActivation | None = None
-    """That of a fresh head of the same family."""
-    pooling: Pooling = "cls"
-    """What a classifier of texts reads."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def state(self) -> Arrays:
-        """All weights."""
-        beside = {
-            f"objectives.{name}.{key}": array
-            for name, weights in self.beside.items()
-            for key, array in weights.items()
-        }
-        return {**self.weights, **beside}
 
 
 def open_foreign(

@@ -30,8 +30,8 @@ from litebert.base.errors import ModelError
 from litebert.base.json_reader import read_json
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import to_weights
-from litebert.interop.hf.reading import Contents, open_foreign, translate
-from litebert.interop.loaded import LoadedModel, choose_tokenizer
+from litebert.interop.hf.reading import open_foreign, translate
+from litebert.interop.loaded import Contents, LoadedModel, choose_tokenizer
 from litebert.interop.tensorflow.bundle import Bundle
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.tokenizer import Tokenizer
