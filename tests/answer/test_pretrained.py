@@ -12,12 +12,14 @@ import torch
 
 from litebert.answer.model import Model, load
 from litebert.base.errors import ConfigError, DataError, ModelError
+from litebert.base.registry import OBJECTIVES
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
-from toys.folders import save_litebert
+from toys.folders import save_litebert, small_tokenizer, tiny
 from toys.refusals import refused
 
 TEXTS = ["bado toto kumi.", "", "Kumi mimi lala so ti bado, kumi!", "fa"]
@@ -105,6 +107,23 @@ def test_rows_without_a_token_are_never_guessed(tiny_tokenizer: Path, tmp_path: 
     (guesses,) = model.fill_mask("bado [MASK] kumi", top=1000)
     everything = {*range(words.vocab_size)} - {*words.special_ids}
     assert {guess.id for guess in guesses} == everything
+
+
+class Reversed(MaskedLanguageModeling):
+    """Guesses of a way of its own, which compiled calls do not know."""
+
+    def guesses(self, *arguments: Any) -> torch.Tensor:
+        return -super().guesses(*arguments)
+
+
+def test_guesses_of_an_objective_of_ones_own_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OBJECTIVES, "_parts", {**OBJECTIVES._parts, "mlm": Reversed})
+    save_litebert(tiny(("mlm",)), small_tokenizer(), tmp_path / "m")
+    own, expected = (load(tmp_path / "m", engine=engine) for engine in ("compiled", "torch"))
+    for actual, logits in zip(own.logits(["reading"]), expected.logits(["reading"]), strict=True):
+        np.testing.assert_allclose(actual, logits, atol=1e-5)
 
 
 def test_targets_have_their_probabilities(model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -51,11 +52,17 @@ class CompiledRuntime(Runtime):
     ) -> None:
         check_device("compiled", device)
         self.network, weights = open_network(loaded, dtype)
-        self._threads = count_threads() if threads is None else threads
+        self._count = count_threads() if threads is None else threads
+        self._alone = threading.local()
         self._reads, steps = list_steps(self.network, loaded.task_record, weights)
         self._head = self.network.head(self._reads, steps)
         self._pooled: dict[tuple[Pooling, int], tuple[Head, VectorMap | None]] = {}
         self.renew_in_forks("_side_by_side")
+
+    @property
+    def _threads(self) -> int:
+        """One where a pass is computed beside others."""
+        return getattr(self._alone, "threads", self._count)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return self._lay_side_by_side(self._head.of(Rows.of(*rows), self._threads), rows)
@@ -99,7 +106,9 @@ class CompiledRuntime(Runtime):
 
     @cached_property
     def _side_by_side(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads)
+        return ThreadPoolExecutor(
+            self._count, initializer=lambda: setattr(self._alone, "threads", 1)
+        )
 
 
 class CompiledWalk:
@@ -192,7 +201,7 @@ def _check_others(loaded: LoadedModel, weights: Weights) -> None:
             raise ModelError(
                 f"{own}holds {size:,} numbers of objectives.{name} in place of {wanted:,}"
             )
-        if size and isinstance(objectives[name], MaskedLanguageModeling):
+        if size and knows_masks(objectives[name]):
             reader = config.generator or config.encoder
             _check_shapes(others, list_mask_shapes(reader, f"objectives.{name}.head"))
 
@@ -206,6 +215,15 @@ def _check_shapes(weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> No
             raise ModelError(
                 f"holds {name} of shape {weights[name].shape}, and its config asks for {shape}"
             )
+
+
+def knows_masks(objective: object) -> bool:
+    """True of an objective whose guesses for masks are computed here, and not in methods of its
+    own."""
+    return isinstance(objective, MaskedLanguageModeling) and all(
+        getattr(type(objective), name) is getattr(MaskedLanguageModeling, name)
+        for name in ("head", "build", "read", "guesses")
+    )
 
 
 def list_mask_shapes(config: EncoderConfig, name: str) -> dict[str, tuple[int, ...]]:

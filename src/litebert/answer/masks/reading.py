@@ -88,9 +88,10 @@ class MaskReader(MaskFiller):
                 f"{path} has no tokenizer; put the one it was trained with there, or name "
                 "it with --tokenizer"
             )
+        objectives = loaded.config.build_objectives()
         heads = [
             name
-            for name, objective in loaded.config.build_objectives().items()
+            for name, objective in objectives.items()
             if isinstance(objective, MaskedLanguageModeling)
         ]
         if not heads or heads[0] in loaded.untrained:
@@ -98,15 +99,15 @@ class MaskReader(MaskFiller):
                 f"{path} has no trained head for masked tokens (mlm); give a model that was "
                 "pretrained with one, with its head"
             )
+        from litebert.answer.engines.compiled import CompiledMasks, knows_masks
+
         encoder = loaded.config.generator or loaded.config.encoder
         network: MaskNetwork
-        if engine == "torch" or find_refusal(encoder):
+        if engine == "torch" or find_refusal(encoder) or not knows_masks(objectives[heads[0]]):
             from litebert.answer.engines.torch_runtime import TorchMasks
 
             network = TorchMasks(loaded, heads[0], device)
         else:
-            from litebert.answer.engines.compiled import CompiledMasks
-
             network = CompiledMasks(loaded, heads[0], threads)
         return cls(loaded.tokenizer, str(path), loaded.config.sequences.length, network)
 
