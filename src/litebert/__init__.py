@@ -6,10 +6,16 @@ used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from litebert.base import machine
+
+# Threads of numpy's BLAS wait for their next product by spinning, 2 to this power of cycles, a
+# millisecond and not tens of them. They would take the cores of the threads that answer. It counts
+# where numpy is imported after litebert.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare

@@ -45,7 +45,7 @@ class CompiledRuntime(Runtime):
     """A network on a CPU without padding."""
 
     # What lies between two products should stay in the cache.
-    capabilities = Capabilities(tokens=2048, early_exit=True, takes_threads=True, dtypes=DTYPES)
+    capabilities = Capabilities(tokens=512, early_exit=True, takes_threads=True, dtypes=DTYPES)
 
     def __init__(
         self, loaded: LoadedModel, device: str, threads: int | None = None, dtype: Dtype = "float32"
