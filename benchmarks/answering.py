@@ -41,6 +41,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
 
     def ours(place: Path, engine: str, dtype: Dtype | None = None) -> Callable[[], Answers]:
         return lambda: answer_with_model(
-            litebert.load(place, engine=engine, dtype=dtype, device="cpu", threads=threads)
+            replace(litebert.load(place, engine=engine, dtype=dtype, device="cpu"), threads=threads)
         )
 
     def peer(attention: str, autocast: torch.dtype | None = None) -> Callable[[], Answers]:

@@ -299,7 +299,8 @@ class Blocked:
             raise ImportError(name)
 sys.meta_path.insert(0, Blocked())
 import litebert
-masks, states = (litebert.load(folder, threads=1) for folder in sys.argv[1:])
+from dataclasses import replace
+masks, states = (replace(litebert.load(folder), threads=1) for folder in sys.argv[1:])
 print(masks.fill_mask("bado ___ kumi")[0][0].id, states.encode(["bado", "kumi"]).shape)
 """
 

@@ -422,7 +422,6 @@ def load(
     device: str = "auto",
     exit_confidence: Exit = "auto",
     tokenizer: str | Path | None = None,
-    threads: int | None = None,
     min_precision: float | None = None,
 ) -> Model:
     """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
@@ -441,8 +440,6 @@ def load(
             engine onnx computes all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
-        threads: threads of a service, which shares the cores with others; by default as many as
-            the process may use.
         min_precision: the share of answers that should be right, such as 0.95. Answers below the
             threshold that had this precision on the development part are None. For several labels
             it is the share of the labels.
@@ -483,7 +480,6 @@ def load(
         dtype=dtype or "float32",
         device=str(device),
         exit_confidence=exit_confidence,
-        threads=threads,
         min_precision=min_precision,
     )
 

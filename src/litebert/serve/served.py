@@ -43,15 +43,15 @@ class Served:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.most_tokens = int(settings["tokens"])
-        model = self.model = load(
+        opened = load(
             folder,
             engine=settings.get("engine"),
             dtype=settings.get("dtype"),
             device=settings["device"],
             exit_confidence=settings["exit_confidence"],
-            threads=settings["threads"],
             min_precision=settings.get("min_precision"),
         )
+        model = self.model = replace(opened, threads=settings["threads"])
         self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
