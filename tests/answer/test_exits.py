@@ -102,7 +102,7 @@ def rows_of(run: Path) -> PaddedRows:
 
 def early(run: Path, rule: ExitRule) -> EarlyExit:
     model = load(run)
-    return EarlyExit(ENGINES["torch"](model, "cpu"), rule, model.predictor.task.output, 4)
+    return EarlyExit(ENGINES["compiled"](model, "cpu"), rule, model.predictor.task.output, 4)
 
 
 def test_a_run_records_what_its_rule_saves_and_costs(run_with_exits: Path) -> None:
