@@ -25,8 +25,8 @@ from results import write as write_results
 from litebert import load, replace, train_tokenizer
 from litebert.answer.engines.exits import Exit
 from litebert.answer.evaluation import evaluate
+from litebert.base.machine import count_threads
 from litebert.finetuning.run import finetune
-from litebert.interop.onnx.session import count_threads
 from litebert.kernels.network import DTYPES
 from litebert.recipes.finetuning import finetune_preset
 from litebert.studies.packages import LABEL, TEXT, write_table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
+from litebert import load
 from litebert.interop import read_folder
+from litebert.interop.files import read_weights
 from toys.families import FAMILIES, HEADS, build_litebert, build_peer
 from toys.folders import save_hf, write_shards
 
@@ -109,3 +113,20 @@ def test_a_constant_of_old_files_is_left_out(tmp_path: Path) -> None:
     save_file({**load_file(file), **constants}, file, {"format": "pt"})
     state = read_folder(tmp_path).model.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_peer("Bert", "sequence").save_pretrained(tmp_path)
+    files = list[Path]()
+
+    def read(file: Path) -> dict[str, NDArray[np.float32]]:
+        files.append(file)
+        return read_weights(file)
+
+    monkeypatch.setattr("litebert.interop.hf.reading.read_weights", read)
+    for engine in ("compiled", "torch"):
+        opened = load(tmp_path, engine=engine)
+        assert len(files) == 1
+        files.clear()
+    again = pickle.loads(pickle.dumps(opened))
+    assert again.task_record == load(tmp_path).task_record

@@ -31,6 +31,14 @@ def count_cores() -> int:
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
+def count_threads() -> int:
+    """Count the threads that torch would take; torch is asked only where it is loaded."""
+    if (torch := sys.modules.get("torch")) is not None:
+        return int(torch.get_num_threads())
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdigit() and int(threads) else count_cores()
+
+
 def heed_processor_limit() -> None:
     """Have torch, the kernels and numpy start no more threads than a limit of processor time, of
     which they know nothing, allows. OMP_NUM_THREADS stays as a person has set it.

@@ -23,9 +23,8 @@ from litebert.base.errors import (
 from litebert.base.registry import OUTPUTS
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
+from litebert.kernels.network import Weights
 from litebert.tokenizer import Tokenizer
-
-Weights = Mapping[str, NDArray[np.float32]]
 
 
 class VectorMap(NamedTuple):

@@ -40,7 +40,6 @@ from litebert.interop.hf.reading import open_foreign, read_contents
 from litebert.interop.loaded import (
     LoadedModel,
     Unread,
-    Weights,
     another_tokenizer,
     choose_tokenizer,
     fresh_dense,
@@ -51,6 +50,7 @@ from litebert.interop.names import WEIGHTS, holds_weights
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
+from litebert.kernels.network import Weights
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"

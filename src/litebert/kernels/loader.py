@@ -146,7 +146,7 @@ def find_compiled(source: Source) -> Path | None:
 def compile_source(source: Source, compiler: Sequence[str], processor: str, made: Path) -> None:
     """Compile a library, for a processor of `-march`, with its checksum behind it."""
     # Vectors of 512 bits are wanted where they exist; compilers for other machines refuse the flag.
-    wide = (WIDE,) if X86 or "86" in processor else ()
+    wide = (WIDE,) if X86 and not processor.startswith("arm") else ()
     object_file = made.with_suffix(".o")
     flags = (f"-march={processor}", *wide, *FLAGS, THREADS[source])
     for command in (

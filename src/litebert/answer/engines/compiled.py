@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.engines.graphs import check_device
-from litebert.answer.engines.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime, check_device
 from litebert.base.errors import ConfigError, ModelError
+from litebert.base.machine import count_threads
 from litebert.config import EncoderConfig, Pooling
 from litebert.interop.loaded import Unread, VectorMap, outputs_of
-from litebert.interop.onnx.session import count_threads
 from litebert.kernels.network import (
     DTYPES,
     Dtype,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from litebert import hub
 from litebert.base import progress
-from litebert.base.errors import ConfigError, ModelError
+from litebert.base.errors import ModelError
 from litebert.base.storage import LOCK, cache_folder, remove, sha256_of, write_whole
 from litebert.config.serialization import to_json
 from litebert.interop.names import find_exported_graph
@@ -161,15 +161,6 @@ def unreadable(file: Path, error: Exception) -> ModelError:
     ]
     way_out = f"delete {inside[0]}, which is made again" if inside else "export the model again"
     return ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); {way_out}")
-
-
-def check_device(engine: str, device: str) -> None:
-    """Refuse a device that an engine for CPUs does not have."""
-    if device not in ("auto", "cpu"):
-        raise ConfigError(
-            f"the engine {engine} computes on the CPU; leave --device {device} out, or "
-            "take another engine"
-        )
 
 
 def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:

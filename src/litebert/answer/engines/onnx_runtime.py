@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.engines.graphs import (
-    check_device,
     graph_of,
     inputs_of,
     logits_from,
     require_numbers,
     unreadable,
 )
-from litebert.answer.engines.runtime import Capabilities, Runtime
+from litebert.answer.engines.runtime import Capabilities, Runtime, check_device
 from litebert.base.errors import LitebertError
 from litebert.interop.onnx.session import session
 from litebert.tasks.rows import PaddedRows

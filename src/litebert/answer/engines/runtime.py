@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.base.errors import ConfigError
 from litebert.config import Pooling
 from litebert.kernels.network import Dtype
 from litebert.tasks.rows import PaddedRows
@@ -119,3 +120,12 @@ class Engine(Protocol):
     def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
         """Make the runtime. With `takes_threads` there is an argument `threads`, and with `dtypes`
         an argument `dtype`, by their names."""
+
+
+def check_device(engine: str, device: str) -> None:
+    """Refuse a device that an engine for CPUs does not have."""
+    if device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"the engine {engine} computes on the CPU; leave --device {device} out, or "
+            "take another engine"
+        )

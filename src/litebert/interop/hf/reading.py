@@ -30,15 +30,21 @@ from litebert.interop.hf.settings import (
     unties,
 )
 from litebert.interop.hf.weights import (
-    Arrays,
     find_sharing,
     generator_pairs,
     modernize,
     pairs,
     to_litebert,
 )
-from litebert.interop.loaded import Contents, LoadedModel, Unread, note_untrained, outputs_of
+from litebert.interop.loaded import (
+    Contents,
+    LoadedModel,
+    Unread,
+    note_untrained,
+    outputs_of,
+)
 from litebert.interop.sentence_modules import modules_note
+from litebert.kernels.network import Weights
 from litebert.tokenizer import Tokenizer
 
 
@@ -46,8 +52,9 @@ def open_foreign(
     read: Callable[[], Contents], tokenizer: Callable[[], Tokenizer | None]
 ) -> LoadedModel:
     """A model of another program, whose network is read when it is first used."""
-
-    contents = read()
+    once = _Reading(read)
+    contents = once.contents
+    assert contents is not None
     words = tokenizer()
     record: dict[str, Any] = {}
     if contents.head is not None:
@@ -56,7 +63,10 @@ def open_foreign(
         record |= {"pooling": reading}
     return LoadedModel(
         Unread(
-            partial(_open_network, read), partial(_read_state, read), contents.weights_file, record
+            partial(_open_network, once),
+            partial(_read_state, once),
+            contents.weights_file,
+            record,
         ),
         contents.config,
         words,
@@ -70,13 +80,28 @@ def open_foreign(
     )
 
 
+class _Reading:
+    """Reads a folder, and gives its first caller what it has read already."""
+
+    def __init__(self, read: Callable[[], Contents]) -> None:
+        self.read = read
+        self.contents: Contents | None = read()
+
+    def __call__(self) -> Contents:
+        contents, self.contents = self.contents, None
+        return self.read() if contents is None else contents
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"read": self.read, "contents": None}
+
+
 def _open_network(read: Callable[[], Contents]) -> Any:
     from litebert.interop.networks import open_contents
 
     return open_contents(read)
 
 
-def _read_state(read: Callable[[], Contents]) -> Arrays:
+def _read_state(read: Callable[[], Contents]) -> Weights:
     return read().state
 
 
@@ -98,7 +123,7 @@ def translate(
     config_file: Path,
     settings: Mapping[str, Any],
     file: Path,
-    weights: Arrays,
+    weights: Weights,
     head: HeadName | None,
 ) -> Contents:
     """The contents of a config.json and weights under the names of transformers, the two files
@@ -250,8 +275,8 @@ def _whole_config(
     folder: Path,
     encoder: EncoderConfig,
     objectives: tuple[str, ...],
-    beside: Mapping[str, Arrays],
-    weights: Arrays,
+    beside: Mapping[str, Weights],
+    weights: Weights,
 ) -> Config:
     """A config of a model whose training is not known."""
     sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))

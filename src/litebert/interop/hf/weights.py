@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig, replace
 from litebert.interop.hf.families import Family
+from litebert.kernels.network import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Arrays = Mapping[str, NDArray[np.float32]]
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
@@ -91,7 +91,7 @@ def generator_pairs(family: Family, config: EncoderConfig) -> list[Pair]:
 
 
 def to_litebert(
-    table: Sequence[Pair], tensors: Arrays, source: str
+    table: Sequence[Pair], tensors: Weights, source: str
 ) -> dict[str, NDArray[np.float32]]:
     """Turn foreign weights into litebert's state dict."""
     expected = [name for pair in table for name in pair.foreign]
@@ -119,7 +119,7 @@ def to_litebert(
     return state
 
 
-def find_sharing(family: Family, config: EncoderConfig, tensors: Arrays) -> EncoderConfig:
+def find_sharing(family: Family, config: EncoderConfig, tensors: Weights) -> EncoderConfig:
     """Recognize sharing: a config without it gets the sharing of the blocks that are bit-equal."""
     if config.sharing != "none" or config.layers == 1:
         return config
@@ -156,7 +156,7 @@ def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterat
         yield replace(config, sharing="feedforward")
 
 
-def _kinds(blocks: Sequence[Arrays]) -> list[int]:
+def _kinds(blocks: Sequence[Weights]) -> list[int]:
     """Number the different blocks; one may lack a tensor that its equals have."""
     different: list[dict[str, NDArray[np.float32]]] = []
     kinds = []
@@ -196,7 +196,7 @@ def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, 
 
 
 def modernize(
-    family: Family, tensors: Arrays, source: str, untied: bool = False
+    family: Family, tensors: Weights, source: str, untied: bool = False
 ) -> dict[str, NDArray[np.float32]]:
     """Give foreign weights today's names: prefixed, old spellings renamed, tied repeats dropped
     unless `untied`.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from litebert.base.errors import MissingExtraError
-from litebert.base.machine import count_cores
+from litebert.base.machine import count_threads
 
 SPIN = 50
 """Microseconds for which a thread of a service waits for work before it sleeps. The pauses between
@@ -49,11 +48,3 @@ def _bounds_spinning(version: str) -> bool:
     """Return True if this version of ONNX Runtime knows `spin_duration_us`; others ignore it."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and tuple(map(int, numbers.groups())) >= (1, 26)
-
-
-def count_threads() -> int:
-    """Count the threads that torch would take; torch is asked only where it is loaded."""
-    if (torch := sys.modules.get("torch")) is not None:
-        return int(torch.get_num_threads())
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return int(threads) if threads.isdigit() and int(threads) else count_cores()
