@@ -83,7 +83,7 @@ def pool_states(
         return states[:, 0]
     real = mask[:, : states.shape[1]].astype(np.float32)
     means: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
-    return means
+    return scale_to_unit(means) if pooling == "unit" else means
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class CompiledRuntime(Runtime):
                 steps = [
                     Step(vector_map.weight, vector_map.bias, "tanh" if vector_map.tanh else "none")
                 ]
-            head = self.network.head("first" if pooling == "cls" else "mean", steps)
+            head = self.network.head("first" if pooling == "cls" else pooling, steps)
             self._pooled[key] = head, vector_map  # which lives on, so that no other has its id
         return self._pooled[key][0]
 
@@ -275,8 +275,8 @@ def list_steps(
     kind = record.get("kind", "backbone")
     outputs = outputs_of(kind)
     reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
-    pooling = record.get("pooling", "cls")
-    reads: Reads = "tokens" if not reads_cls else "mean" if pooling == "mean" else "first"
+    pooling: Pooling = record.get("pooling", "cls")
+    reads: Reads = "tokens" if not reads_cls else "first" if pooling == "cls" else pooling
     steps: list[Step] = []
     if not record.get("classes"):  # a backbone
         return reads, steps
