@@ -42,6 +42,7 @@ LEVELS = (
     ("judge",),
     ("finetuning",),
     ("answer",),
+    ("fit",),
     ("analysis",),
     ("distill", "studies", "serve", "sklearn", "demo", "mteb"),
     ("commands",),
