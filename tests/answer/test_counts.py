@@ -1,4 +1,4 @@
-"""Models that count words and characters answer as the baseline that learned them, by scikit-learn."""
+"""Models that count words and characters answer as the baseline that learned them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,27 @@ from litebert.base.errors import ConfigError, ModelError
 from litebert.fit.counts import write_counts
 from litebert.interop.counts import COUNTS
 from litebert.judge.baselines import fit_baseline
-from litebert.tasks.task import Task
 from litebert.tasks.table import Table
+from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example
 
-WORDS = ["good", "bad", "Fine", "awful", "it", "is", "not", "a", "Äpfel", "3.5", "don't", "!", "…", "한국어"]
+WORDS = [
+    "good",
+    "bad",
+    "Fine",
+    "awful",
+    "it",
+    "is",
+    "not",
+    "a",
+    "Äpfel",
+    "3.5",
+    "don't",
+    "!",
+    "…",
+    "한국어",
+]
 
 
 def make_texts(count: int, seed: int = 0) -> list[str]:
@@ -55,7 +70,11 @@ def make_task(kind: str) -> tuple[Task[Any], list[Example]]:
     return Table(outputs[name], pair=paired, texts=columns, label="label"), examples
 
 
-KINDS = [f"{name}{pairs}" for name in ("two", "four", "labels", "number", "far") for pairs in ("", " of pairs")]
+KINDS = [
+    f"{name}{pairs}"
+    for name in ("two", "four", "labels", "number", "far")
+    for pairs in ("", " of pairs")
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -80,7 +99,7 @@ def test_it_answers_as_scikit_learn_does(learned: Any, texts: list[str], seed: i
             assert record["prediction"] == pytest.approx(other["prediction"], abs=1e-4, rel=1e-9)
             continue
         values = [[*row["probabilities"].values()] for row in (record, other)]
-        np.testing.assert_allclose(*values, atol=1e-5)
+        np.testing.assert_allclose(values[0], values[1], atol=1e-5)
 
 
 def test_its_words_decide(tmp_path: Path) -> None:

@@ -471,7 +471,9 @@ def load(
         opened = read_folder(path, head, lazy=True, tokenizer=tokenizer)
         if isinstance(opened.tokenizer, FeatureTokenizer):
             if engine not in (None, "counts"):
-                raise ConfigError(f"{path} counts words, which no engine {engine} does; leave it out")
+                raise ConfigError(
+                    f"{path} counts words, which no engine {engine} does; leave it out"
+                )
             engine = "counts"
         engine = engine or _choose_engine(opened, device, dtype)
     dtypes = ENGINES[engine].capabilities.dtypes

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from litebert.base.storage import write_json
 from litebert.interop.cards import CARD
@@ -12,8 +17,15 @@ from litebert.judge.baselines import FittedBaseline
 from litebert.judge.baselines.models import LinearClasses, LinearNumber
 
 
-def write_counts(fitted: FittedBaseline, folder: Path, card: str) -> None:
-    """Write a model folder that answers as a fitted baseline of whole texts does."""
+def write_counts(
+    fitted: FittedBaseline,
+    folder: Path,
+    card: str = "",
+    more: Mapping[str, Any] = MappingProxyType({}),
+    temperature: float = 1.0,
+) -> None:
+    """Write a model folder that answers as a fitted baseline of whole texts does. `more` are fields
+    of its task.json, and its logits are divided by the temperature."""
     model, task = fitted.model, fitted.task
     assert isinstance(model, (LinearClasses, LinearNumber))
     about = {
@@ -24,10 +36,14 @@ def write_counts(fitted: FittedBaseline, folder: Path, card: str) -> None:
         "labels": list(task.output.labels),
         "length": MOST,
         **task.settings(),
+        **more,
     }
     if isinstance(model, LinearNumber) and model.offset:
         about["offset"] = model.offset
     with new_folder(folder) as partial:
-        model.counts().write(partial)
+        counts = model.counts()
+        divisor = np.float32(temperature)
+        weight, bias = counts.weight / divisor, counts.bias / divisor
+        counts._replace(weight=weight, bias=bias).write(partial)
         write_json(partial / "task.json", about)
         (partial / CARD).write_text(card, encoding="utf-8")

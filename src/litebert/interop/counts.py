@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ class Counts(NamedTuple):
             for name in ("words", "ngrams"):
                 text = held.pop(name).tobytes().decode("utf-8", "surrogatepass")
                 listed[name] = text.split("\n") if text else []
-            read = cls(sizes=sizes, **listed, **held)  # type: ignore[arg-type]
+            read = cls(**{"sizes": sizes, **listed, **held})
             columns = len(read.idf)
             pairs = 4 * len(read.words) + 2 * len(read.ngrams) + 4
             whole = columns == len(read.words) + len(read.ngrams)
@@ -109,7 +110,7 @@ class FeatureTokenizer(Tokenizer):
         return sha256("\n".join((*self.counts.words, *self.counts.ngrams)).encode()).hexdigest()
 
     @property
-    def word_starts(self) -> None:  # type: ignore[override]
+    def word_starts(self) -> None:
         """Every token that `encode_offsets` gives begins a word."""
         return None
 
@@ -130,7 +131,7 @@ class FeatureTokenizer(Tokenizer):
             lowered = text.lower()
             listed = _WORD.findall(lowered)
             found = [words(word, -1) for word in listed]
-            found += [words(f"{a} {b}", -1) for a, b in zip(listed, listed[1:], strict=False)]
+            found += [words(f"{a} {b}", -1) for a, b in pairwise(listed)]
             ids = [i for i in found if i >= 0]
             for word in _SPACED.findall(lowered):
                 grams = remembered.get(word)
@@ -181,7 +182,9 @@ def read_counts(folder: Path) -> LoadedModel:
     tokenizer = FeatureTokenizer(Counts.read(file))
     columns, classes = len(tokenizer.counts.bias), task["classes"]
     if columns != (1 if classes == 2 and task.get("problem") == "classes" else classes):
-        raise ModelError(f"{file} has {columns} columns of weights; it does not belong to task.json")
+        raise ModelError(
+            f"{file} has {columns} columns of weights; it does not belong to task.json"
+        )
 
     def refuse() -> Any:
         raise ModelError(f"{folder} counts words and has no network; name a model that has one")

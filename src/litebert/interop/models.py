@@ -35,8 +35,8 @@ from litebert.config import Config, Pooling
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import files
-from litebert.interop.counts import COUNTS, read_counts
 from litebert.interop.cards import CARD, make_card, read_card
+from litebert.interop.counts import COUNTS, read_counts
 from litebert.interop.hf.reading import open_foreign, read_contents
 from litebert.interop.loaded import (
     LoadedModel,

@@ -41,7 +41,7 @@ class TaskModel(nn.Module):
             {**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)}
         )
         super().__init__()
-        predicts = config.prediction == "hidden"
+        predicts = config.prediction == "hidden" and pooling != "unit"
         mapped, mean = dense is not None, pooling != "cls"
         if reads_cls:
             unfit = (config.pooler or mapped) if predicts or mean else config.pooler == mapped

@@ -61,7 +61,6 @@ class CharacterFeatures:
         )
         return matrix
 
-
     def describe(self) -> tuple[list[str], tuple[int, int], NDArray[np.float64]]:
         names = self._ngrams.get_feature_names_out()[self._columns].tolist()
         return names, self._ngrams.ngram_range, self._weights.idf_
@@ -107,7 +106,6 @@ class TextFeatures:
     def transform(self, rows: Sequence[Texts]) -> Sparse:
         texts = _flatten(rows)
         return _join_features(rows, self._words.transform(texts), self._characters.transform(texts))
-
 
     def describe(self) -> tuple[list[str], list[str], tuple[int, int], NDArray[np.float32]]:
         """Return the words, the n-grams with their sizes, and the weights of both by TF-IDF, (F,):

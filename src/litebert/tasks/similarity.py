@@ -123,12 +123,9 @@ class Similarity(Output):
         return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
 
     def _pool(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        from litebert.model.heads import mean_over
+        from litebert.model.heads import pool
 
-        states = logits.float()
-        if self.pooling == "cls":
-            return states[:, 0]
-        return mean_over(states, batch.attention_mask)
+        return pool(logits.float(), batch.attention_mask, self.pooling)
 
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None

@@ -246,7 +246,7 @@ def list_head_shapes(
     """The weights of the head of a fine-tuned model, as `TaskModel` has them."""
     hidden, classes = config.hidden_size, record["classes"]
     shapes: dict[str, tuple[int, ...]] = {}
-    if config.prediction == "hidden":
+    if config.prediction == "hidden" and record.get("pooling") != "unit":
         shapes = _list_dense_shapes("head", hidden, hidden, config.bias)
     elif record.get("dense"):
         shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}

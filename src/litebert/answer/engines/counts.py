@@ -27,7 +27,9 @@ class CountsRuntime(Runtime):
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         check_device("counts", device)
         if not isinstance(loaded.tokenizer, FeatureTokenizer):
-            raise ConfigError(f"{loaded.path} is a network, which counts nothing; leave --engine out")
+            raise ConfigError(
+                f"{loaded.path} is a network, which counts nothing; leave --engine out"
+            )
         self._counts = loaded.tokenizer.counts
         self._pairs = self._counts.weight.shape[1] != len(self._counts.idf)
         self._two = loaded.task.get("problem") == "classes" and loaded.task["classes"] == 2

@@ -339,7 +339,6 @@ class LinearNumber(Baseline):
             return list(np.clip(predicted.astype(np.float64) + self._offset, *self._range)[:, None])
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
-
     def counts(self) -> Counts:
         """As numbers above `offset`."""
         made = _make_counts(self._features, [(self._model.coef_, float(self._model.intercept_))])
