@@ -42,7 +42,7 @@ LEVELS = (
     ("judge",),
     ("finetuning",),
     ("answer",),
-    ("fit",),
+    ("fitting",),
     ("analysis",),
     ("distill", "studies", "serve", "sklearn", "mteb"),
     ("commands",),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from litebert import load
 from litebert.base.errors import ConfigError, ModelError
-from litebert.fit.counts import write_counts
+from litebert.fitting.counts import write_counts
 from litebert.interop.counts import COUNTS
 from litebert.judge.baselines import fit_baseline
 from litebert.tasks.table import Table

@@ -38,9 +38,9 @@ from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.demo import unpack
 from litebert.finetuning.initial import InitialModel, load_initial
-from litebert.fit.columns import Columns, find_columns
-from litebert.fit.heads import fit_head
-from litebert.fit.ways import (
+from litebert.fitting.columns import Columns, find_columns
+from litebert.fitting.heads import fit_head
+from litebert.fitting.ways import (
     WAYS,
     Learned,
     LearnedNetwork,
@@ -74,8 +74,8 @@ EXPECTED: Mapping[WayName, tuple[float, float]] = {
     "contrastive": (0.04, 0.03),
     "network": (0.04, 0.03),
 }
-"""How much higher a way scores on other tasks than the one it builds on (frozen vectors than counts,
-a trained network than frozen vectors), and the standard deviation of that."""
+"""How much higher a way scores on other tasks than the one it builds on (frozen vectors than
+counts, a trained network than frozen vectors), and the standard deviation of that."""
 WORTH = 0.01
 """A score that is higher by less than this, or than its error, is not worth a dearer way."""
 _BLOCKS = 20

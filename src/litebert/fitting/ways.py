@@ -31,8 +31,8 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.initial import InitialModel, build_task_model
 from litebert.finetuning.setup import Setup
 from litebert.finetuning.trainable import make_loop
-from litebert.fit.counts import write_counts
-from litebert.fit.heads import LinearHead, fit_head
+from litebert.fitting.counts import write_counts
+from litebert.fitting.heads import LinearHead, fit_head
 from litebert.interop import LoadedModel, save_litebert
 from litebert.judge.baselines import FittedBaseline, fit_baseline
 from litebert.kernels.network import Network, Rows, find_refusal
