@@ -16,6 +16,7 @@ A run's folder holds
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import shutil
@@ -70,12 +71,12 @@ JUDGED, MOST_JUDGED = 0.2, 4000
 CONTRASTIVE_ROWS = 1000
 """Rows below which texts of one class are brought together; above, the whole network learns."""
 EXPECTED: Mapping[WayName, tuple[float, float]] = {
-    "frozen": (0.06, 0.08),
-    "contrastive": (0.04, 0.03),
-    "network": (0.04, 0.03),
+    "frozen": (0.15, 0.2),
+    "contrastive": (0.15, 0.12),
+    "network": (0.15, 0.12),
 }
-"""How much higher a way scores on other tasks than the one it builds on (frozen vectors than
-counts, a trained network than frozen vectors), and the standard deviation of that."""
+"""The share of the errors that a way takes away on other tasks from the one that it builds on
+(frozen vectors from counts, a trained network from frozen vectors), and its standard deviation."""
 WORTH = 0.01
 """A score that is higher by less than this, or than its error, is not worth a dearer way."""
 _BLOCKS = 20
@@ -174,6 +175,7 @@ def fit(
         "rows": len(examples),
         "digest": hashlib.sha256(repr(examples).encode("utf-8", "backslashreplace")).hexdigest(),
     }
+    question = json.loads(json.dumps(question))  # as it is read again
     if (finished := _claim(out, question, overwrite)) is not None:
         return finished
     with lock_folder(out, RunError):
@@ -185,13 +187,13 @@ def fit(
         material = Material(task, examples, seed=seed, folder=out / "ways", deadline=deadline)
         if set(wanted) != {"counts"}:
             material = _read(material, model, describe or {}, device, notes)
-        runner = _Runner(material, out / "ways", notes)
         if labels:
             learned = _learn_from_names(material)
             reason = "there are no labels, so what they are called answers, and no score is known"
             result = Fit(out, "frozen", task.metric, [], reason, notes)
             learned.write(out / "model", {}, 1.0, _make_card(result, data))
         else:
+            runner = _Runner(material, out / "ways", notes)
             runner.judge(wanted)
             way, reason = runner.choose(prefer)
             log.info(f"{way}: {reason}")
@@ -549,9 +551,10 @@ class _Runner:
         worth: dict[WayName, float] = {cheapest: 0.0}
         for way in list(self.judged)[1:]:
             ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
-            mean, spread = EXPECTED[way]
+            left = max(0.0, 1 - self.judged[ground].score)
+            mean, spread = (share * left for share in EXPECTED[way])
             seen, error = self.measure(way, ground)
-            precision, prior = 1 / error**2, 1 / spread**2
+            precision, prior = 1 / error**2, 1 / max(spread, 1e-3) ** 2
             expected = (seen * precision + mean * prior) / (precision + prior)
             worth[way] = worth[ground] + expected
         best = max(worth, key=lambda way: worth[way])
@@ -563,9 +566,9 @@ class _Runner:
                 if apart <= min(WORTH, error):
                     chosen = way
                     break
-        return chosen, self._explain(chosen, best)
+        return chosen, self._explain(chosen, best, worth)
 
-    def _explain(self, chosen: WayName, best: WayName) -> str:
+    def _explain(self, chosen: WayName, best: WayName, worth: Mapping[WayName, float]) -> str:
         metric, judged = self.material.task.metric, self.judged
         if chosen != best:
             fast = judged[chosen].texts_per_second / max(1.0, judged[best].texts_per_second)
@@ -574,16 +577,12 @@ class _Runner:
         others = [way for way in judged if way != chosen]
         rival = max(others, key=lambda way: judged[way].score)
         seen, error = self.measure(chosen, rival)
+        apart = f"{seen:+.3f} ± {error:.3f} {metric}"
         if seen > 2 * error:
-            return f"better than {rival} by {seen:.3f} ± {error:.3f} {metric}"
-        if seen >= 0:
-            return (
-                f"the best here ({seen:+.3f} ± {error:.3f} {metric} to {rival}), and on most tasks"
-            )
-        return (
-            f"the best on most tasks; these rows are too few to tell it from {rival} "
-            f"({seen:+.3f} ± {error:.3f} {metric})"
-        )
+            return f"better than {rival} ({apart})"
+        if worth[chosen] <= worth[rival]:
+            return f"the highest score ({apart} to {rival})"
+        return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
 
     def finish(self, way: WayName, folder: Path, card: str) -> None:
         """Let the way learn from all rows, and write the model."""
