@@ -77,6 +77,7 @@ EXPECTED: Mapping[WayName, tuple[float, float]] = {
 }
 """The share of the errors that a way takes away on other tasks from the one that it builds on
 (frozen vectors from counts, a trained network from frozen vectors), and its standard deviation."""
+LEAST_SPREAD = 0.02
 WORTH = 0.01
 """A score that is higher by less than this, or than its error, is not worth a dearer way."""
 _BLOCKS = 20
@@ -164,6 +165,8 @@ def fit(
     deadline = began + parse_amount(budget, "budget", ("time",)).value
     out = Path(out) if out is not None else data.with_name(f"{data.stem}-model")
     task, examples, found, notes = _open(data, list(labels), columns)
+    if "contrastive" in ways and not task.output.exclusive:
+        raise ConfigError("the way contrastive is for texts of one class each; leave it out")
     question = {
         "data": str(data),
         "columns": asdict(found),
@@ -282,21 +285,20 @@ def _open(
 def _claim(out: Path, question: Mapping[str, Any], overwrite: bool) -> Fit | None:
     """Begin a run in a folder, or return the one that is finished there."""
     file = out / FIT
-    if overwrite and file.is_file():
-        for name in ("model", "ways"):
-            shutil.rmtree(out / name, ignore_errors=True)
-        file.unlink()
     if file.is_file():
         record = read_json(file, RunError)
-        if record.get("question") != question:
+        is_same, is_finished = record.get("question") == question, "way" in record
+        if is_same and is_finished and not overwrite:
+            judged = [Judged(**fields) for fields in record["judged"]]
+            names = ("way", "metric", "reason", "notes")
+            return Fit(out, judged=judged, **{name: record[name] for name in names})
+        if is_finished and not overwrite:
             raise RunError(
                 f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
             )
-        if "way" in record:
-            judged = [Judged(**fields) for fields in record["judged"]]
-            names = ("way", "metric", "reason", "notes")
-            fields = {name: record[name] for name in names}
-            return Fit(out, judged=judged, **fields)
+        for name in () if is_same and not overwrite else ("model", "ways"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        write_json(file, {"format": 1, "question": question})
         return None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} is there and holds no fit; give another --out")
@@ -430,8 +432,6 @@ class _Runner:
             if way not in ways or self.stopped:
                 continue
             trains = way in ("contrastive", "network")
-            if way == "contrastive" and not self.material.task.output.exclusive:
-                raise ConfigError("the way contrastive is for classes; leave it out")
             folds = self.folds[:1] if trains else self.folds
             began = time.monotonic()
             try:
@@ -554,7 +554,7 @@ class _Runner:
             left = max(0.0, 1 - self.judged[ground].score)
             mean, spread = (share * left for share in EXPECTED[way])
             seen, error = self.measure(way, ground)
-            precision, prior = 1 / error**2, 1 / max(spread, 1e-3) ** 2
+            precision, prior = 1 / error**2, 1 / max(spread, LEAST_SPREAD) ** 2
             expected = (seen * precision + mean * prior) / (precision + prior)
             worth[way] = worth[ground] + expected
         best = max(worth, key=lambda way: worth[way])

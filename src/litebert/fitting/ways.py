@@ -184,10 +184,11 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     assert start is not None
     temperature = 0.3 if output.width == 2 else 0.1
     steps = int(np.clip(40 * (len(places) / 128) ** 0.33, 30, 100))
+    batch = min(CONTRAST_BATCH, max(NETWORK_BATCH, len(places)))
     contrast = replace(material.task, output=Contrast((), temperature=temperature))
-    model, config = _build(material, contrast, CONTRAST_BATCH)
+    model, config = _build(material, contrast, batch)
     items = [material.items[place] for place in places]
-    _train(material, contrast, model, config, items, steps, CONTRAST_BATCH)
+    _train(material, contrast, model, config, items, steps, batch)
     trained = replace(start, state=model.encoder.state_dict())
     vectors = read_vectors(trained, items, material.machine)
     names = None  # they were near texts of the encoder as it was
