@@ -164,9 +164,16 @@ def test_numbers_labels_and_pairs(tmp_path: Path, encoder: Path) -> None:
             (answer,) = litebert.load(result.folder).predict(inputs)
             if name == "numbers":
                 assert 990 < answer["prediction"] < 1010
-    for name in ("numbers", "several"):
-        with pytest.raises(ConfigError, match="one class each"):
-            litebert.fit(tmp_path / f"{name}.csv", tmp_path / "no", ways=["contrastive"])
+    with pytest.raises(ConfigError, match="one class each"):
+        litebert.fit(tmp_path / "numbers.csv", tmp_path / "no", ways=["contrastive"])
+
+
+def test_rows_without_a_label_are_left_out(tickets: Path) -> None:
+    with open(tickets, "a", encoding="utf-8") as file:
+        file.write("nobody has read this yet,\n")
+    result = litebert.fit(tickets, ways=["counts"])
+    assert result.notes[0].startswith("42 rows")
+    assert "rows without a label are left out (1)" in result.notes
 
 
 def test_labels_that_are_only_called(tmp_path: Path, encoder: Path) -> None:
@@ -228,7 +235,7 @@ def test_groups_stay_on_one_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([("text", "label"), ("a b", "x"), ("c d", "x"), ("e f", "x")], "one class"),
+        ([("text", "label"), ("a b", "x"), ("c d", "x"), ("e f", "x")], "on every row"),
         ([("text", "label"), ("a b", "x"), ("c d", "y"), ("e f", "x")], "too few"),
         ([("text", "label")], "holds no rows"),
     ],

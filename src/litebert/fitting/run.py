@@ -55,6 +55,7 @@ from litebert.judge.calibration import calibrate_part, record_points, scale_logi
 from litebert.judge.seeds import compute_share_error
 from litebert.tasks.registry import open_task
 from litebert.tasks.rows import build_single_rows, number_groups
+from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task, choose_examples, write_examples
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.values import EncodedPart, Item, Logits
@@ -244,7 +245,6 @@ def _open(
         opened = {**found.options(), **options}
         if labels:
             opened |= {"label_column": (found.text + " ",), "labels": list(labels)}
-            from litebert.tasks.table import Table
             from litebert.tasks.texts import stream_texts
             from litebert.text.records import Layout, RowFile
 
@@ -259,6 +259,8 @@ def _open(
             return task, examples, found, []
         # Given as its own dev part, so that no row is held out: ways hold out their own.
         files = open_task("table", data, dev=data, **opened)
+    assert isinstance(files, TableFiles)
+    files.leaves_blank = True
     counted = Notes()
     examples, task = files.read("train", counted), replace(files.task, dev=("dev",))
     kinds = {OneClass: "classes", SeveralLabels: "labels", Number: "a number"}
@@ -269,11 +271,6 @@ def _open(
     source += f" and '{found.pair}'" if found.pair else ""
     named = "" if data.is_dir() else f" from '{', '.join(found.label)}'"
     took = f"{len(examples):,} rows: {count}{named}, of texts in {source}"
-    if task.output.exclusive and len(task.output.labels) < 2:
-        raise DataError(
-            f"{data} has one class, {shown or 'none'}; give rows of two classes or more, or name "
-            "the column of the labels with --label-column"
-        )
     if len(task.output.labels) > _MOST_CLASSES:
         raise DataError(
             f"{data} has {len(task.output.labels):,} different labels in "
