@@ -472,7 +472,8 @@ def load(
         if isinstance(opened.tokenizer, FeatureTokenizer):
             if engine not in (None, "counts"):
                 raise ConfigError(
-                    f"{path} counts words, which no engine {engine} does; leave it out"
+                    f"{path} counts words: it has no network for the engine {engine}, and answers "
+                    "as it is"
                 )
             engine = "counts"
         engine = engine or _choose_engine(opened, device, dtype)
