@@ -291,7 +291,7 @@ def _filters(name: str) -> Iterator[str]:
 
 def _projection() -> Iterator[str]:
     rows = []
-    for name in ("albert-xxlarge", "bert-large", "roberta-large", "modernbert-base"):
+    for name in ("albert-xxlarge", "bert-large", "modernbert-base"):
         config = RECIPES[name]()
         for devices in (8, 64):
             estimate = project_step(config, Cluster(devices))
