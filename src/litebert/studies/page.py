@@ -176,17 +176,17 @@ def _describe_runs(findings: Findings) -> str:
     needless = sum(cell.is_needless for cell in findings.cells)
     early = f" ({needless} more were not needed, as their verdicts were clear)" if needless else ""
     missing = len(findings.cells) - len(findings.ended) - needless
-    rest = f"; {missing} are still to come" if missing else ""
+    rest = f", {missing} to come," if missing else ""
     table = ""
     if config.table.start == "cooccurrence":
         table = " The token table starts from counts of neighboring tokens."
     ratio = encoder.intermediate_size / encoder.hidden_size
     return (
-        f"{len(findings.ended)} runs{early}{rest}, at scale `{plan.scale}`: '{study.baseline}' has "
+        f"{len(findings.ended)} runs{early}{rest} at scale `{plan.scale}`: '{study.baseline}' has "
         f"{encoder.layers} layers of {encoder.hidden_size} units, E {encoder.embedding_size}, "
         f"{encoder.norm}-norm, a {encoder.feedforward} feed-forward block of {ratio:g} times the "
-        f"width and {encoder.positions} positions. {config.train.optimizer.name} reads "
-        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens a step."
+        f"width and {encoder.positions} positions. A step of {config.train.optimizer.name} reads "
+        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens."
         f"{table} The text has {plan.text}. Runs with equal seeds read equal text in an equal "
         "order."
     )
