@@ -295,6 +295,7 @@ def _projection() -> Iterator[str]:
         config = RECIPES[name]()
         for devices in (8, 64):
             estimate = project_step(config, Cluster(devices))
+            assert estimate  # no batch has fewer sequences than GPUs
             days = "-".join(dict.fromkeys(f"{day:,.1f}" for day in estimate.days or ()))
             each = f"{estimate.sequences} in passes of {estimate.micro_batch}"
             rows.append(
