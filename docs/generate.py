@@ -41,14 +41,6 @@ PAGE, PROJECTION, FEATURES_PAGE, FILTERS_PAGE = (
         "reference/filters.md",
     )
 )
-TYPES = {
-    "int": "whole number",
-    "float": "number",
-    "str": "text",
-    "bool": "true or false",
-    "Path": "path",
-    "dict": "numbers by name",
-}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -95,7 +87,7 @@ def _replace_tables(page: Path, *tables: Iterator[str]) -> str:
 def _head() -> Iterator[str]:
     yield "# Reference"
     yield ""
-    yield "Written from the code by `make docs`; edit the docstrings, not this page."
+    yield "Look up a recipe, a field of a recipe, or an option of a verb."
     yield ""
 
 
@@ -103,75 +95,78 @@ def _recipes() -> Iterator[str]:
     yield "## Recipes"
     yield ""
     yield (
-        "Parameters are of the encoder with its pooler, exactly; the next column is what the "
-        "paper prints."
+        "L is the number of layers, H the hidden size and E the embedding size. Parameters are "
+        "those of the encoder with its pooler, counted exactly, with the paper's figure behind "
+        "them. [The systems](reference/systems.md) shows what each recipe reads, masks and learns."
     )
     yield ""
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name, function in RECIPES.items():
         config = function()
-        shape, mask = config.encoder, config.masking
-        span = f"n-gram up to {mask.max_span}" if mask.span == "ngram" else mask.span
-        rows.append(
-            (
-                f"`{name}`",
-                f"{sum(cost.encoder_parameters(shape).values()):,}",
-                PUBLISHED.get(name, ("", ""))[0],
-                str(shape.layers),
-                str(shape.hidden_size),
-                str(shape.embedding_size),
-                shape.sharing,
-                f"{mask.unit}, {span}",
-                f"{mask.copies} copies" if mask.copies else "fresh",
-                " + ".join(config.objectives),
-                config.train.budget,
-                config.train.batch,
-            )
+        shape = config.encoder
+        count = f"{sum(cost.encoder_parameters(shape).values()):,}"
+        printed = PUBLISHED.get(name.removesuffix("-v1"), ("", ""))[0]
+        cells = (
+            f"{count} ({printed})" if printed else count,
+            f"{shape.layers}, {shape.hidden_size}, {shape.embedding_size}",
+            config.train.budget,
+            config.train.batch,
         )
+        rows.setdefault(cells, []).append(f"`{name}`")
     yield from _table(
-        "recipe | parameters | in print | L | H | E | sharing | masks | drawn | objectives "
-        "| budget | batch",
-        rows,
+        "recipe | parameters | L, H, E | budget | batch",
+        [(", ".join(names), *cells) for cells, names in rows.items()],
     )
+    yield (
+        "The recipes `-v1` have the dropout of ALBERT's first version. `albert-next-base` and "
+        "`albert-next-large` are meant for GPUs and have not been trained yet."
+    )
+    yield ""
 
 
 def _space() -> Iterator[str]:
     yield "## The space"
     yield ""
-    yield "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`."
+    yield (
+        "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`. "
+        "Defaults stand in parentheses."
+    )
     yield ""
     yield from _fields_of(Config, "")
     yield "### Fine-tuning"
     yield ""
     yield inspect.getdoc(FinetuneConfig) or ""
     yield ""
-    rows = list(_rows(FinetuneConfig, ""))
-    place = next(i for i, row in enumerate(rows) if row[0] == "`distill`")
-    rows[place : place + 1] = _rows(TaskDistillConfig, "distill.")
-    yield from _table("field | kind | default | meaning", rows)
+    yield from _items(FinetuneConfig, "", TaskDistillConfig)
     yield "What `--preset` gives a task:"
     yield ""
-    rows = [
-        (
-            name,
-            task,
-            f"{point.train.optimizer.peak:g}",
-            str(point.train.batch).removesuffix(" sequences"),
-            str(point.length),
-            f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-            f"{point.train.schedule.warmup:g}",
-            "the model's" if point.dropout < 0 else f"{point.dropout:g}",
-            f"{point.deletion:g}",
-            f"{point.train.optimizer.weight_decay:g}",
-            f"{point.layer_decay:g}",
-        )
-        for name, points in FINETUNE_PRESETS.items()
-        for task, point in points.items()
-    ]
+    usual = FinetuneConfig()
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, points in FINETUNE_PRESETS.items():
+        for task, point in points.items():
+            others = {
+                "dropout": (point.dropout, usual.dropout),
+                "deletion": (point.deletion, usual.deletion),
+                "weight decay": (
+                    point.train.optimizer.weight_decay,
+                    usual.train.optimizer.weight_decay,
+                ),
+                "layer decay": (point.layer_decay, usual.layer_decay),
+            }
+            cells = (
+                name,
+                f"{point.train.optimizer.peak:g}",
+                f"{str(point.train.batch).removesuffix(' sequences')} x {point.length}",
+                f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
+                f"{point.train.schedule.warmup:g}",
+                ", ".join(
+                    f"{what} {value:g}" for what, (value, known) in others.items() if value != known
+                ),
+            )
+            rows.setdefault(cells, []).append(task)
     yield from _table(
-        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | deletion | "
-        "weight decay | layer decay",
-        rows,
+        "preset | tasks | rate | batch x tokens | how long | warm-up | other than the defaults",
+        [(cells[0], ", ".join(tasks), *cells[1:]) for cells, tasks in rows.items()],
     )
 
 
@@ -184,90 +179,149 @@ def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
     yield ""
     yield inspect.getdoc(cls) or ""
     yield ""
-    rows = [row for row in _rows(cls, path) if row[0].strip("`").removeprefix(path) not in nested]
-    yield from _table("field | kind | default | meaning", rows)
+    yield from _items(cls, path, None, nested)
     for name in nested:
         yield from _fields_of(hints[name], f"{path}{name}.")
+
+
+def _items(
+    cls: type[Any], path: str, inner: type[Any] | None, left_out: Sequence[str] = ()
+) -> Iterator[str]:
+    """The fields of a config but those left out; `inner` is the class of its field `distill`."""
+    for option in _list_options(cls, path):
+        if inner is not None and option.name == "distill":
+            yield from (item.format() for item in _list_options(inner, "distill."))
+        elif option.name.removeprefix(path) not in left_out:
+            yield option.format()
+    yield ""
 
 
 def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
-    yield from _table(
-        "verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()]
-    )
-    yield "Every other flag `--x` has an opposite `--no-x`."
+    yield "A flag `--x` has an opposite `--no-x`. Every verb takes these, at any position:"
     yield ""
-    yield "Every verb takes these flags, at any position:"
+    yield from (f"- `{flag}`: {line}" for flag, line in VERBOSITY.items())
     yield ""
-    yield from _table(
-        "flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()]
-    )
+    sections = dict(_list_sections())
+    holders: dict[Option, list[str]] = {}
+    for title, (_, options_of) in sections.items():
+        for option in options_of:
+            holders.setdefault(option, []).append(title)
+    groups: dict[tuple[str, ...], list[Option]] = {}
+    for option, titles in holders.items():
+        groups.setdefault(tuple(titles), []).append(option)
+    shared = {
+        titles: group
+        for titles, group in groups.items()
+        if len(titles) > 2 or (len(titles) == 2 and len(group) > 2)
+    }
+    yield "### Options that verbs share"
+    yield ""
+    for verbs, group in shared.items():
+        yield f"{_join([f'`{verb}`' for verb in verbs])}:"
+        yield ""
+        yield from (option.format() for option in group)
+        yield ""
+    common = {option for group in shared.values() for option in group}
+    for title, (meaning, options_of) in sections.items():
+        yield f"### `litebert {title}`"
+        yield ""
+        yield from (meaning, "") if meaning else ()
+        yield from (option.format() for option in options_of if option not in common)
+        if others := [f"`{option.name}`" for option in options_of if option in common]:
+            yield f"- [shared](#options-that-verbs-share): {', '.join(others)}"
+        yield ""
+
+
+def _list_sections() -> Iterator[tuple[str, tuple[str, list[Option]]]]:
+    """Each verb with what it does and its options, and each task of `finetune`."""
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
                 verb = options.name_verb(cls)
-                yield f"### `litebert {verb}`"
-                yield ""
-                yield inspect.getdoc(cls) or ""
-                yield ""
-                yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
+                yield verb, (inspect.getdoc(cls) or "", list(_list_options(cls, "--")))
                 if verb == "finetune":
-                    yield from _task_options()
+                    yield from _list_tasks()
 
 
-def _task_options() -> Iterator[str]:
+def _list_tasks() -> Iterator[tuple[str, tuple[str, list[Option]]]]:
     """The options of each task, once for the tasks that share them."""
     tasks: dict[type[Any], list[str]] = {}
     for name, task in registry.TASKS.items():
         tasks.setdefault(task.options, []).append(name)
     for cls, names in tasks.items():
-        yield f"#### Options of `--task` {', '.join(f'`{name}`' for name in names)}"
-        yield ""
         if dataclasses.fields(cls):
-            yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
-        else:
-            yield "None: their files come from the benchmark's folder."
-            yield ""
+            title = f"finetune --task {'|'.join(names)}"
+            yield title, ("", list(_list_options(cls, "--")))
 
 
-def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
-    """Name, kind, default and meaning of every field; `--` as prefix makes them options of a
-    verb."""
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A field of a config, or an option of a verb, as the page shows it."""
+
+    name: str
+    choices: str
+    default: str
+    meaning: str
+
+    def format(self) -> str:
+        return f"- `{self.name}`{self.choices}{self.default}: {self.meaning}"
+
+
+def _list_options(cls: type[Any], prefix: str) -> Iterator[Option]:
+    """The fields of a class; `--` as prefix makes them options of a verb."""
     meanings = options.meanings(cls)  # type: ignore[arg-type]  # a class is hashable
     kinds = get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
-        option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
-        if option and dataclasses.is_dataclass(group := options.bare(kind)):
-            yield from _rows(group, prefix)  # type: ignore[arg-type]  # a class
+        is_option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
+        if is_option and dataclasses.is_dataclass(group := options.bare(kind)):
+            yield from _list_options(group, prefix)  # type: ignore[arg-type]  # a class
             continue
-        name = item.name.replace("_", "-") if option else item.name
+        name = item.name.replace("_", "-") if is_option else item.name
         notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
         meaning = next(
             filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
         )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
-        name = name.upper().removesuffix("S") if "Positional" in map(str, notes) else prefix + name
-        default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
-        if item.default in ("", (), None):
-            default = "none"
-        elif isinstance(item.default, tuple):
-            default = f"`{' '.join(item.default)}`"
-        kind = options.bare(kind)
-        what = "flag" if option and options.is_flag(kind) else _kind(kind)
+        is_positional = "Positional" in map(str, notes)
+        name = name.upper().removesuffix("S") if is_positional else prefix + name
+        choices = _list_choices(options.bare(kind))
         if named := re.search("name in `([A-Z]+)`", meaning):
-            what = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
-        yield (f"`{name}`", what, default, meaning)
-
-
-def _kind(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(
-            _kind(argument) for argument in get_args(kind) if argument is not type(None)
+            choices = list(getattr(registry, named[1]))
+        is_flag = is_option and options.is_flag(options.bare(kind))
+        yield Option(
+            name,
+            f" `{'|'.join(choices)}`" if choices else "",
+            _format_default(item, is_option, is_flag),
+            meaning,
         )
-    return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
+
+
+def _list_choices(kind: Any) -> list[str]:
+    """The words that a field accepts, or none where it accepts what it likes."""
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [argument for argument in get_args(kind) if argument is not type(None)]
+        words = [word for argument in kinds for word in _list_choices(argument)]
+        return [*words, "number"] if words and len(kinds) > 1 else words
+    return []
+
+
+def _format_default(item: dataclasses.Field[Any], is_option: bool, is_flag: bool) -> str:
+    if item.default is dataclasses.MISSING:
+        return " (required)" if is_option else ""
+    if is_flag:
+        return " (on)" if item.default else ""
+    if item.default in ("", (), None):
+        return ""
+    values = item.default if isinstance(item.default, tuple) else (item.default,)
+    return f" (`{' '.join(map(str, values))}`)"
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _features() -> Iterator[str]:

@@ -48,7 +48,7 @@ def list_fields(cls: type[Any], path: str = "") -> Iterator[str]:
 
 FIELDS = {*list_fields(Config), *list_fields(FinetuneConfig)}
 OPTIONS = {
-    *re.findall(r"^\| `(--[a-z0-9-]+)`", REFERENCE, re.M),
+    *re.findall(r"^- `(--[a-z0-9-]+)`", REFERENCE, re.M),
     *(f"--{field.replace('_', '-')}" for field in FIELDS),
 }
 
