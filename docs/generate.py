@@ -2,7 +2,7 @@
 every verb.
 
 What a field means is written once, below the field. The tables of docs/reports/projection.md,
-docs/reference/features.md and docs/reference/filters.md are made here too, and the notebooks of
+docs/space.md and docs/reference/filters.md are made here too, and the notebooks of
 docs/tutorials. `--check` writes nothing and fails where a page is stale.
 """
 
@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -21,8 +21,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
 from litebert.commands import options
-from litebert.config import Config, TaskDistillConfig, cost
-from litebert.config.features import FEATURES
+from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
+from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
@@ -32,12 +32,12 @@ from overview import ROOT, format_citation, format_overview, format_readme
 from projection import Cluster, project_step
 from python_page import format_python_page
 
-PAGE, PROJECTION, FEATURES_PAGE, FILTERS_PAGE = (
+PAGE, PROJECTION, SPACE_PAGE, FILTERS_PAGE = (
     Path(__file__).parent / name
     for name in (
         "reference.md",
         "reports/projection.md",
-        "reference/features.md",
+        "space.md",
         "reference/filters.md",
     )
 )
@@ -46,7 +46,7 @@ PAGE, PROJECTION, FEATURES_PAGE, FILTERS_PAGE = (
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
     projection = _replace_tables(PROJECTION, _projection(), _supply())
-    features = _replace_tables(FEATURES_PAGE, _features())
+    features = _replace_tables(SPACE_PAGE, _features(converts=True), _features(converts=False))
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
     notebooks = [
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     for page, text in (
         (PAGE, reference),
         (PROJECTION, projection),
-        (FEATURES_PAGE, features),
+        (SPACE_PAGE, features),
         (FILTERS_PAGE, filters),
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
@@ -73,14 +73,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _replace_tables(page: Path, *tables: Iterator[str]) -> str:
-    """The text of a page with new rows in its tables; a table is known by its head, and ends at an
-    empty line.
+    """The text of a page with new rows in its tables and paragraphs, each of which is known by its
+    first line and ends at an empty line.
     """
     text = page.read_text(encoding="utf-8")
     for table in tables:
         rows = [line for line in table if line]
         begin = text.index(rows[0])
-        text = text[:begin] + "\n".join(rows) + text[text.index("\n\n", begin) :]
+        text = text[:begin] + "\n".join(rows) + text[f"{text}\n".index("\n\n", begin) :]
     return text
 
 
@@ -97,7 +97,7 @@ def _recipes() -> Iterator[str]:
     yield (
         "L is the number of layers, H the hidden size and E the embedding size. Parameters are "
         "those of the encoder with its pooler, counted exactly, with the paper's figure behind "
-        "them. [The systems](reference/systems.md) shows what each recipe reads, masks and learns."
+        "them. [The systems](space.md#the-systems) shows what each recipe reads, masks and learns."
     )
     yield ""
     rows: dict[tuple[str, ...], list[str]] = {}
@@ -155,19 +155,18 @@ def _space() -> Iterator[str]:
             }
             cells = (
                 name,
-                f"{point.train.optimizer.peak:g}",
+                f"rate {point.train.optimizer.peak:g}",
                 f"{str(point.train.batch).removesuffix(' sequences')} x {point.length}",
                 f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-                f"{point.train.schedule.warmup:g}",
+                f"warm-up {point.train.schedule.warmup:g}",
                 ", ".join(
                     f"{what} {value:g}" for what, (value, known) in others.items() if value != known
                 ),
             )
             rows.setdefault(cells, []).append(task)
-    yield from _table(
-        "preset | tasks | rate | batch x tokens | how long | warm-up | other than the defaults",
-        [(cells[0], ", ".join(tasks), *cells[1:]) for cells, tasks in rows.items()],
-    )
+    for (name, *cells), tasks in rows.items():
+        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, cells))}"
+    yield ""
 
 
 def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
@@ -190,7 +189,11 @@ def _items(
     """The fields of a config but those left out; `inner` is the class of its field `distill`."""
     for option in _list_options(cls, path):
         if inner is not None and option.name == "distill":
-            yield from (item.format() for item in _list_options(inner, "distill."))
+            known = set(_list_options(DistillConfig, "distill."))
+            yield from (
+                item.format() for item in _list_options(inner, "distill.") if item not in known
+            )
+            yield "- `distill.*`: the other fields of [`distill`](#distill) in pretraining."
         elif option.name.removeprefix(path) not in left_out:
             yield option.format()
     yield ""
@@ -324,16 +327,24 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _features() -> Iterator[str]:
-    rows = [
-        (
-            feature.name,
-            ", ".join(f"`{name}={value}`" for name, value in feature.fields.items()),
-            *(getattr(feature, way) for way in ("torch", "compiled", "onnx", "transformers")),
-        )
-        for feature in FEATURES
-    ]
-    yield from _table("feature | fields | PyTorch | compiled | ONNX | transformers", rows)
+def _features(*, converts: bool) -> Iterator[str]:
+    """The features that a class of transformers computes too, or those that only litebert does."""
+    yield "Those with a class in `transformers`:" if converts else "Those without one:"
+    known: Mapping[str, Any] = {}
+    shown = []
+    for feature in FEATURES:
+        assert {feature.torch, feature.compiled, feature.onnx} == {YES}, feature.name
+        if not feature.name.startswith("these"):
+            known = feature.fields
+        fields = {
+            name: value
+            for name, value in feature.fields.items()
+            if feature.fields == known or known.get(name) != value
+        }
+        if (feature.transformers == YES) == converts:
+            values = ", ".join(f"`{name}={value}`" for name, value in fields.items())
+            shown.append(f"{feature.name} ({values})")
+    yield f"{'; '.join(shown)}."
 
 
 def _filters(name: str) -> Iterator[str]:

@@ -40,16 +40,15 @@ def format_python_page() -> str:
 
 def _list_names(title: str, classes: bool) -> Iterator[str]:
     yield f"## {title}\n"
-    yield "| name | what it does |\n|---|---|"
     for name in litebert.__all__:
         value = getattr(litebert, name)
         if inspect.isclass(value) == classes:
-            yield f"| `litebert.{name}` | {_first_sentence(value)} |"
+            yield f"- `litebert.{name}`: {_first_sentence(value)}"
     if classes:
-        yield f"| `litebert.answer.model.Model` | {_first_sentence(Model)} |"
+        yield f"- `litebert.answer.model.Model`: {_first_sentence(Model)}"
     yield ""
 
 
 def _first_sentence(value: object) -> str:
     paragraph = (inspect.getdoc(value) or "").split("\n\n")[0]
-    return " ".join(paragraph.split()).replace("|", "\\|")
+    return " ".join(paragraph.split())
