@@ -202,7 +202,11 @@ def _items(
 def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
-    yield "A flag `--x` has an opposite `--no-x`. Every verb takes these, at any position:"
+    yield (
+        "`litebert VERB --help` says more about a verb. Fields of the recipe are options of "
+        "`pretrain`, `finetune` and `distill` too. A flag `--x` has an opposite `--no-x`. Every verb "
+        "takes these:"
+    )
     yield ""
     yield from (f"- `{flag}`: {line}" for flag, line in VERBOSITY.items())
     yield ""
@@ -243,7 +247,8 @@ def _list_sections() -> Iterator[tuple[str, tuple[str, list[Option]]]]:
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
                 verb = options.name_verb(cls)
-                yield verb, (inspect.getdoc(cls) or "", list(_list_options(cls, "--")))
+                about = (inspect.getdoc(cls) or "").split("\n\n")[0]
+                yield verb, (about, list(_list_options(cls, "--")))
                 if verb == "finetune":
                     yield from _list_tasks()
 

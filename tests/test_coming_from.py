@@ -27,7 +27,6 @@ PROGRAMS = (
     "SetFit",
     "ModernBERT's repository",
     "google-research/albert",
-    "fairseq",
 )
 
 
