@@ -204,8 +204,8 @@ def _verbs() -> Iterator[str]:
     yield ""
     yield (
         "`litebert VERB --help` says more about a verb. Fields of the recipe are options of "
-        "`pretrain`, `finetune` and `distill` too. A flag `--x` has an opposite `--no-x`. Every verb "
-        "takes these:"
+        "`pretrain`, `finetune` and `distill` too. A flag `--x` has an opposite `--no-x`. Every "
+        "verb takes these:"
     )
     yield ""
     yield from (f"- `{flag}`: {line}" for flag, line in VERBOSITY.items())
