@@ -110,11 +110,11 @@ def _recipes() -> Iterator[str]:
             f"{count} ({printed})" if printed else count,
             f"{shape.layers}, {shape.hidden_size}, {shape.embedding_size}",
             config.train.budget,
-            config.train.batch,
+            config.train.batch.removesuffix(" sequences"),
         )
         rows.setdefault(cells, []).append(f"`{name}`")
     yield from _table(
-        "recipe | parameters | L, H, E | budget | batch",
+        "recipe | parameters | L, H, E | budget | sequences a step",
         [(", ".join(names), *cells) for cells, names in rows.items()],
     )
     yield (
@@ -292,7 +292,9 @@ def _list_options(cls: type[Any], prefix: str) -> Iterator[Option]:
             filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
         )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
-        is_positional = "Positional" in map(str, notes)
+        is_positional = any(
+            getattr(note, "positional", str(note) == "Positional") for note in notes
+        )
         name = name.upper().removesuffix("S") if is_positional else prefix + name
         choices = _list_choices(options.bare(kind))
         if named := re.search("name in `([A-Z]+)`", meaning):
