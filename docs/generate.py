@@ -164,8 +164,8 @@ def _space() -> Iterator[str]:
                 ),
             )
             rows.setdefault(cells, []).append(task)
-    for (name, *cells), tasks in rows.items():
-        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, cells))}"
+    for (name, *settings), tasks in rows.items():
+        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, settings))}"
     yield ""
 
 
