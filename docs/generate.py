@@ -138,7 +138,10 @@ def _space() -> Iterator[str]:
     yield inspect.getdoc(FinetuneConfig) or ""
     yield ""
     yield from _items(FinetuneConfig, "", TaskDistillConfig)
-    yield "What `--preset` gives a task:"
+    yield (
+        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in steps "
+        "or as a share, and what differs from the defaults:"
+    )
     yield ""
     usual = FinetuneConfig()
     rows: dict[tuple[str, ...], list[str]] = {}
@@ -155,10 +158,10 @@ def _space() -> Iterator[str]:
             }
             cells = (
                 name,
-                f"rate {point.train.optimizer.peak:g}",
-                f"{str(point.train.batch).removesuffix(' sequences')} x {point.length}",
+                f"{point.train.optimizer.peak:g}",
+                f"{str(point.train.batch).removesuffix(' sequences')}x{point.length}",
                 f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-                f"warm-up {point.train.schedule.warmup:g}",
+                f"{point.train.schedule.warmup:g}",
                 ", ".join(
                     f"{what} {value:g}" for what, (value, known) in others.items() if value != known
                 ),
@@ -226,7 +229,8 @@ def _verbs() -> Iterator[str]:
     yield "### Options that verbs share"
     yield ""
     for verbs, group in shared.items():
-        yield f"{_join([f'`{verb}`' for verb in verbs])}:"
+        names = [f"`{verb.removeprefix('finetune ')}`" for verb in verbs]
+        yield f"{_join(names)}:"
         yield ""
         yield from (option.format() for option in group)
         yield ""
