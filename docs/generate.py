@@ -139,8 +139,8 @@ def _space() -> Iterator[str]:
     yield ""
     yield from _items(FinetuneConfig, "", TaskDistillConfig)
     yield (
-        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in steps "
-        "or as a share, and what differs from the defaults:"
+        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in "
+        "steps or as a share, and what differs from the defaults:"
     )
     yield ""
     usual = FinetuneConfig()
