@@ -210,7 +210,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     option_names = set(re.findall(r"`--([a-z0-9-]+)`", reference))
     option_names |= {
-        field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
+        field.replace("_", "-") for field in re.findall(r"^- `([a-z0-9_.]+)`", reference, re.M)
     }
     # Of every program; mypy, pip, docker, hf, curl, tensorboard, sbatch; earlier versions.
     option_names |= {
