@@ -190,7 +190,7 @@ def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
     blocks = [
         block for block in list_cited_blocks(README.read_text(encoding="utf-8")) if block.numbers
     ]
-    assert sum(block.row for block in blocks) > 12
+    assert sum(block.row for block in blocks) > 4
     wrong = {}
     for block in blocks:
         assert block.links or not block.row, f"this row cites no page: {block.text}"
@@ -314,6 +314,6 @@ def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
 
 def test_a_heading_that_is_not_there_is_found() -> None:
     assert leads_somewhere(README, "docs/reports/performance.md#answering")
-    assert leads_somewhere(README, "#measurements")
+    assert leads_somewhere(README, "#fast")
     assert not leads_somewhere(README, "docs/reports/performance.md#answers")
     assert not leads_somewhere(README, "docs/missing.md")
