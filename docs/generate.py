@@ -242,12 +242,16 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
             yield from _rows(group, prefix)  # type: ignore[arg-type]  # a class
             continue
         name = item.name.replace("_", "-") if option else item.name
-        notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
+        notes = getattr(kind, "__metadata__", ())
         meaning = next(
             filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
         )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
-        name = name.upper().removesuffix("S") if "Positional" in map(str, notes) else prefix + name
+        name = (
+            name.upper().removesuffix("S")
+            if any(getattr(note, "positional", False) for note in notes)
+            else prefix + name
+        )
         default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
         if item.default in ("", (), None):
             default = "none"

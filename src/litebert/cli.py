@@ -102,7 +102,6 @@ SYNONYMS: Mapping[str, str] = {
 NO_VERBS: Mapping[str, Verb] = {}
 HELP = ("-h", "--help", "help")
 VERSION = ("-V", "--version", "version")
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 
 NO_ROOM = (
     "memory ran out while libraries were loaded; raise the limit of this process (ulimit -v, or "
@@ -126,8 +125,8 @@ def help_text() -> str:
     examples = "".join(f"  {example}\n" for example in EXAMPLES)
     return (
         f"litebert: small text encoders, trained on your own text\n\n{examples}\n{''.join(rows)}\n"
-        "litebert VERB --help shows examples and the options that most runs set; --help all\n"
-        "shows every option. Every verb takes --quiet and --verbose. The pages are at\n"
+        "litebert VERB --help shows examples and what most runs set, VERB --help all\n"
+        "every option. Every verb takes --quiet, --verbose. The pages are at\n"
         f"{SITE}\n"
     )
 
@@ -250,7 +249,7 @@ def _suggest_verb(words: Sequence[str], verbs: Sequence[str]) -> str:
         if later is not None:
             rest = [word for word in words if word != later]
             return f"the verb comes first: litebert {shlex.join([later, *rest])}"
-        if os.path.splitext(first)[1] in TABLES:
+        if os.path.isfile(first):
             return f"to learn from a table: litebert finetune MODEL --data {first} --out classifier"
     return suggest(meant, verbs) or "litebert --help shows the verbs"
 

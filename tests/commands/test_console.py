@@ -11,8 +11,8 @@ import pytest
 
 from litebert.commands.console import parse, parse_known, print_json, print_markdown, table
 from litebert.commands.points import PlanArguments
-from litebert.config import Config
 from litebert.model.objectives import score_rows
+from litebert.recipes import RECIPES
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -83,8 +83,8 @@ def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.Monk
     "words",
     [
         "--measure a",
-        "--device b a",
-        "--device=b a",
+        "--device cpu a",
+        "--device=cpu a",
         "--encoder.bias a",
         "--encoder.no-bias a --measure",
         "--encoder.always_project a",
@@ -95,7 +95,7 @@ def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.Monk
 )
 def test_the_recipe_is_found_after_any_options(words: str) -> None:
     """Flags are known from the dataclasses: a word after one is no value of it."""
-    arguments, _ = parse_known(PlanArguments, words.split(), "plan", Config())
+    arguments, _ = parse_known(PlanArguments, words.split(), "plan", RECIPES["albert-tiny"]())
     assert arguments.recipe == "a"
 
 

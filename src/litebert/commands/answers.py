@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from litebert.base.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError, require
 from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
@@ -80,12 +82,12 @@ class Reading:
 
 @dataclass
 class PredictArguments(Reading):
-    """Answer every row of the input with a fine-tuned model, in order."""
+    """Answer texts, or every row of the input in order, with a fine-tuned model."""
 
     examples: ClassVar[tuple[str, ...]] = (
         "litebert predict classifier --input new.csv --out answers.csv",
-        "litebert predict classifier --input texts.txt --min-precision 0.95 --explain occlusion",
-        'echo "It broke." | litebert predict classifier',
+        "litebert predict classifier --input new.csv --keep id --min-precision 0.95",
+        'litebert predict classifier "It broke after a week."',
     )
 
     common: ClassVar[str] = (
@@ -93,6 +95,8 @@ class PredictArguments(Reading):
         "dtype device"
     )
 
+    texts: Annotated[tuple[str, ...], Arg("TEXT", positional=True)] = ()
+    """Texts to answer, instead of --input."""
     pair_column: str | None = None
     """Column of a second text; by default as in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
@@ -115,7 +119,7 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 
 
 def predict(words: list[str]) -> int:
-    """litebert predict MODEL --input F --out G"""
+    """litebert predict MODEL [TEXT | --input F --out G]"""
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
@@ -134,6 +138,9 @@ def predict(words: list[str]) -> int:
             f"{shorten(arguments.out)}; leave one out"
         )
     part, layout = arguments.parse_part(), arguments.layout
+    for text in arguments.texts:
+        require(arguments.input == ("-",), "TEXT and --input are two inputs; give one of them")
+        require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -142,16 +149,17 @@ def predict(words: list[str]) -> int:
         exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
     )
-    count = predict_file(
-        model,
-        arguments.input,
-        console.data_output() if arguments.out == "-" else arguments.out,
-        form=arguments.format or implied or "csv",
-        columns=arguments.name_columns(arguments.pair_column),
-        layout=layout,
-        explain=arguments.explain,
-        part=part,
-    )
+    with _write_lines(arguments.texts) as lines:
+        count = predict_file(
+            model,
+            arguments.input if lines is None else lines,
+            console.data_output() if arguments.out == "-" else arguments.out,
+            form=arguments.format or implied or "csv",
+            columns=arguments.name_columns(arguments.pair_column),
+            layout=layout,
+            explain=arguments.explain,
+            part=part,
+        )
     if part is not None:
         arguments.end_part(part, format_count(count, "answer"))
         return 0
@@ -163,13 +171,22 @@ def predict(words: list[str]) -> int:
     return 0
 
 
+@contextmanager
+def _write_lines(texts: Sequence[str]) -> Iterator[Path | None]:
+    """Hold texts in a file of lines; None without texts."""
+    with TemporaryDirectory(prefix="litebert-") as folder:
+        path = Path(folder, "texts.txt")
+        path.write_text("".join(" ".join(text.split()) + "\n" for text in texts), "utf-8")
+        yield path if texts else None
+
+
 @dataclass
 class EmbedArguments(Reading):
     """Write a sentence vector for every text."""
 
     examples: ClassVar[tuple[str, ...]] = (
         "litebert embed MODEL --input texts.csv --out vectors.npy",
-        "litebert embed MODEL --input texts.csv --out vectors.parquet --keep id --normalize",
+        "litebert embed MODEL --input texts.csv --keep id --out vectors.parquet",
     )
 
     common: ClassVar[str] = (

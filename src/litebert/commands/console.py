@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
@@ -24,13 +25,13 @@ from litebert.base.registry import pause_collection
 from litebert.base.storage import json_text
 from litebert.commands.options import (
     Arg,
+    Option,
     asks_help,
     build,
     convert,
     format_help,
     list_options,
     read,
-    require_all,
 )
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
@@ -84,14 +85,25 @@ def parse_known(
         raise SystemExit(0)
     if ("--out", "") in pairwise(words) or "--out=" in words:
         raise ConfigError("--out is empty; give the name of what is to be written")
-    given = read([*own, *fields], words, refuse_unknown)
-    if default is None:
-        require_all(own, given, next(iter(getattr(cls, "examples", ())), ""))
+
+    def refuse_elsewhere(name: str) -> None:
+        refuse_unknown(name)
+        if verbs := list_verbs_with(name):
+            raise ConfigError(f"{verb} has no option {name}; {', '.join(verbs)} have it")
+
+    example = next(iter(getattr(cls, "examples", ())), "")
+    given = read([*own, *fields], words, example, refuse_elsewhere)
+    _refuse_table(given, names)
     values = {each.path: convert(each, given[each]) for each in given if each.name in names}
     parsed: T = build(cls, default, values)
     for name, value in vars(parsed).items():
         if isinstance(value, Path) or (name == "model" and isinstance(value, str)):
             require_local(value)
+        if name == "device":
+            require(
+                re.fullmatch("auto|cpu|mps|cuda(:[0-9]+)?", value) is not None,
+                f"--device is '{value}'; give auto, cpu, cuda, cuda:N or mps",
+            )
     return parsed, [word for each in given if each in fields for word in each.write(given[each])]
 
 
@@ -102,6 +114,21 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
         teacher is not None or not option,
         f"{option} is of a teacher; name one with --teacher, or leave it out",
     )
+
+
+def _refuse_table(given: Mapping[Option, list[str]], names: Collection[str]) -> None:
+    """Refuse a table in the place of a model, as in `litebert finetune train.csv`."""
+    data = next((name for name in ("--input", "--data") if name in names), None)
+    model = next((words[0] for option, words in given.items() if option.name == "MODEL"), "")
+    if data is not None and Path(model).suffix and Path(model).is_file():
+        raise ConfigError(f"{model} is a file and no model; give MODEL {data} {model}")
+
+
+def list_verbs_with(option: str) -> list[str]:
+    """List the verbs that have an option of this name."""
+    from litebert.commands.completion import verbs
+
+    return [verb for verb, cls in verbs() if option in {each.name for each in list_options(cls)}]
 
 
 def parse_with_recipe(

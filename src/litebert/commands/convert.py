@@ -94,7 +94,7 @@ class ResizeArguments:
 
     examples: ClassVar[tuple[str, ...]] = (
         "litebert resize MODEL --positions 4096 --window 128 --out longer",
-        "litebert resize MODEL --share all --layers 6 --embedding-size 128 --out smaller",
+        "litebert resize MODEL --share all --embedding-size 128 --out smaller",
         "litebert resize MODEL --hidden-size 384 --shards data --out narrower",
     )
 

@@ -39,7 +39,7 @@ class PretrainArguments:
 
     examples: ClassVar[tuple[str, ...]] = (
         "litebert pretrain albert-next-tiny --shards data --out run --budget 30m",
-        "litebert pretrain bert-base --shards books:2 web:1 --out run --encoder.layers 6",
+        "litebert pretrain bert-mini --shards books:2 web:1 --out run --lr 5e-4",
         'litebert pretrain --from MODEL --shards data --out run --budget "5000 steps"',
     )
 

@@ -215,11 +215,13 @@ Short = Annotated[ShortForms, Arg(flat=True)]
 def read(
     options: Sequence[Option],
     words: Sequence[str],
+    example: str,
     refuse_unknown: Callable[[str], object] = lambda name: None,
 ) -> dict[Option, list[str]]:
     """Return the words of each option that is given, in the order of their first words.
 
     Args:
+        example: a command of the verb, for the message that an option is missing.
         refuse_unknown: may raise a better error for the name of an option that is not listed.
     """
     named = {option.name: option for option in options if not option.arg.positional}
@@ -251,28 +253,29 @@ def read(
             values = ["yes" if name in named else "no"]
         while rest and not is_option(rest[0]) and not equals and (option.is_list or not values):
             values.append(rest.pop(0))
-        require(bool(values), f"{typed} lacks a value; give {option.form}: {option.meaning}")
+        require(bool(values), f"{typed} lacks a value; give {option.form}")
         given[option] = [*given.get(option, ()), *values]
-    _place(plain, [option for option in options if option.arg.positional], given)
+    plain = _place(plain, [option for option in options if option.arg.positional], given)
+    hint = f"write it as in: {example}" if example else "--help shows how to write it"
+    require(not plain, f"'{''.join(plain[:1])}' is a word too many; {hint}")
+    missing = [each.form for each in options if each.default is MISSING and each not in given]
+    require(not missing, f"{' and '.join(missing)} must be given too; {hint}")
     return given
 
 
-def _place(plain: list[str], positional: Sequence[Option], given: dict[Option, list[str]]) -> None:
-    """Give the words that follow no option to what has no name."""
+def _place(
+    plain: list[str], positional: Sequence[Option], given: dict[Option, list[str]]
+) -> list[str]:
+    """Give the words that follow no option to what has no name, and return the others."""
     for option in positional:
         if not plain and option.default is MISSING:
             # `--data a.csv MODEL`: behind an option of several values, the model is the last.
             lists = [values for values in given.values() if len(values) > 1]
-            plain += [lists[0].pop()] if len(lists) == 1 else []
+            plain = [lists[0].pop()] if len(lists) == 1 else []
         if plain:
             given[option] = plain if option.is_list else plain[:1]
             plain = plain[len(given[option]) :]
-    if plain:
-        takes = " and ".join(option.form for option in positional)
-        raise ConfigError(
-            f"'{plain[0]}' is a word too many; name its option, for without one this verb takes "
-            f"{f'only {takes}' if takes else 'nothing'}"
-        )
+    return plain
 
 
 def is_option(word: str) -> bool:
@@ -291,15 +294,6 @@ def suggest_option(name: str, options: Iterable[Option]) -> str:
     if shortest:
         return f"did you mean '{shortest}'?"
     return suggest(name, names) or "--help all lists the options"
-
-
-def require_all(options: Iterable[Option], given: Iterable[Option], example: str) -> None:
-    missing = [option for option in options if option.default is MISSING and option not in given]
-    forms = [option.form for option in missing]
-    if forms:
-        listed = " and ".join(filter(None, [", ".join(forms[:-1]), forms[-1]]))
-        hint = f", as in: {example}" if example else ""
-        raise ConfigError(f"give {listed} too{hint}")
 
 
 def convert(option: Option, words: Sequence[str]) -> Any:

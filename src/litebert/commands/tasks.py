@@ -41,16 +41,17 @@ class FinetuneArguments:
     examples: ClassVar[tuple[str, ...]] = (
         "litebert finetune hf:albert/albert-base-v2 --data train.csv --out classifier",
         "litebert finetune RUN --task squad --data SQUAD --out answers --epochs 2",
-        "litebert finetune --data train.csv --baseline-only",
+        "litebert finetune MODEL --data train.csv --label-column topic --out topics",
     )
 
     common: ClassVar[str] = (
-        "task dev test text-column pair-column label-column separator delimiter word-column tag-column "
-        "epochs lr batch-size max-length seeds early-exits teacher baseline-only overwrite device"
+        "task dev test text-column pair-column label-column separator delimiter word-column "
+        "tag-column epochs lr batch-size max-length seeds early-exits teacher baseline-only "
+        "overwrite device"
     )
     model: ModelPath
     task: str = "table"
-    """table, tagging, pairs, choices, squad, race, rerank, or one of GLUE."""
+    """table, tagging, pairs, choices, squad, race, rerank, or one of GLUE; each has its options."""
     data: tuple[str, ...]
     """Training files, or the folder of a benchmark."""
     out: Path

@@ -67,7 +67,7 @@ class PrepareArguments(Text):
 
     examples: ClassVar[tuple[str, ...]] = (
         "litebert prepare my-texts/ --tokenizer tokenizer --out data",
-        'litebert prepare "books/*.jsonl.gz" --language de --near-duplicates 0.8 --out data',
+        'litebert prepare "books/*.jsonl" --language de --near-duplicates 0.8',
         "litebert prepare hf:wikitext --filters c4 gopher --out data",
     )
 

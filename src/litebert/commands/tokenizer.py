@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from litebert.base.errors import ConfigError, ModelError, require
+from litebert.base.errors import ConfigError, ModelError, require, suggest
 from litebert.base.json_reader import read_json
 from litebert.commands.console import (
     Json,
@@ -211,8 +211,11 @@ def tokenizer(words: list[str]) -> int:
         show("\nlitebert tokenizer train --help shows the options.")
         return 0
     if action not in actions:
-        commands = ", ".join(f"litebert tokenizer {name}" for name in actions)
-        raise ConfigError(f"there is no action '{action}'; use one of {commands}")
+        commands = [f"litebert tokenizer {name}" for name in actions]
+        hint = suggest(f"litebert tokenizer {action}", commands) if action else ""
+        raise ConfigError(
+            f"there is no action '{action}'; {hint or 'choose one of: ' + ', '.join(commands)}"
+        )
     return actions[action](words[1:])
 
 

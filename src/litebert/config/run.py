@@ -63,8 +63,8 @@ class ScheduleConfig:
     """Learning rate as a factor of the peak, over T steps with W of warm-up."""
 
     name: Literal["linear", "tf_linear", "product_linear", "cosine", "trapezoid"] = "linear"
-    """Curve of the rate, 0 at T: linear after W (fairseq), 1 - t/T with a jump at W (BERT), their
-    product (ELECTRA), cosine, or flat with a linear end."""
+    """Curve of the rate: linear as in fairseq, in BERT or in ELECTRA, cosine, or flat with a linear
+    end."""
     warmup: float = 0.025
     """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2
