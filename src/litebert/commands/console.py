@@ -89,9 +89,9 @@ def parse_known(
     def refuse_elsewhere(name: str) -> None:
         refuse_unknown(name)
         if verbs := list_verbs_with(name):
-            raise ConfigError(f"{verb} has no option {name}; {', '.join(verbs)} have it")
+            raise ConfigError(f"{verb} has no option {name}, which is of {', '.join(verbs)}")
 
-    example = next(iter(getattr(cls, "examples", ())), "")
+    example = cls.examples[0] if default is None else ""  # type: ignore[attr-defined]
     given = read([*own, *fields], words, example, refuse_elsewhere)
     _refuse_table(given, names)
     values = {each.path: convert(each, given[each]) for each in given if each.name in names}
@@ -120,15 +120,20 @@ def _refuse_table(given: Mapping[Option, list[str]], names: Collection[str]) -> 
     """Refuse a table in the place of a model, as in `litebert finetune train.csv`."""
     data = next((name for name in ("--input", "--data") if name in names), None)
     model = next((words[0] for option, words in given.items() if option.name == "MODEL"), "")
-    if data is not None and Path(model).suffix and Path(model).is_file():
-        raise ConfigError(f"{model} is a file and no model; give MODEL {data} {model}")
+    if data is not None and Path(model).is_file():
+        from litebert.recipes.files import is_recipe_name
+
+        require(is_recipe_name(model), f"{model} is a file and no model; give MODEL {data} {model}")
 
 
 def list_verbs_with(option: str) -> list[str]:
     """List the verbs that have an option of this name."""
     from litebert.commands.completion import verbs
 
-    return [verb for verb, cls in verbs() if option in {each.name for each in list_options(cls)}]
+    recipes: list[tuple[str, type[Any]]] = [("pretrain", Config), ("finetune", FinetuneConfig)]
+    parts = [*verbs(), *recipes]
+    found = (verb for verb, cls in parts if option in (each.name for each in list_options(cls)))
+    return [*dict.fromkeys(found)]
 
 
 def parse_with_recipe(

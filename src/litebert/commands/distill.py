@@ -76,7 +76,7 @@ class DistillArguments:
     max_drop: float | None = None
     """Write no 8-bit weights if the score falls by more points; by default 0.5."""
     tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()
-    """Trackers of each run: tensorboard, wandb, mlflow or trackio."""
+    """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
     device: str = "auto"
     """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     dry_run: bool = False

@@ -222,7 +222,7 @@ def read(
 
     Args:
         example: a command of the verb, for the message that an option is missing.
-        refuse_unknown: may raise a better error for the name of an option that is not listed.
+        refuse_unknown: may raise a better error for the name of an option that there is not.
     """
     named = {option.name: option for option in options if not option.arg.positional}
     opposites = {option.opposite: option for option in named.values() if option.is_flag}
@@ -241,8 +241,11 @@ def read(
         name = typed.replace("_", "-")
         option = named.get(name) or opposites.get(name)
         if option is None:
-            refuse_unknown(name)
-            raise ConfigError(f"there is no option {typed}; {suggest_option(name, named.values())}")
+            hint = suggest_option(name, [*named, *opposites])
+            if not hint:
+                refuse_unknown(name)
+                hint = suggest(name, named) or "--help all lists the options"
+            raise ConfigError(f"there is no option {typed}; {hint}")
         require(
             option not in given or option.arg.repeat,
             f"{typed} is given twice; give it once, with all that it shall hold",
@@ -282,18 +285,14 @@ def is_option(word: str) -> bool:
     return re.match("--?[A-Za-z]", word) is not None
 
 
-def suggest_option(name: str, options: Iterable[Option]) -> str:
-    """A hint for an option that does not exist: what begins or ends as it does, or is spelled
-    alike.
+def suggest_option(name: str, names: Iterable[str]) -> str:
+    """A hint for an option that other programs have, or of which a part is left out; may be
+    empty.
     """
-    names = [each for option in options for each in (option.name, option.opposite)]
     meant, last = OTHER_NAMES.get(name, name), f".{name.removeprefix('--')}"
     alike = [each for each in names if each == meant or each.startswith(f"{name}-")]
-    alike += [each for each in names if each.endswith(last)]
-    shortest = min(alike, key=len, default=None)
-    if shortest:
-        return f"did you mean '{shortest}'?"
-    return suggest(name, names) or "--help all lists the options"
+    alike = alike or [each for each in names if each.endswith(last)]
+    return f"did you mean '{min(alike, key=len)}'?" if alike else ""
 
 
 def convert(option: Option, words: Sequence[str]) -> Any:
