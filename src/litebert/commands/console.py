@@ -33,13 +33,13 @@ from litebert.commands.options import (
     list_options,
     read,
 )
-from litebert.config import Config
-from litebert.config.finetuning import FinetuneConfig
 from litebert.remote.names import require_local
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.config import Config
+    from litebert.config.finetuning import FinetuneConfig
     from litebert.train.ranks import Ranks
     from litebert.train.run_folder import RunFolder
 
@@ -129,6 +129,8 @@ def _refuse_table(given: Mapping[Option, list[str]], names: Collection[str]) -> 
 def list_verbs_with(option: str) -> list[str]:
     """List the verbs that have an option of this name."""
     from litebert.commands.completion import verbs
+    from litebert.config import Config
+    from litebert.config.finetuning import FinetuneConfig
 
     recipes: list[tuple[str, type[Any]]] = [("pretrain", Config), ("finetune", FinetuneConfig)]
     parts = [*verbs(), *recipes]
@@ -145,6 +147,7 @@ def parse_with_recipe(
         unnamed: gives the recipe where there is none and --from names a model, for a verb that then
             needs none.
     """
+    from litebert.config import Config
     from litebert.recipes.files import is_recipe_name, recipe
 
     shown = next(filter(is_recipe_name, words if asks_help(words) else ()), "albert-tiny")

@@ -35,6 +35,8 @@ OTHER_NAMES: Mapping[str, str] = {
     "--train-file": "--data",
 }
 """Options of other programs, and the option here that a person means by each."""
+_FILES = ("DATA", "DEV", "INPUT", "TEST", "UNLABELED")
+"""Options that take files, also of tasks."""
 _LEFT = 28
 """Columns of help before what an option means."""
 
@@ -93,17 +95,18 @@ class Option:
             return f"{self.name}{dots}" if self.default is MISSING else f"[{self.name}{dots}]"
         if self.is_flag:
             return self.name if self.default is False else self.opposite.replace("no-", "[no-]", 1)
-        return f"{self.name} {self.arg.metavar or self._name_value()}{dots}"
+        value = self.arg.metavar or "|".join(map(self._name_value, self.kinds))
+        return f"{self.name} {value}{dots}"
 
-    def _name_value(self) -> str:
-        kind = self.kinds[0]
+    def _name_value(self, kind: Any) -> str:
         if get_origin(kind) is tuple:
             kind = bare(get_args(kind)[0])
         if get_origin(kind) is Literal:
             return "|".join(get_args(kind))
+        if get_origin(kind) in (tuple, dict):
+            return "X N" if get_origin(kind) is tuple else "NAME X"
         word = re.split(r"[-.]", self.name)[-1].upper()
-        plain = "FILE" if self.is_list and word != "COLUMN" else word
-        return {int: "N", float: "X", Path: "PATH"}.get(kind, plain)
+        return {int: "N", float: "X", Path: "PATH"}.get(kind, "FILE" if word in _FILES else word)
 
     def write(self, values: Sequence[str]) -> list[str]:
         """Return the words that set the option to what `read` found."""
@@ -256,7 +259,8 @@ def read(
             values = ["yes" if name in named else "no"]
         while rest and not is_option(rest[0]) and not equals and (option.is_list or not values):
             values.append(rest.pop(0))
-        require(bool(values), f"{typed} lacks a value; give {option.form}")
+        may_be_empty = option.is_list and get_args(option.kinds[0])[:1] != (str,)
+        require(bool(values) or may_be_empty, f"{typed} lacks a value; give {option.form}")
         given[option] = [*given.get(option, ()), *values]
     plain = _place(plain, [option for option in options if option.arg.positional], given)
     hint = f"write it as in: {example}" if example else "--help shows how to write it"
