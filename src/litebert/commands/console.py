@@ -91,7 +91,7 @@ def parse_known(
         if verbs := list_verbs_with(name):
             raise ConfigError(f"{verb} has no option {name}, which is of {', '.join(verbs)}")
 
-    example = cls.examples[0] if default is None else ""  # type: ignore[attr-defined]
+    example = getattr(cls, "examples", ("",))[0] if default is None else ""
     given = read([*own, *fields], words, example, refuse_elsewhere)
     _refuse_table(given, names)
     values = {each.path: convert(each, given[each]) for each in given if each.name in names}

@@ -24,9 +24,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from litebert.base.errors import ConfigError, nearest, require, suggest
 
 OTHER_NAMES: Mapping[str, str] = {
+    "--data": "--input",
     "--dataset": "--data",
     "--file": "--input",
     "--gpu": "--device",
+    "--input": "--data",
     "--learning-rate": "--lr",
     "--num-train-epochs": "--epochs",
     "--output": "--out",
