@@ -74,6 +74,14 @@ def test_help_all_shows_every_option(name: str, width: int, run: Callable[..., O
     assert not re.search(LEAKS, out)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_help_all_shows_the_options_of_a_task(task: str, run: Callable[..., Output]) -> None:
+    out = run("finetune", "--task", task, "--help", "all")[1]
+    for option in list_options(TASKS[task].options):
+        assert f"  {option.form.partition(' ')[0]}" in out, option.name
+    assert not re.search(LEAKS, out)
+
+
 def test_help_as_other_programs_have_it(run: Callable[..., Output]) -> None:
     wanted = run("finetune", "--help")
     assert run("help", "finetune") == run("--help", "finetune") == run("finetune", "-h") == wanted

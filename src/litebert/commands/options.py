@@ -366,11 +366,8 @@ def format_help(cls: type[Any], verb: str, words: Sequence[str], options: Sequen
     everything = words[place + 1 : place + 2] == ["all"] or not common
     needed = [option for option in options if option.default is MISSING or option.arg.positional]
     named = {option.name.removeprefix("--"): option for option in options}
-    chosen = [named[name] for name in common if name in named and named[name] not in needed]
-    shown = [
-        *needed,
-        *(chosen if not everything else [each for each in options if each not in needed]),
-    ]
+    others = options if everything else [named[name] for name in common if name in named]
+    shown = [*needed, *(option for option in others if option not in needed)]
     text = join_lines(cls.__doc__ or "").split("\n\n")
     examples = getattr(cls, "examples", ())
     forms = " ".join(option.form for option in needed)
@@ -391,10 +388,10 @@ def format_help(cls: type[Any], verb: str, words: Sequence[str], options: Sequen
 
 def _format_option(option: Option) -> list[str]:
     left, indent = f"  {option.form}", " " * _LEFT
-    meaning = _wrap(option.help.replace("\n\n", " "), indent, indent)
+    meaning = _wrap(option.help.replace("\n\n", " "), indent, indent) or [""]
     if len(left) > _LEFT - 2:
         return [left, *meaning]
-    return [left.ljust(_LEFT) + meaning[0].lstrip(), *meaning[1:]]
+    return [f"{left:<{_LEFT}}{meaning[0].lstrip()}".rstrip(), *meaning[1:]]
 
 
 def _wrap(text: str, indent: str = "", first: str = "") -> list[str]:
