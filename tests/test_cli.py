@@ -325,7 +325,7 @@ def test_a_file_in_the_place_of_a_model(run: Callable[..., Output], tmp_path: Pa
         one_sentence(run(verb, table), table, f"{option} {table}")
     one_sentence(run("finetune", table, "--data", table, "--out", tmp_path / "r"), "--data")
     one_sentence(run("predict", tmp_path, table), f"--input {table}")
-    one_sentence(run(table), f"--data {table}")
+    one_sentence(run(table), f"litebert fit {table}")
 
 
 def test_a_model_that_is_no_folder(

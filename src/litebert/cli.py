@@ -28,6 +28,7 @@ SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
 """The address of the pages, which the release workflow publishes."""
 
 VERBS: Mapping[str, tuple[str, str]] = {
+    "fit": ("fit", "make the best model that a file of labels allows"),
     "demo": ("demo", "try three small models in seconds, offline"),
     "quickstart": ("models", "go from raw text to a pretrained model in minutes"),
     "finetune": ("tasks", "train a model on labeled rows, your own or of GLUE"),
@@ -58,7 +59,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
 """Each verb's file in `commands/`, and what it does; extensions' are in `registry.OWN_VERBS`."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Start": ("demo", "quickstart"),
+    "Start": ("fit", "demo", "quickstart"),
     "Learn a task": ("finetune", "distill"),
     "Answer": ("predict", "fill-mask", "embed", "serve"),
     "Score, study": ("evaluate", "compare", "analyze", "study", "studies"),
@@ -70,8 +71,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 EXAMPLES = (
     'litebert demo "It broke after a week."',
-    "litebert finetune hf:albert/albert-base-v2 --data train.csv --out classifier",
-    "litebert predict classifier --input new.csv --out answers.csv",
+    "litebert fit train.csv",
+    'litebert predict train-model "It broke after a week."',
 )
 
 OUT_OF_MEMORY = (
@@ -82,11 +83,10 @@ OUT_OF_MEMORY = (
 Verb = Callable[[list[str]], int]
 SYNONYMS: Mapping[str, str] = {
     "benchmark": "doctor",
-    "classify": "finetune",
+    "classify": "fit",
     "compress": "distill",
     "encode": "embed",
     "fill": "fill-mask",
-    "fit": "finetune",
     "infer": "predict",
     "list": "recipes",
     "quantize": "export",
@@ -94,7 +94,7 @@ SYNONYMS: Mapping[str, str] = {
     "server": "serve",
     "test": "evaluate",
     "tokenize": "tokenizer",
-    "train": "finetune",
+    "train": "fit",
     "tune": "finetune",
     "upload": "push",
 }
@@ -250,7 +250,7 @@ def _suggest_verb(words: Sequence[str], verbs: Sequence[str]) -> str:
             rest = [word for word in words if word != later]
             return f"the verb comes first: litebert {shlex.join([later, *rest])}"
         if os.path.isfile(first):
-            return f"to learn from a table: litebert finetune MODEL --data {first} --out classifier"
+            return f"to learn from a file of labels: litebert fit {first}"
     return suggest(meant, verbs) or "litebert --help shows the verbs"
 
 

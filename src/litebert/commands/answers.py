@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, DataError, require
 from litebert.base.storage import is_written_into
@@ -139,7 +137,10 @@ def predict(words: list[str]) -> int:
         )
     part, layout = arguments.parse_part(), arguments.layout
     for text in arguments.texts:
-        require(arguments.input == ("-",), "TEXT and --input are two inputs; give one of them")
+        require(
+            arguments.input == ("-",) and arguments.out == "-",
+            "a TEXT on the line is answered on standard output; leave out --input and --out",
+        )
         require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
     model = load(
         arguments.model,
@@ -149,17 +150,19 @@ def predict(words: list[str]) -> int:
         exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
     )
-    with _write_lines(arguments.texts) as lines:
-        count = predict_file(
-            model,
-            arguments.input if lines is None else lines,
-            console.data_output() if arguments.out == "-" else arguments.out,
-            form=arguments.format or implied or "csv",
-            columns=arguments.name_columns(arguments.pair_column),
-            layout=layout,
-            explain=arguments.explain,
-            part=part,
-        )
+    if arguments.texts:
+        _show_answers(arguments.texts, model.predict(arguments.texts))
+        return 0
+    count = predict_file(
+        model,
+        arguments.input,
+        console.data_output() if arguments.out == "-" else arguments.out,
+        form=arguments.format or implied or "csv",
+        columns=arguments.name_columns(arguments.pair_column),
+        layout=layout,
+        explain=arguments.explain,
+        part=part,
+    )
     if part is not None:
         arguments.end_part(part, format_count(count, "answer"))
         return 0
@@ -171,13 +174,15 @@ def predict(words: list[str]) -> int:
     return 0
 
 
-@contextmanager
-def _write_lines(texts: Sequence[str]) -> Iterator[Path | None]:
-    """Hold texts in a file of lines; None without texts."""
-    with TemporaryDirectory(prefix="litebert-") as folder:
-        path = Path(folder, "texts.txt")
-        path.write_text("".join(" ".join(text.split()) + "\n" for text in texts), "utf-8")
-        yield path if texts else None
+def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> None:
+    rows = []
+    for text, answer in zip(texts, answers, strict=True):
+        value, likely = answer["prediction"], answer.get("probabilities")
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        shown = f"{shown:.4g}" if isinstance(shown, float) else str(shown)
+        sure = f"{max(likely.values()):.0%}" if isinstance(likely, Mapping) and likely else ""
+        rows.append((text, shown, sure))
+    console.table(("text", "prediction", "probability"), rows)
 
 
 @dataclass

@@ -55,8 +55,9 @@ class FinetuneConfig:
     """Share of tokens that each reading leaves out, for --task pairs on texts alone."""
     head_dropout: float = 0.1
     """Dropout before the classifier."""
-    head_reads: Literal["paper", "mean"] | None = "paper"
-    """What a classifier of texts reads: [CLS] as in the paper, or the mean of the last states."""
+    head_reads: Literal["paper", "mean", "unit"] | None = "paper"
+    """What a classifier of texts reads: [CLS] as in the paper, or the mean of the last states,
+    also of length 1 (unit)."""
     fit_head: bool | None = False
     """Fit the classifier on the frozen states before training, and keep it unless training is
     better."""
