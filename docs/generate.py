@@ -53,7 +53,7 @@ TYPES = {
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    projection = _replace_tables(PROJECTION, _projection(), _supply())
+    projection = _replace_tables(PROJECTION, _projection())
     features = _replace_tables(FEATURES_PAGE, _features())
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
@@ -295,31 +295,11 @@ def _filters(name: str) -> Iterator[str]:
 
 def _projection() -> Iterator[str]:
     rows = []
-    for name in (
-        "albert-xxlarge",
-        "bert-large",
-        "roberta-base",
-        "roberta-large",
-        "modernbert-base",
-    ):
+    for name in ("albert-xxlarge", "bert-large", "modernbert-base"):
         config = RECIPES[name]()
-        for devices in (8, 64, 512):
-            estimate = (
-                project_step(config, Cluster(devices))
-                if devices <= config.batch_sequences
-                else None
-            )
-            if estimate is None:
-                rows.append(
-                    (
-                        name,
-                        f"{config.batch_sequences:,}",
-                        str(devices),
-                        "fewer sequences than GPUs",
-                        *[""] * 4,
-                    )
-                )
-                continue
+        for devices in (8, 64):
+            estimate = project_step(config, Cluster(devices))
+            assert estimate  # no batch has fewer sequences than GPUs
             days = "-".join(dict.fromkeys(f"{day:,.1f}" for day in estimate.days or ()))
             each = f"{estimate.sequences} in passes of {estimate.micro_batch}"
             rows.append(
@@ -337,21 +317,6 @@ def _projection() -> Iterator[str]:
     yield from _table(
         "recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows
     )
-
-
-def _supply() -> Iterator[str]:
-    speed = Cluster(1).peak * Cluster(1).reached
-    needs = {
-        name: speed / (3 * cost.forward_flops(function())) / 1e6
-        for name, function in RECIPES.items()
-    }
-    fastest = sorted(needs, key=lambda name: -needs[name])
-    chosen = [*fastest[:4], "electra-small", "albert-base", "albert-xxlarge"]
-    rows = [
-        (name, f"{needs[name]:,.2f}", str(-int(-needs[name] // 1)))
-        for name in dict.fromkeys(chosen)
-    ]
-    yield from _table("recipe | million tokens/s | processes, at a million each", rows)
 
 
 def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

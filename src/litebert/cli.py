@@ -259,7 +259,7 @@ def _settle_threads(verb: str) -> None:
     torch is loaded.
 
     Beside any busy program, spinning makes a step five times as long
-    (docs/adr/0007-the-small-recipes.md).
+    (docs/decisions.md).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

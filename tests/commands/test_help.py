@@ -144,7 +144,7 @@ def test_an_option_that_only_turns_something_off_has_a_field_of_that_name(name: 
 OLD = """--text --pair --pairs --label --text-field --output --train --recipe --extend --transplant
 --exit --exits --exit-drop --unlabelled --memory --timeout --max-wait --batch-wait
 --max-body"""
-"""Names that the command line had before docs/adr/0001-command-line.md."""
+"""Names that the command line had before its renames."""
 OF_SHARDS = ("pretrain", "compare", "analyze", "study", "resize")
 
 

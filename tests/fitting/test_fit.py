@@ -218,6 +218,7 @@ def test_folders_of_texts(tmp_path: Path) -> None:
             (tmp_path / "mail" / team / f"{i}.txt").write_text(f"{phrase}, {i}\n")
     result = litebert.fit(tmp_path / "mail", ways=["counts"])
     assert result.folder == tmp_path / "mail-model"
+    assert result.notes[0].startswith("27 rows")
     (answer,) = litebert.load(result.folder).predict(["the invoice"])
     assert answer["prediction"] == "billing"
 

@@ -58,8 +58,9 @@ from litebert.tasks.rows import build_single_rows, number_groups
 from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task, choose_examples, write_examples
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.texts import stream_texts
 from litebert.tasks.values import EncodedPart, Item, Logits
-from litebert.text.records import Notes
+from litebert.text.records import Layout, Notes, RowFile
 from litebert.train import device as devices
 
 log = logging.getLogger("litebert")
@@ -230,7 +231,7 @@ def _open(
     options = {name: value for name, value in columns.items() if value not in (None, ())}
     if data.is_dir():
         found = Columns("text", ("label",))
-        files = open_task("table", data, **options)
+        files = open_task("table", data, dev=data, **options)
     else:
         label = options.pop("label_column", ())
         found = find_columns(
@@ -242,23 +243,16 @@ def _open(
             encoding=options.pop("encoding", None),
             need_label=not labels,
         )
-        opened = {**found.options(), **options}
         if labels:
-            opened |= {"label_column": (found.text + " ",), "labels": list(labels)}
-            from litebert.tasks.texts import stream_texts
-            from litebert.text.records import Layout, RowFile
-
-            layout = Layout(header=found.header, encoding=found.encoding)
-            rows = stream_texts(
-                RowFile(str(data), layout), Notes(), text=found.text, pair=found.pair
+            layout = Layout(
+                header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
             )
-            examples = [row.example for row in rows]
-            task: Task[Any] = Table(
-                OneClass(tuple(labels)), pair=found.pair is not None, texts=(found.text,)
-            )
-            return task, examples, found, []
+            rows = stream_texts(RowFile(str(data), layout), Notes(), text=found.text)
+            texts = [row.example for row in rows]
+            named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,), label="label")
+            return named, texts, found, [f"{len(texts):,} texts in '{found.text}', without labels"]
         # Given as its own dev part, so that no row is held out: ways hold out their own.
-        files = open_task("table", data, dev=data, **opened)
+        files = open_task("table", data, dev=data, **{**found.options(), **options})
     assert isinstance(files, TableFiles)
     files.leaves_blank = True
     counted = Notes()
@@ -269,8 +263,8 @@ def _open(
     count = f"{len(task.output.labels)} {kind} ({shown})" if task.output.labels else kind
     source = "folders" if data.is_dir() else f"'{found.text}'"
     source += f" and '{found.pair}'" if found.pair else ""
-    named = "" if data.is_dir() else f" from '{', '.join(found.label)}'"
-    took = f"{len(examples):,} rows: {count}{named}, of texts in {source}"
+    column = "" if data.is_dir() else f" from '{', '.join(found.label)}'"
+    took = f"{len(examples):,} rows: {count}{column}, of texts in {source}"
     if len(task.output.labels) > _MOST_CLASSES:
         raise DataError(
             f"{data} has {len(task.output.labels):,} different labels in "
