@@ -159,7 +159,7 @@ class TrainConfig(LoopConfig):
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
-    """Compile the blocks with torch.compile."""
+    """Compile layers, embedding and prediction with torch.compile."""
     batch_processes: int | Literal["auto"] = "auto"
     """Processes that make batches ahead of the steps; 0 leaves it to a thread, and auto starts none
     for a CPU and as many as are needed for a GPU. Their number changes no result."""
