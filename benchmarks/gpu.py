@@ -8,7 +8,8 @@ ALBERT-base, BERT-base and ALBERT-xxlarge at 128 and 512 tokens, some 32 thousan
 bfloat16, with AdamW. `transformers` has its best ordinary settings: bfloat16 autocast, fused
 attention and AdamW, with and without torch.compile. Each side has the micro-batch that it is
 fastest with, found by search without compiling. Before that, both must compute the same loss. Then
-whole runs of a small model, whose batches a thread or several processes make.
+whole runs of a small model, whose batches a thread or several processes make; and vectors of many
+texts by a network of MiniLM's shape, beside sentence-transformers.
 
 Prints medians, what part of the speed of matrix products they are, and the memory at the peak.
 Shapes for which the minutes do not suffice are left out. --dry takes two tiny shapes on any device,
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,13 +39,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+import numpy as np
 import torch
 import transformers
+from sentence_transformers import SentenceTransformer
 
-from litebert import prepare, pretrain, recipe, replace, train_tokenizer
+from litebert import load, prepare, pretrain, recipe, replace, train_tokenizer
 from litebert.config import Config, cost
 from litebert.data.batches import Batch
 from litebert.interop import LoadedModel, save_hf
+from litebert.kernels.network import Dtype
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.loop import Loop
@@ -61,6 +65,9 @@ SHAPES = [
 ]
 STEP_TOKENS = 1 << 15
 ROUNDS = 7
+STEPS = 4
+"""Steps that are timed at once: a run does not wait for the GPU between two of them."""
+TEXTS = 20_000
 TOLERANCE = {"bfloat16": 2e-2, "float32": 1e-4}
 """The largest relative difference of the losses of both sides."""
 
@@ -135,6 +142,8 @@ def campaign(arguments: argparse.Namespace) -> int:
         arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         longest = max(longest, time.monotonic() - began)
     with tempfile.TemporaryDirectory() as folder:
+        documents = texts(Path(folder), arguments.dry)
+        report["vectors"] = vectors(Path(folder), documents, machine, arguments.dry)
         report["runs"] = runs(Path(folder), machine, arguments.device, arguments.dry)
     arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(f"\nwritten to {arguments.out}")
@@ -204,7 +213,7 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         taken: dict[str, list[float]] = {name: [] for name in steps}
         for _ in range(rounds):
             for name, step in steps.items():
-                taken[name].append(time_step(step, batches[name], machine))
+                taken[name].append(time_step(step, batches[name], machine, STEPS))
         del steps
     free(machine)
     products, flops = measure_matmul_speed(machine), 3 * cost.forward_flops(point) * tokens
@@ -363,12 +372,14 @@ def best_micro_batch(step: Step, point: Config, machine: devices.Device) -> int:
     return best
 
 
-def time_step(step: Step, batches: list[Batch], machine: devices.Device) -> float:
+def time_step(step: Step, batches: list[Batch], machine: devices.Device, steps: int = 1) -> float:
+    """Seconds of a step, of several in a row."""
     wait(machine)
     start = time.perf_counter()
-    step(batches)
+    for _ in range(steps):
+        step(batches)
     wait(machine)
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / steps
 
 
 def peak(step: Step, batches: list[Batch], machine: devices.Device) -> int:
@@ -398,18 +409,70 @@ def free(machine: devices.Device) -> None:
 # --------------------------------------------------------------------------------------- whole runs
 
 
-def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[dict[str, Any]]:
-    """Tokens a second of whole runs, batches and all, by how many processes make the batches."""
-    texts = [
+def texts(folder: Path, dry: bool) -> list[str]:
+    """Documents, with a tokenizer and shards of them in the folder."""
+    documents = [
         document.text for document in islice(read_documents(["python-docs"]), 200 if dry else None)
     ]
     (folder / "text.jsonl").write_text(
-        "\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8"
+        "\n".join(json.dumps({"text": text}) for text in documents), encoding="utf-8"
     )
-    train_tokenizer(texts, kind="unigram", vocab_size=1000 if dry else 8192).save(
+    train_tokenizer(documents, kind="unigram", vocab_size=1000 if dry else 8192).save(
         folder / "tokenizer"
     )
     prepare([str(folder / "text.jsonl")], folder / "data", tokenizer=folder / "tokenizer")
+    return documents
+
+
+def vectors(
+    folder: Path, documents: list[str], machine: devices.Device, dry: bool
+) -> list[dict[str, Any]]:
+    """Vectors a second of `TEXTS` lines of the documents, each side in the type of its products, as
+    a person calls it: a list of texts in, an array out. The peer has its best batch.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
+    shape = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    transformers.BertModel(shape).save_pretrained(folder / "minilm")
+    tokenizer.save_pretrained(folder / "minilm")
+    lines = [line for text in documents for line in text.splitlines() if len(line) > 30]
+    many = list(islice(cycle(lines), 20 if dry else TEXTS))
+    dtype: Dtype = "float32" if machine.autocast is None else "bfloat16"
+    path, device = str(folder / "minilm"), str(machine.device)
+    peer_model = SentenceTransformer(
+        path, device=device, model_kwargs={"dtype": getattr(torch, dtype)}
+    )
+    encoder = load(path, engine="torch", dtype=dtype, device=device).sentence_encoder
+    ways: dict[str, Callable[[], Any]] = {"litebert": lambda: encoder.encode(many)} | {
+        f"sentence-transformers, batches of {size}": partial(
+            peer_model.encode, many, batch_size=size
+        )
+        for size in (32, 512)
+    }
+    found = {name: np.asarray(way()) for name, way in ways.items()}
+    ours, theirs = list(found.values())[:2]
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    print(f"vectors of {len(many):,} lines in {dtype}: the least cosine is {cosines.min():.4f}")
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(1 if dry else 3):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            taken[name].append(time.perf_counter() - start)
+    rates = {name: len(many) / statistics.median(times) for name, times in taken.items()}
+    for name, rate in rates.items():
+        print(f"  {name:42}{rate:>10,.0f} texts/s")
+    return [{"system": name, "texts_per_second": rate} for name, rate in rates.items()]
+
+
+def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[dict[str, Any]]:
+    """Tokens a second of whole runs, batches and all, by how many processes make the batches."""
     steps, results = 6 if dry else 120, []
     point = recipe("albert-mini")
     train = replace(

@@ -1,4 +1,4 @@
-"""Blocks are compiled once for all layers and depths, and never silently run uncompiled."""
+"""Layers are compiled once for all layers and depths, and never silently run uncompiled."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from litebert.config import Config, replace
-from litebert.model.blocks import compile_blocks
-from litebert.model.pretrainer import Pretrainer
+from litebert.model.pretrainer import Pretrainer, compile_parts
 from litebert.train.measure import make_batch
 from toys.pretraining import config
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
+
+AROUND = 3
+"""Graphs around the layers: the embedding, the head for masked tokens and its cross-entropy."""
 
 
 @pytest.fixture
@@ -51,20 +53,20 @@ def losses(
 
 
 @pytest.mark.parametrize("sharing", ["all", "none"])
-def test_a_block_is_compiled_once_for_all_layers_and_depths(
+def test_a_layer_is_compiled_once_for_all_of_them_and_depths(
     sharing: Any, graphs: list[Any]
 ) -> None:
     point = config(encoder={"layers": 12, "sharing": sharing})
     model = Pretrainer(point)
     expected = losses(model, point, 4)
-    compile_blocks(model)
+    compile_parts(model)
     actual = losses(model, point, 4)
     torch.testing.assert_close(actual, expected)
     actual.sum().backward()  # type: ignore[no-untyped-call]
-    assert len(graphs) == 2
+    assert len(graphs) == 1 + AROUND
     for depth in (1, 3, 11, 12):
         losses(model, point, 4, depth=depth)
-    assert len(graphs) == 2
+    assert len(graphs) == 1 + AROUND
 
 
 def test_windows_and_a_first_layer_without_norm_are_kinds_of_their_own(graphs: list[Any]) -> None:
@@ -78,16 +80,16 @@ def test_windows_and_a_first_layer_without_norm_are_kinds_of_their_own(graphs: l
     point = config(encoder={"layers": 9, "sharing": "all", **modern})
     model = Pretrainer(point)
     expected = losses(model, point, 4)
-    compile_blocks(model)
+    compile_parts(model)
     torch.testing.assert_close(losses(model, point, 4), expected)
-    assert len(graphs) == 4  # three kinds of attention, one of feed-forward
+    assert len(graphs) == 3 + AROUND
 
 
 @pytest.mark.thorough
 def test_batches_of_many_kinds_stay_compiled(graphs: list[Any]) -> None:
     point = config(objectives=("mlm", "rtd"), encoder={"layers": 1, "heads": 4})
     model = Pretrainer(point)
-    compile_blocks(model)
+    compile_parts(model)
     for padded in (False, True):
         for sequences in (4, 3):
             losses(model, point, sequences, padded)

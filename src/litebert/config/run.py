@@ -148,7 +148,7 @@ class TrainConfig(LoopConfig):
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
-    """Compile the blocks with torch.compile."""
+    """Compile layers, embedding and prediction with torch.compile."""
     batch_processes: int | Literal["auto"] = "auto"
     """Processes that make batches; 0 leaves it to a thread, auto decides by the device."""
 

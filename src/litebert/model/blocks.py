@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
@@ -48,20 +47,6 @@ class Block(nn.Module):
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon takes: all of two dimensions."""
         return [parameter for parameter in self.parameters() if parameter.ndim == 2]
-
-
-def compile_blocks(module: nn.Module) -> None:
-    """Compile each kind of block once for all layers, so that depth costs nothing.
-
-    Torch runs a function as it is after eight versions of it, and all blocks are versions of one.
-    CUDA graphs (`mode="reduce-overhead"`) are left out: they keep one copy of all buffers for each
-    call of a block in a step, and gradients that accumulate over micro-batches would lie in memory
-    which the next replay overwrites.
-    """
-    torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
-    for block in module.modules():
-        if isinstance(block, Block):
-            block.compile()
 
 
 class Attention(Block):

@@ -47,6 +47,19 @@ to, behind which is padding only.
 """
 
 
+def apply_layer(
+    attention: nn.Module,
+    feedforward: nn.Module,
+    x_BSH: Tensor,
+    attention_inputs: AttentionInputs,
+    normalizes_input: bool,
+) -> Tensor:
+    """Compute the state after a layer from the one before it; both (B, S, H)."""
+    x_BSH = attention(x_BSH, *attention_inputs, norm=normalizes_input)
+    state: Tensor = feedforward(x_BSH)
+    return state
+
+
 class Encoder(nn.Module):
     """A point of the space (`config.encoder`) as a network.
 
@@ -61,6 +74,8 @@ class Encoder(nn.Module):
         """True if only the state before each layer is kept, and the rest is computed again."""
         self.unpadded = False
         """True where a pass computes no padding (model/unpadded.py says when)."""
+        self.apply_layer: Callable[..., Tensor] = apply_layer
+        """`apply_layer`, or the same compiled (model/pretrainer.py)."""
         self.embedding = Embedding(config, borrows)
         positions = POSITIONS[config.positions](config)
         self.positions = positions.attention()
@@ -107,7 +122,7 @@ class Encoder(nn.Module):
         Raises:
             DataError: a sequence is longer than `max_positions`.
         """
-        x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
+        x_BSH = self._embed(input_ids, token_type_ids, attention_mask, lender)
         selection = yield x_BSH
         real_BS = None if attention_mask is None else attention_mask.bool()
         windowed = self.config.window_map(layers)
@@ -134,13 +149,21 @@ class Encoder(nn.Module):
             x_BSH = self._compute_layer(a, f, x_BSH, attention_inputs[within], normalizes_input)
             selection = yield x_BSH
 
-    def _compute_layer(self, *arguments: Any) -> Tensor:
+    def _embed(self, *inputs: Any) -> Tensor:
+        x_BSH: Tensor = self.embedding(*inputs)
+        if x_BSH.is_cuda and self.config.norm == "post":
+            # Every state is normalized, so none needs more digits than the products that read it.
+            x_BSH = x_BSH.to(computing_dtype(x_BSH))
+        return x_BSH
+
+    def _compute_layer(self, a: int, f: int, *arguments: Any) -> Tensor:
         """Apply a layer, whose inner states are kept for the backward pass or computed again."""
+        arguments = (self.attention[a], self.feedforward[f], *arguments)
         if self.recompute and torch.is_grad_enabled():
             # `checkpoint` restores the random state, so dropout is the same the second time.
-            state: Tensor = checkpoint(self._apply_layer, *arguments, use_reentrant=False)
+            state: Tensor = checkpoint(self.apply_layer, *arguments, use_reentrant=False)
             return state
-        return self._apply_layer(*arguments)
+        return self.apply_layer(*arguments)
 
     def _build_attention_inputs(
         self, within: bool, x_BSH: Tensor, real_BS: Tensor | None
@@ -174,18 +197,6 @@ class Encoder(nn.Module):
             # of bfloat16 is finite in both.
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, blocks
-
-    def _apply_layer(
-        self,
-        a: int,
-        f: int,
-        x_BSH: Tensor,
-        attention_inputs: AttentionInputs,
-        normalizes_input: bool,
-    ) -> Tensor:
-        x_BSH = self.attention[a](x_BSH, *attention_inputs, norm=normalizes_input)
-        state: Tensor = self.feedforward[f](x_BSH)
-        return state
 
     def attention_weights(
         self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None
@@ -265,7 +276,7 @@ class Encoder(nn.Module):
         lender: Embedding | None,
     ) -> Tensor:
         """Compute the last state of a batch, (B, S, H), zero on the padding."""
-        x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
+        x_BSH = self._embed(input_ids, token_type_ids, attention_mask, lender)
         packing = make_packing(attention_mask.bool())
         inputs: dict[bool, AttentionInputs] = {}
         for within in (False, True):

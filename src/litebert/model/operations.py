@@ -54,8 +54,8 @@ def linear_norm(
         fused.can_follow(x, linear, linear.out_features)
         and fused.can_follow(residual, norm, linear.out_features)
     ):
-        normed: Tensor = norm(residual + dropout(linear(x)))
-        return normed
+        added = residual + dropout(linear(x))
+        return norm(added).to(added.dtype)  # type: ignore[no-any-return]
     if dropout.p and dropout.training:
         return fused.add_norm(dropout(linear(x)), None, residual, norm)
     return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from litebert.config import Config, cost, replace
 from litebert.data.batches import Batch
+from litebert.model.embedding import Embedding
 from litebert.model.encoder import Encoder
 from litebert.model.objectives import Context, Loss, Objective
+from litebert.model.objectives.objective import TokenPrediction
 from litebert.model.teacher import Lesson, Teacher
 
 
@@ -60,3 +63,25 @@ class Pretrainer(nn.Module):
         else:
             output = self.encoder(*inputs)
         return {name: objective.loss(output, batch, context) for name, objective, context in named}
+
+
+def compile_parts(model: Pretrainer) -> None:
+    """Compile a layer, once for all layers and depths so that depth costs nothing, the embedding,
+    and the prediction of tokens with its cross-entropy.
+
+    Torch runs a function as it is after eight versions of it. A cross-entropy over few classes is
+    left out: one kernel for both would be tuned for either. CUDA graphs (`mode="reduce-overhead"`)
+    are left out too: they keep one copy of all buffers for each call of a layer in a step, and
+    gradients that accumulate over micro-batches would lie in memory which the next replay
+    overwrites.
+    """
+    torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
+    for module in model.modules():
+        if isinstance(module, Encoder):
+            module.apply_layer = torch.compile(module.apply_layer)
+        elif isinstance(module, Embedding):
+            module.compile()
+    for name, objective in model.named_objectives.items():
+        if isinstance(objective, TokenPrediction):
+            model.context(name).network.head.compile()
+            objective.cross_entropy = torch.compile(objective.cross_entropy)

@@ -22,8 +22,7 @@ from litebert.config import Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import find_span_boundaries
-from litebert.model.blocks import compile_blocks
-from litebert.model.pretrainer import Pretrainer
+from litebert.model.pretrainer import Pretrainer, compile_parts
 from litebert.model.teacher import Teacher
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
@@ -134,7 +133,7 @@ def measure(
     model = Pretrainer(config).to(device.device)
     network, model.teacher = parallelize(model, ranks), teacher
     if config.train.compile:
-        compile_blocks(model)
+        compile_parts(model)
     optimizers = Optimizers(
         model, config.train.optimizer, ranks=ranks, muon_in_float32=has_float32_iteration(device)
     )

@@ -31,9 +31,8 @@ from litebert.base.storage import checkpoints
 from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.mixture import DataSource, TrainingData
-from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
-from litebert.model.pretrainer import Pretrainer
+from litebert.model.pretrainer import Pretrainer, compile_parts
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
@@ -309,7 +308,7 @@ def build_pretrainer(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        compile_blocks(model)
+        compile_parts(model)
     return model
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -365,6 +365,13 @@ class Objective(ABC):
 class Classification(Objective):
     """Base of the objectives whose loss is a cross-entropy."""
 
+    @cached_property
+    def cross_entropy(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        """`operations.cross_entropy`, or the same compiled (model/pretrainer.py)."""
+        from litebert.model.operations import cross_entropy
+
+        return cross_entropy
+
     @abstractmethod
     def logits(
         self, output: EncoderOutput, batch: Batch, context: Context
@@ -373,10 +380,8 @@ class Classification(Objective):
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""
-        from litebert.model.operations import cross_entropy
-
         logits_NC, labels_N = self.logits(output, batch, context)
-        total, correct = cross_entropy(logits_NC, labels_N, IGNORED)
+        total, correct = self.cross_entropy(logits_NC, labels_N, IGNORED)
         count = (labels_N != IGNORED).sum()
         return Loss(
             total,
