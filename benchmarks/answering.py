@@ -58,7 +58,8 @@ from results import write as write_results
 
 import litebert
 from litebert.base.errors import ConfigError
-from litebert.kernels.network import Dtype, list_dtypes
+from litebert.kernels.network import list_dtypes
+from litebert.kernels.packing import Dtype
 from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer

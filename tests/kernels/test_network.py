@@ -28,7 +28,7 @@ from litebert.config import EncoderConfig
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels import loader
 from litebert.kernels import network as kernels
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.model.blocks import Attention
 from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel

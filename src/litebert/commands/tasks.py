@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -299,23 +299,24 @@ def _name_option(word: str) -> str:
 
 @dataclass(kw_only=True)
 class ExportArguments(LabeledFiles):
-    """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum
-    and litebert.
+    """Write a folder that answers on CPUs: a model with its weights in 8 bits, as they are read.
 
-    Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures
-    what that costs.
+    Processes share its weights. --data measures what fewer bits cost. --format onnx writes a graph
+    for ONNX Runtime, OpenVINO and optimum instead, checked against PyTorch.
     """
 
     out: Path
     """Folder to write."""
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    """Type of the weights: int8 by default, and float32 of ONNX."""
+    format: Literal["litebert", "onnx"] = "litebert"
+    """What opens the folder: litebert, or what reads ONNX."""
     head: HeadName | None = None
-    """The head to export: by default the model's own, or mlm of a pretrained one; backbone gives
-    states."""
+    """The head of an ONNX graph: by default the model's own, or mlm of a pretrained one; backbone
+    gives states."""
     static: bool = False
     """Write a table of token vectors instead, which gives sentence vectors with NumPy alone; 256
     numbers unless --vector-size says otherwise."""
-    int8: bool = False
-    """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
     """Labeled files to score the model on before and after, as in litebert evaluate."""
     max_drop: float | None = None
@@ -329,7 +330,8 @@ class ExportArguments(LabeledFiles):
 def _export_static(arguments: ExportArguments) -> int:
     options = {
         "--head": arguments.head,
-        "--int8": arguments.int8,
+        "--dtype": arguments.dtype,
+        "--format": arguments.format != "litebert",
         "--data": arguments.data,
         "--max-drop": arguments.max_drop is not None,
     }
@@ -347,7 +349,7 @@ def _export_static(arguments: ExportArguments) -> int:
 
 
 def export(words: list[str]) -> int:
-    """litebert export MODEL --out DIR [--int8 --data FILE | --static]"""
+    """litebert export MODEL --out DIR [--data FILE] [--dtype float32] [--format onnx]"""
     arguments = console.parse(ExportArguments, words, "export")
     if arguments.static:
         return _export_static(arguments)
@@ -362,39 +364,38 @@ def export(words: list[str]) -> int:
     done = run(
         arguments.model,
         arguments.out,
+        format=arguments.format,
+        dtype=arguments.dtype,
         head=arguments.head,
-        int8=arguments.int8,
         data=join_source(arguments.data),
         vector_size=arguments.vector_size,
         **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
         **arguments.reading_options(),
     )
-    written, drop = done.written, done.drop
-    for note in written.notes:
+    drop = done.drop
+    for note in done.notes:
         log.warning(note)
-    if arguments.int8 and drop is None:
+    if done.dtype != "float32" and drop is None:
         log.warning(
-            "the scores of the 8-bit model were not measured; give labeled files with --data"
+            f"the scores of the {done.dtype} model were not measured; give labeled files with "
+            "--data"
         )
     if arguments.json:
         scores = None if drop is None else {**asdict(drop), "points": drop.points}
-        console.print_json({**asdict(written), "path": str(written.path), "drop": scores})
+        console.print_json({**asdict(done), "path": str(done.path), "drop": scores})
         return 0
-    rows = [
-        ("head", written.head),
-        ("size", f"{written.size / 1e6:.1f} MB"),
-        ("largest difference from PyTorch", f"{written.difference:.2g}"),
-    ]
+    rows = [("weights", f"{done.dtype}, {done.size / 1e6:.1f} MB")]
+    if done.difference is not None:
+        rows = [("head", str(done.head)), *rows]
+        rows += [("largest difference from PyTorch", f"{done.difference:.2g}")]
     if drop is not None:
         rows += [
             (f"{drop.metric} in float32", f"{drop.before:.2f}"),
-            (f"{drop.metric} in 8 bits", f"{drop.after:.2f}"),
+            (f"{drop.metric} in {done.dtype}", f"{drop.after:.2f}"),
         ]
-    console.table(("exported", written.path.name), rows)
+    console.table(("exported", done.path.name), rows)
     path = str(Path(arguments.out).resolve())
-    console.ending(
-        arguments.out,
-        ("serve", arguments.out),
-        f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({path!r})",
-    )
+    opener = f"optimum.onnxruntime.{done.opened_by}.from_pretrained"
+    opener = opener if done.opened_by else "litebert.load"
+    console.ending(arguments.out, ("serve", arguments.out), f"in Python, {opener}({path!r})")
     return 0

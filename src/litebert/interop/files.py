@@ -5,7 +5,9 @@ can be broken. Torch is imported only for a pickle, and where tensors are asked 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import mmap
 import os
 import pickle
 import warnings
@@ -36,6 +38,15 @@ from litebert.interop.names import (
     header_of,
     without_weights,
 )
+from litebert.kernels.packing import (
+    DTYPES,
+    Dtype,
+    Packed,
+    count_bytes,
+    in_panels,
+    is_table,
+    pack,
+)
 from litebert.remote.names import require_local
 
 if TYPE_CHECKING:
@@ -56,6 +67,10 @@ _DTYPES = {
     "F64": "float64",
 }
 """The types in the header of a safetensors file, and their names in PyTorch."""
+_PACKED, _VERSION = "packed", 1
+"""The key of what a header says of packed weights, and the version of their form."""
+_LINE = 64
+"""Bytes of a line of the processor's cache, at which packed weights begin."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 """The types that weights may have; they are computed with in float32."""
 
@@ -113,7 +128,10 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
     constants of older files. Numbers that the file holds in float32 stay in it until they are used.
     """
     if not path.name.endswith(INDEX):
-        return to_weights(_read(path), path)
+        return {
+            name: weight.unpack() if isinstance(weight, Packed) else weight
+            for name, weight in read_stored(path).items()
+        }
     whole: dict[str, NDArray[np.float32]] = {}
     for shard, listed in shards_of(path).items():
         tensors = {tensor.name: tensor for tensor in _read(shard)}
@@ -124,6 +142,46 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
         weights = to_weights(tensors.values(), shard)
         whole |= {name: weights[name] for name in listed & weights.keys()}
     return whole
+
+
+def read_stored(path: Path) -> dict[str, NDArray[np.float32] | Packed]:
+    """The weights of a model as they are stored: what an export has packed stays so, in its file,
+    which must not be written over as long as it is used."""
+    if path.name.endswith(INDEX):
+        return {**read_weights(path)}
+    dtype, shapes = _read_packing(path)
+    tensors = {tensor.name: tensor for tensor in _read(path)}
+    stored: dict[str, NDArray[np.float32] | Packed] = {}
+    for name, shape in shapes.items():
+        tensor, (count, wide) = tensors.pop(name, None), count_bytes(shape, dtype, is_table(name))
+        if tensor is None or (tensor.dtype, *tensor.shape) != ("uint8", count, wide):
+            raise ModelError(f"{path} is damaged: {name} is not as its header says; export again")
+        data = np.ndarray((count, wide), np.uint8, tensor.data)
+        stored[name] = Packed(data, shape, dtype, is_table(name))
+    return {**stored, **to_weights(tensors.values(), path)}
+
+
+def packed_type(path: Path) -> Dtype | None:
+    """The type of the weights of an export; None of any other file."""
+    return _read_packing(path)[0] if _PACKED in read_metadata(path) else None
+
+
+def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[int, int]]]:
+    """The type of packed weights and the shape of each."""
+    text = read_metadata(path).get(_PACKED)
+    if text is None:
+        return "float32", {}
+    facts = parse_json(text.encode())
+    version = facts.get("version")
+    if version != _VERSION:
+        raise ModelError(
+            f"{path} is an export of version {version}, and this litebert reads {_VERSION}; "
+            "install another litebert, or export the model again"
+        )
+    dtype, shapes = facts.get("dtype"), facts.get("shapes")
+    if dtype not in DTYPES or not isinstance(shapes, dict):
+        raise ModelError(f"{path} is damaged: its header has no shapes; export the model again")
+    return dtype, {str(name): (int(out), int(wide)) for name, (out, wide) in shapes.items()}
 
 
 def list_names(path: Path) -> list[str]:
@@ -245,7 +303,8 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
     """The tensors of a file, which stay in it until they are used; a wrong digest is refused."""
     with safe_open(path, "np") as file:  # checks every place in the header
         metadata = dict(file.metadata() or {})
-    data = np.asarray(np.memmap(path, np.uint8, "c"))
+    mapped: Any = np.memmap(path, np.uint8, "c")
+    data = np.asarray(mapped)
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
     header = parse_json(data[8:start].tobytes())
     header.pop("__metadata__", None)
@@ -264,6 +323,8 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
             f"{path} is damaged: its weights are not those that were written (sha256); copy the "
             "file again, or restore it from a backup"
         )
+    if hasattr(mmap, "MADV_DONTNEED"):  # what no answer reads takes no memory of the process
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)
     return tensors
 
 
@@ -309,6 +370,42 @@ def write_arrays(
         header = header_of(facts, digest_of(raw))
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
+
+
+def write_packed(
+    path: Path, weights: Mapping[str, NDArray[np.float32]], dtype: Dtype, facts: Mapping[str, str]
+) -> None:
+    """A safetensors file of packed weights, each of which begins at a line of the cache."""
+    arrays = dict[str, NDArray[Any]]()
+    shapes = dict[str, tuple[int, ...]]()
+    for name in sorted(weights, key=lambda name: (not in_panels(name), not is_table(name), name)):
+        arrays[name] = np.require(weights[name], requirements="C")
+        if in_panels(name) or is_table(name):
+            shapes[name] = weights[name].shape
+            arrays[name] = pack(weights[name], dtype, is_table(name)).data
+    packing = json.dumps({"version": _VERSION, "dtype": dtype, "shapes": shapes})
+    raw = [
+        RawTensor(name, str(array.dtype), array.shape, array.reshape(-1).view(np.uint8))
+        for name, array in arrays.items()
+    ]
+    header: dict[str, Any] = {
+        "__metadata__": header_of({**facts, _PACKED: packing}, digest_of(raw))
+    }
+    end = 0
+    for tensor in raw:
+        begin, end = end, end + tensor.data.nbytes
+        kind = "U8" if tensor.dtype == "uint8" else "F32"
+        header[tensor.name] = {
+            "dtype": kind,
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % _LINE)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in raw:
+            file.write(tensor.data)
 
 
 def require_new(folder: Path, source: str | Path | None = None) -> None:

@@ -21,7 +21,7 @@ from litebert import hub
 from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.base.machine import count_cores
 from litebert.base.registry import pause_collection
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits
