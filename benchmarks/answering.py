@@ -283,7 +283,7 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
         return lambda: answer_with_peer(folder, network(folder, attention, autocast))
 
     def small() -> Answers:
-        litebert.export(folder, folder / "exported", int8=True)
+        litebert.export(folder, folder / "exported", dtype="int8", format="onnx")
         return ours(folder / "exported", "onnx")()
 
     def exported() -> Path:

@@ -1,5 +1,5 @@
-"""`litebert export`: the folder that it writes answers as the model does, and what is wrong leaves
-nothing behind.
+"""`litebert export --format onnx`: the folder that it writes answers as the model does, and what is
+wrong leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from toys.points import randomize
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
+ONNX = "--format", "onnx"
+INT8 = *ONNX, "--dtype", "int8"
 LINES = texts(6, most=6)
 ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
     "sequence": (3, ("red", "green", "blue"), LINES),
@@ -59,7 +61,7 @@ def test_an_export_answers_as_its_model(
 ) -> None:
     classes, labels, texts = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
-    status, out, err = run("export", folder, "--out", tmp_path / "out", "--json")
+    status, out, err = run("export", folder, "--out", tmp_path / "out", *ONNX, "--json")
     assert status == 0, err
     report = json.loads(out)
     assert (report["head"], report["drop"]) == (kind, None)
@@ -86,7 +88,9 @@ def test_8_bits_are_measured_on_labeled_files(
     tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
 ) -> None:
     folder = classifier(tmp_path / "ours", tiny_tokenizer)
-    done = litebert.export(folder, tmp_path / "small", int8=True, data=table, max_drop=100)
+    done = litebert.export(
+        folder, tmp_path / "small", dtype="int8", data=table, max_drop=100, format="onnx"
+    )
     assert done.drop is not None
     assert (done.drop.metric, done.drop.examples) == ("accuracy", 40)
     assert done.drop.before == pytest.approx(100 * score(folder, table))
@@ -95,15 +99,15 @@ def test_8_bits_are_measured_on_labeled_files(
     for text, beside in zip(LINES, small.predict(LINES), strict=True):
         (alone,) = small.predict([text])
         assert beside["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
-    whole = litebert.export(folder, tmp_path / "whole").written
+    whole = litebert.export(folder, tmp_path / "whole", format="onnx")
     stored = {
         tensor.name: tensor for tensor in onnx.load(tmp_path / "small" / NAME).graph.initializer
     }
     shared = [name for name, tensor in stored.items() if tensor.data_type == onnx.TensorProto.INT8]
     assert {"encoder.embedding.word.weight", "encoder.attention.0.qkv.weight"} < {*shared}
-    assert done.written.size < whole.size
+    assert done.size < whole.size
 
-    status, out, err = run("export", folder, "--out", tmp_path / "unmeasured", "--int8")
+    status, out, err = run("export", folder, "--out", tmp_path / "unmeasured", *INT8)
     assert status == 0
     assert "not measured" in err
     assert "accuracy" not in out
@@ -112,7 +116,7 @@ def test_8_bits_are_measured_on_labeled_files(
         folder,
         "--out",
         tmp_path / "scored",
-        "--int8",
+        *INT8,
         "--data",
         table,
         "--max-drop",
@@ -120,7 +124,7 @@ def test_8_bits_are_measured_on_labeled_files(
     )
     status, out, err = run(*words)
     assert (status, "not measured" in err) == (0, False)
-    assert "accuracy in 8 bits" in out
+    assert "accuracy in int8" in out
 
 
 def score(folder: Path, table: Path, engine: str = "torch") -> float:
@@ -138,7 +142,7 @@ def test_8_bits_that_cost_too_much_are_not_written(
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     monkeypatch.setattr(OnnxRuntime, "logits", lambda self, rows: -right(self, rows))
     status, out, err = run(
-        "export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
+        "export", folder, "--out", tmp_path / "out", *INT8, "--data", tmp_path / "own.csv"
     )
     assert (status, out) == (2, "")
     names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
@@ -154,13 +158,13 @@ def test_what_cannot_be_is_refused(
     for words, places in {
         ("export", folder, "--out", taken): (taken,),
         ("export", tmp_path / "gone", "--out", tmp_path / "out"): (tmp_path / "gone",),
-        ("export", folder, "--out", tmp_path / "out", "--head", "mlm"): (
+        ("export", folder, "--out", tmp_path / "out", *ONNX, "--head", "mlm"): (
             "mlm",
             "sequence",
             "backbone",
         ),
-        ("export", folder, "--out", tmp_path / "out", "--data", table): ("--int8",),
-        ("export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (
+        ("export", folder, "--out", tmp_path / "out", *ONNX, "--data", table): ("--dtype",),
+        ("export", folder, "--out", tmp_path / "out", *INT8, "--data", tmp_path / "gone.csv"): (
             tmp_path / "gone.csv",
         ),
         (
@@ -168,7 +172,7 @@ def test_what_cannot_be_is_refused(
             folder,
             "--out",
             tmp_path / "out",
-            "--int8",
+            *INT8,
             "--data",
             table,
             "--max-drop",
@@ -179,7 +183,9 @@ def test_what_cannot_be_is_refused(
         assert (status, out) == (2, "")
         names(err, *places)
     with refused(ConfigError, "backbone", "--data"):
-        litebert.export(folder, tmp_path / "out", int8=True, data=table, head="backbone")
+        litebert.export(
+            folder, tmp_path / "out", dtype="int8", data=table, head="backbone", format="onnx"
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -193,17 +199,17 @@ def test_nothing_stays_of_an_export_that_failed(
 
     with monkeypatch.context() as patch, refused(ModelError, str(tmp_path / "out")):
         patch.setattr(onnx, "save_model", full)
-        litebert.export(folder, tmp_path / "out")
+        litebert.export(folder, tmp_path / "out", format="onnx")
     with monkeypatch.context() as patch, refused(ModelError, str(folder), "PyTorch"):
         patch.setattr(onnx_folder, "ALLOWED", -1.0)
-        litebert.export(folder, tmp_path / "out")
+        litebert.export(folder, tmp_path / "out", format="onnx")
     for package in ("onnx", "onnxruntime"):
         with (
             monkeypatch.context() as patch,
             refused(MissingExtraError, package, "'litebert[onnx]'"),
         ):
             patch.setitem(sys.modules, package, None)
-            litebert.export(folder, tmp_path / "out")
+            litebert.export(folder, tmp_path / "out", format="onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
 
 
@@ -211,7 +217,7 @@ def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model = tiny(("mlm",), window=128, global_every=2, max_positions=160)
     randomize(model)
     save_litebert(model.eval(), None, tmp_path / "ours")
-    litebert.export(tmp_path / "ours", tmp_path / "right")
+    litebert.export(tmp_path / "ours", tmp_path / "right", format="onnx")
     whole: Any = vars(onnx_folder)["onnx_model"]
 
     def wide(loaded: LoadedModel, *rest: Any) -> Any:
@@ -224,7 +230,7 @@ def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(onnx_folder, "onnx_model", wide)
     with refused(ModelError, tmp_path / "ours", "PyTorch"):
-        litebert.export(tmp_path / "ours", tmp_path / "out")
+        litebert.export(tmp_path / "ours", tmp_path / "out", format="onnx")
 
 
 def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
@@ -237,7 +243,7 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
             None,
             tmp_path / name,
         )
-        status, _, err = run("export", tmp_path / name, "--out", tmp_path / f"{name}-out")
+        status, _, err = run("export", tmp_path / name, "--out", tmp_path / f"{name}-out", *ONNX)
         assert status == 0, err
         notes = [line for line in err.splitlines() if "all pairs of tokens" in line]
         assert len(notes) == ("global_tokens" in fields)
@@ -248,7 +254,7 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
 def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:
     model = tiny(("mlm",), sharing="groups", groups=2, positions="rotary", norm="pre")
     save_litebert(model.eval(), None, tmp_path / "ours")
-    status, _, err = run("export", tmp_path / "ours", "--out", tmp_path / "out")
+    status, _, err = run("export", tmp_path / "ours", "--out", tmp_path / "out", *ONNX)
     assert status == 0
     assert "no tokenizer" in err
     assert "config.json" in err
@@ -264,7 +270,7 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
 ) -> None:
     monkeypatch.setattr(onnx_folder, "_LARGEST_FILE", 1000)
     folder = classifier(tmp_path / "ours", tiny_tokenizer)
-    written = litebert.export(folder, tmp_path / "out").written
+    written = litebert.export(folder, tmp_path / "out", format="onnx")
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
     assert sizes.keys() == {NAME, f"{NAME}_data"}
     assert written.size == sum(sizes.values())
@@ -281,7 +287,7 @@ def test_a_model_is_pickled_before_and_after_it_answers(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
-    litebert.export(folder, tmp_path / "states", head="backbone")
+    litebert.export(folder, tmp_path / "states", head="backbone", format="onnx")
     for place in (folder, tmp_path / "states"):
         model = litebert.load(place)
         fresh = pickle.loads(pickle.dumps(model))
@@ -309,8 +315,8 @@ def test_an_export_guesses_masks_and_gives_vectors_without_torch(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
-    litebert.export(folder, tmp_path / "masks", head="mlm")
-    litebert.export(folder, tmp_path / "states", head="backbone")
+    litebert.export(folder, tmp_path / "masks", head="mlm", format="onnx")
+    litebert.export(folder, tmp_path / "states", head="backbone", format="onnx")
     masks, states = litebert.load(tmp_path / "masks"), litebert.load(tmp_path / "states")
     (guesses,), (expected,) = (
         model.fill_mask("bado ___ kumi", top=3) for model in (masks, litebert.load(folder))
