@@ -40,6 +40,7 @@ from litebert.interop.names import (
 )
 from litebert.kernels.packing import (
     DTYPES,
+    TOGETHER,
     Dtype,
     Packed,
     count_bytes,
@@ -380,7 +381,8 @@ def write_packed(
     shapes = dict[str, tuple[int, ...]]()
     for name in sorted(weights, key=lambda name: (not in_panels(name), not is_table(name), name)):
         arrays[name] = np.require(weights[name], requirements="C")
-        if in_panels(name) or is_table(name):
+        fits = in_panels(name) and weights[name].shape[1] % TOGETHER[dtype] == 0
+        if fits or is_table(name):  # the sizes of a generator may not fit
             shapes[name] = weights[name].shape
             arrays[name] = pack(weights[name], dtype, is_table(name)).data
     packing = json.dumps({"version": _VERSION, "dtype": dtype, "shapes": shapes})

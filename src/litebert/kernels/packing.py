@@ -71,15 +71,13 @@ class Packed(NamedTuple):
         """(out, in)"""
         (rows, wide), together = self.shape, TOGETHER[self.dtype]
         kind = np.dtype(_TYPES[self.dtype])
-        if self.is_table:
-            numbers = self.data[:, : wide * kind.itemsize].view(kind)
-            scale = self.data[:, wide:].view(np.float32) if self.dtype == "int8" else None
-        else:
-            blocks = self.data[:, : PANEL * wide * kind.itemsize].view(kind)
-            panels = blocks.reshape(-1, wide // together, PANEL, together)
+        count = wide if self.is_table else PANEL * wide
+        numbers = self.data[:, : count * kind.itemsize].view(kind)
+        scale = self.data[:, count:].view(np.float32) if self.dtype == "int8" else None
+        if not self.is_table:
+            panels = numbers.reshape(-1, wide // together, PANEL, together)
             numbers = panels.swapaxes(1, 2).reshape(-1, wide)[:rows]
-            behind = self.data[:, PANEL * wide :].view(np.float32).reshape(-1, 2 * PANEL)
-            scale = behind[:, :PANEL].reshape(-1, 1)[:rows] if self.dtype == "int8" else None
+            scale = None if scale is None else scale[:, :PANEL].reshape(-1, 1)[:rows]
         if self.dtype == "bfloat16":
             numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
         floats: Floats = numbers.astype(np.float32)
