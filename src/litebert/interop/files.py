@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import mmap
 import os
 import pickle
@@ -29,6 +30,7 @@ from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.names import (
     ALL_WEIGHTS,
     INDEX,
+    OF_HEADER,
     PICKLED,
     WEIGHTS,
     RawTensor,
@@ -150,15 +152,15 @@ def read_stored(path: Path) -> dict[str, NDArray[np.float32] | Packed]:
     which must not be written over as long as it is used."""
     if path.name.endswith(INDEX):
         return {**read_weights(path)}
-    dtype, shapes = _read_packing(path)
+    dtype, packed = _read_packing(path)
     tensors = {tensor.name: tensor for tensor in _read(path)}
     stored: dict[str, NDArray[np.float32] | Packed] = {}
-    for name, shape in shapes.items():
-        tensor, (count, wide) = tensors.pop(name, None), count_bytes(shape, dtype, is_table(name))
+    for name, (shape, is_rows) in packed.items():
+        tensor, (count, wide) = tensors.pop(name, None), count_bytes(shape, dtype, is_rows)
         if tensor is None or (tensor.dtype, *tensor.shape) != ("uint8", count, wide):
             raise ModelError(f"{path} is damaged: {name} is not as its header says; export again")
         data = np.ndarray((count, wide), np.uint8, tensor.data)
-        stored[name] = Packed(data, shape, dtype, is_table(name))
+        stored[name] = Packed(data, shape, dtype, is_rows)
     return {**stored, **to_weights(tensors.values(), path)}
 
 
@@ -167,22 +169,27 @@ def packed_type(path: Path) -> Dtype | None:
     return _read_packing(path)[0] if _PACKED in read_metadata(path) else None
 
 
-def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[int, int]]]:
-    """The type of packed weights and the shape of each."""
+def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[tuple[int, int], bool]]]:
+    """The type of packed weights, the shape of each, and whether it is a table."""
     text = read_metadata(path).get(_PACKED)
     if text is None:
         return "float32", {}
     facts = parse_json(text.encode())
-    version = facts.get("version")
-    if version != _VERSION:
+    if (version := facts.get("version")) != _VERSION:
         raise ModelError(
             f"{path} is an export of version {version}, and this litebert reads {_VERSION}; "
             "install another litebert, or export the model again"
         )
-    dtype, shapes = facts.get("dtype"), facts.get("shapes")
-    if dtype not in DTYPES or not isinstance(shapes, dict):
-        raise ModelError(f"{path} is damaged: its header has no shapes; export the model again")
-    return dtype, {str(name): (int(out), int(wide)) for name, (out, wide) in shapes.items()}
+    try:
+        return DTYPES[DTYPES.index(facts["dtype"])], {
+            str(name): ((int(rows), int(wide)), kind == "tables")
+            for kind in ("panels", "tables")
+            for name, (rows, wide) in facts[kind].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ModelError(
+            f"{path} is damaged: its header has no shapes; export the model again"
+        ) from None
 
 
 def list_names(path: Path) -> list[str]:
@@ -346,6 +353,12 @@ def read_metadata(path: Path) -> dict[str, str]:
         return {}
 
 
+def read_facts(path: Path) -> dict[str, str]:
+    """The facts that litebert wrote into the header of a file, beside what says how to read it."""
+    about = read_metadata(path)
+    return {name: about[name] for name in about if name not in (*OF_HEADER, _PACKED)}
+
+
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
 ) -> None:
@@ -374,24 +387,34 @@ def write_arrays(
 
 
 def write_packed(
-    path: Path, weights: Mapping[str, NDArray[np.float32]], dtype: Dtype, facts: Mapping[str, str]
+    path: Path,
+    weights: Mapping[str, NDArray[np.float32]],
+    dtype: Dtype,
+    facts: Mapping[str, str],
+    least: float = math.inf,
 ) -> None:
-    """A safetensors file of packed weights, each of which begins at a line of the cache."""
-    arrays = dict[str, NDArray[Any]]()
-    shapes = dict[str, tuple[int, ...]]()
+    """A safetensors file of packed weights, each of which begins at a line of the cache.
+
+    Args:
+        least: numbers of a matrix that is packed too, although an engine needs it in float32.
+    """
+    arrays, packing = dict[str, NDArray[Any]](), {"version": _VERSION, "dtype": dtype}
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {"panels": {}, "tables": {}}
     for name in sorted(weights, key=lambda name: (not in_panels(name), not is_table(name), name)):
-        arrays[name] = np.require(weights[name], requirements="C")
-        fits = in_panels(name) and weights[name].shape[1] % TOGETHER[dtype] == 0
-        if fits or is_table(name):  # the sizes of a generator may not fit
-            shapes[name] = weights[name].shape
-            arrays[name] = pack(weights[name], dtype, is_table(name)).data
-    packing = json.dumps({"version": _VERSION, "dtype": dtype, "shapes": shapes})
+        weight = arrays[name] = np.require(weights[name], requirements="C")
+        # The sizes of a generator may not fit.
+        fits = in_panels(name) and weight.shape[1] % TOGETHER[dtype] == 0
+        if fits or is_table(name) or (weight.ndim == 2 and weight.size >= least):
+            shapes["panels" if fits else "tables"][name] = weight.shape
+            arrays[name] = pack(weight, dtype, not fits).data
     raw = [
         RawTensor(name, str(array.dtype), array.shape, array.reshape(-1).view(np.uint8))
         for name, array in arrays.items()
     ]
     header: dict[str, Any] = {
-        "__metadata__": header_of({**facts, _PACKED: packing}, digest_of(raw))
+        "__metadata__": header_of(
+            {**facts, _PACKED: json.dumps({**packing, **shapes})}, digest_of(raw)
+        )
     }
     end = 0
     for tensor in raw:
