@@ -57,7 +57,7 @@ class ServeArguments:
     engine: str | None = None
     """The engine, as in litebert predict."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the matrix products, as in litebert predict. Masks are filled in float32."""
+    """Type of the matrix products, as in litebert predict."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
     """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
     such as 0.95."""
