@@ -182,7 +182,7 @@ def test_an_exported_model_teaches(run: Run, place: Path, whole: Path, tmp_path:
     assert status == 0, err
     rows = {row["name"]: row for row in json.loads(out)["rows"]}
     assert rows["teacher"]["megabytes"] == pytest.approx(
-        (whole / "int8" / "model.onnx").stat().st_size / 1e6
+        (whole / "int8" / "model.safetensors").stat().st_size / 1e6
     )
     assert not (tmp_path / "run" / "teacher").exists()
 
