@@ -5,7 +5,7 @@
 
 FROM python:3.13-slim AS build
 ARG PACKAGES=""
-# onnxruntime for a folder of `litebert export`: --build-arg PACKAGES=onnxruntime
+# onnxruntime for a folder of `litebert export --format onnx`: --build-arg PACKAGES=onnxruntime
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 WORKDIR /source
 COPY pyproject.toml setup.py README.md LICENSE constraints.txt ./

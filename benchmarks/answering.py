@@ -58,7 +58,8 @@ from results import write as write_results
 
 import litebert
 from litebert.base.errors import ConfigError
-from litebert.kernels.network import Dtype, list_dtypes
+from litebert.kernels.network import list_dtypes
+from litebert.kernels.packing import Dtype
 from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
@@ -282,7 +283,7 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
         return lambda: answer_with_peer(folder, network(folder, attention, autocast))
 
     def small() -> Answers:
-        litebert.export(folder, folder / "exported", int8=True)
+        litebert.export(folder, folder / "exported", dtype="int8", format="onnx")
         return ours(folder / "exported", "onnx")()
 
     def exported() -> Path:

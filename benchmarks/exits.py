@@ -27,7 +27,7 @@ from litebert.answer.engines.exits import Exit
 from litebert.answer.evaluation import evaluate
 from litebert.base.machine import count_threads
 from litebert.finetuning.run import finetune
-from litebert.kernels.network import DTYPES
+from litebert.kernels.packing import DTYPES
 from litebert.recipes.finetuning import finetune_preset
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import TableFiles

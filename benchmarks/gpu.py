@@ -48,7 +48,7 @@ from litebert import load, prepare, pretrain, recipe, replace, train_tokenizer
 from litebert.config import Config, cost
 from litebert.data.batches import Batch
 from litebert.interop import LoadedModel, save_hf
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.loop import Loop

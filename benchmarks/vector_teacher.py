@@ -161,7 +161,7 @@ def main() -> None:
     run("finetune", student, "--tokenizer", words, *task, *learned)
     small = out / "int8"
     if not small.is_dir():
-        run("export", out / "run", "--out", small, "--int8")
+        run("export", out / "run", "--out", small)
     show(options.teacher, out, dev, count_lines(texts))
 
 
@@ -178,7 +178,7 @@ def show(teacher: str, out: Path, dev: Path, texts: int) -> None:
     baseline = json.loads((out / "run" / "scores.json").read_text())["baseline"]["scores"]
     models = {"the teacher": teacher, "student": str(out / "run")}
     speeds = measure_speed(models, [row[0] for row in rows])
-    weights = sum(file.stat().st_size for file in (out / "int8").rglob("*.onnx")) / 1e6
+    weights = sum(file.stat().st_size for file in (out / "int8").glob("model.safetensors")) / 1e6
     print(f"\n{texts:,} texts; the 8-bit graph has {weights:.1f} MB\n")
     print("| vectors | Spearman | texts a second |\n|---|---|---|")
     print(f"| baseline | {100 * baseline['spearman']:.1f} | - |")

@@ -227,6 +227,14 @@ def test_it_answers_without_torch_and_without_a_compiler(wheel: Path, tmp_path: 
         checks = json.loads(output(scripts / "litebert", "doctor", "--json"))
         output(scripts / "litebert", "predict", models["sentiment"], *texts, tmp_path / "a.csv")
         output(scripts / "litebert", "embed", models["vectors"], *texts, tmp_path / "v.npy")
+        for name in ("sentiment", "words"):
+            small = tmp_path / f"{name}-8"
+            output(scripts / "litebert", "export", models[name], "--out", small)
+            models[small.name] = small
+        output(
+            scripts / "litebert", "predict", tmp_path / "sentiment-8", *texts, tmp_path / "b.csv"
+        )
+        guesses = output(scripts / "litebert", "fill-mask", tmp_path / "words-8", "A [MASK] story.")
         command = [str(scripts / "python"), "-m", "litebert"]
         named = [f"{name}={folder}" for name, folder in models.items()]
         with (
@@ -235,14 +243,19 @@ def test_it_answers_without_torch_and_without_a_compiler(wheel: Path, tmp_path: 
         ):
             assert "<title>" in client.get("/").text
             served = client.post("/predict", json={"inputs": ["a dull story"]}).json()
+            asked = {"model": "sentiment-8", "inputs": ["a dull story"]}
+            served_from_export = client.post("/predict", json=asked).json()
     assert checks["libraries"]["torch"] is None
     assert checks["answers"].startswith("in use (answers-")
     assert not (tmp_path / "cache").exists() or not list(Path(tmp_path / "cache").rglob("*.so"))
-    with open(tmp_path / "a.csv", encoding="utf-8", newline="") as file:
-        assert [row["prediction"] for row in csv.DictReader(file)] == ["positive", "negative"]
+    for name in ("a.csv", "b.csv"):
+        with open(tmp_path / name, encoding="utf-8", newline="") as file:
+            assert [row["prediction"] for row in csv.DictReader(file)] == ["positive", "negative"]
+    assert guesses
     expected = litebert.load(models["vectors"]).encode(["a wonderful film", "a dull story"])
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
     assert served["predictions"][0]["prediction"] == "negative"
+    assert served_from_export["predictions"][0]["prediction"] == "negative"
 
 
 @pytest.mark.slow

@@ -90,6 +90,6 @@ def build(name: str, words: Tokenizer, folder: Path, task: str = "vectors") -> N
     )
     save_litebert(loaded, folder / "litebert")
     litebert.convert(folder / "litebert", folder / "hf", to="hf")
-    litebert.export(folder / "litebert", folder / "onnx")
-    litebert.export(folder / "litebert", folder / "int8", int8=True)
+    litebert.export(folder / "litebert", folder / "onnx", format="onnx")
+    litebert.export(folder / "litebert", folder / "int8", dtype="int8", format="onnx")
     shutil.copytree(folder / "onnx", folder / "optimum")

@@ -51,7 +51,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "adapt": ("tokenizer", "give a model new words or another tokenizer"),
     "resize": ("convert", "change a model's shape: longer texts, fewer layers"),
     "convert": ("convert", "convert a model to another format"),
-    "export": ("tasks", "write a model as ONNX, in float32 or 8 bits"),
+    "export": ("tasks", "write a model to answer with, in 8 bits or as ONNX"),
     "push": ("convert", "write a model to the Hugging Face Hub"),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes words in a shell"),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import load
 from litebert.hub import is_hub_name, parse_name
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.tasks.similarity import scale_to_unit
 
 if TYPE_CHECKING:

@@ -226,7 +226,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("adapt run --out out", "--source", "--tokenizer"),
         ("adapt run --source text.txt --tokenizer tokenizer --out out", "--source", "--tokenizer"),
         ("adapt run --tokenizer tokenizer --seed 1 --out out", "--seed", "--source"),
-        ("export classifier --out out --int8 --max-drop 1", "--max-drop", "--data"),
+        ("export classifier --out out --max-drop 1", "--max-drop", "--data"),
         ("export classifier --out out --text-column body", "--text-column", "--data"),
         ("export classifier --out out --no-header", "--no-header", "--data"),
         ("compare ''", "run.json"),

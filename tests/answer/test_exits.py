@@ -248,7 +248,7 @@ def test_an_exported_model_computes_all_layers(
     run_with_exits: Path, run: Run, tmp_path: Path
 ) -> None:
     needs("onnx")
-    assert run("export", run_with_exits, "--out", tmp_path / "out")[0] == 0
+    assert run("export", run_with_exits, "--out", tmp_path / "out", "--format", "onnx")[0] == 0
     full = load(run_with_exits, exit_confidence="off").predict(read_texts(run_with_exits))
     for answer, other in zip(
         full, load(tmp_path / "out").predict(read_texts(run_with_exits)), strict=True

@@ -115,7 +115,7 @@ def test_wrong_methods_are_one_sentence(tiny_tokenizer: Path, tmp_path: Path) ->
     with refused(ConfigError, "explain is 'gradient'", "gradients"):
         model.explain(TEXTS, method="gradient")  # type: ignore[arg-type]
     pytest.importorskip("onnxruntime")
-    export(tmp_path / "model", tmp_path / "exported")
+    export(tmp_path / "model", tmp_path / "exported", format="onnx")
     with refused(ConfigError, tmp_path / "exported", "occlusion"):
         load(tmp_path / "exported").explain(TEXTS, method="gradients")
     model = save_random(tmp_path / "tags", tiny_tokenizer, "classes", ("a", "b"))

@@ -1,338 +1,262 @@
-"""`litebert export`: the folder that it writes answers as the model does, and what is wrong leaves
-nothing behind.
+"""`litebert export`: its folder answers as the model does, bit for bit in the same type, from
+weights that processes share; and what is wrong leaves nothing behind.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import pickle
-import subprocess
+import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import litebert
-from answer.test_pretrained import folder_of
-from litebert.answer.engines.onnx_runtime import OnnxRuntime
-from litebert.base.errors import ConfigError, MissingExtraError, ModelError
-from litebert.interop import LoadedModel, read_folder
-from litebert.interop.onnx import folder as onnx_folder
-from litebert.interop.onnx.folder import NAME
-from litebert.interop.records import read_tokenizer
+from answer.test_engines import ASKED, BYTES, model_folder
+from litebert.answer.engines.compiled import CompiledRuntime
+from litebert.base.errors import ConfigError, ModelError
+from litebert.interop import read_folder
+from litebert.interop.names import WEIGHTS
+from litebert.kernels import packing
+from litebert.kernels.packing import DTYPES, Dtype, count_bytes, pack
+from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
-from toys.answers import made, texts
+from toys.answers import texts
+from toys.families import FAMILIES, build_peer
 from toys.finetuning import write_table
-from toys.folders import save_litebert, tiny
+from toys.folders import save_litebert, small_tokenizer, tiny
 from toys.points import randomize
 from toys.refusals import names, refused
+from toys.tokenizing import Kind, train
 
 Run = Callable[..., tuple[int, str, str]]
-LINES = texts(6, most=6)
-ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
-    "sequence": (3, ("red", "green", "blue"), LINES),
-    "tokens": (3, ("O", "B-X", "I-X"), LINES),
-    "span": (2, (), list(zip(LINES, texts(6, seed=2), strict=True))),
-    "choice": (1, (), [(LINES[0], LINES[1], LINES[2:5])]),
-}
+LINES, SHORT = texts(60, most=6), texts(6, most=2)
+TYPES: list[Any] = [
+    "float32",
+    pytest.param(
+        "int8", marks=pytest.mark.skipif(not BYTES, reason="this processor multiplies no bytes")
+    ),
+]
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "labeled.csv", 40)
-
-
-def classifier(folder: Path, tokenizer: Path) -> Path:
-    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes")
-
-
-@pytest.mark.parametrize("kind", ASKED)
-def test_an_export_answers_as_its_model(
-    kind: str, tiny_tokenizer: Path, tmp_path: Path, run: Run
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ASKED)
+def test_an_export_answers_as_its_run(
+    name: str, dtype: Dtype, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    classes, labels, texts = ASKED[kind]
-    folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
-    status, out, err = run("export", folder, "--out", tmp_path / "out", "--json")
-    assert status == 0, err
-    report = json.loads(out)
-    assert (report["head"], report["drop"]) == (kind, None)
-    assert report["difference"] < 1e-4
-    assert report["size"] == (tmp_path / "out" / NAME).stat().st_size
-    opened = litebert.load(tmp_path / "out")
-    assert opened.engine == "onnx"
-    assert opened.task_record == litebert.load(folder).task_record
-    for answer, other in zip(
-        litebert.load(folder).predict(texts), opened.predict(texts), strict=True
-    ):
-        assert answer["prediction"] == other["prediction"]
-    tokenizer = read_tokenizer(tmp_path / "out")
-    assert tokenizer is not None
-    assert tokenizer.encode(LINES) == read_folder(folder).tokenizer.encode(LINES)  # type: ignore[union-attr]
-    settings = json.loads((tmp_path / "out" / "config.json").read_text())
-    if labels:
-        assert list(settings["id2label"].values()) == list(labels)
-    with refused(ModelError, str(tmp_path / "out"), "ONNX"):
-        litebert.load(tmp_path / "out", engine="torch")
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, name)
+    litebert.export(folder, tmp_path / "out", dtype=dtype)
+    exported, run = litebert.load(tmp_path / "out"), litebert.load(folder, dtype=dtype)
+    assert (exported.engine, exported.dtype) == ("compiled", dtype)
+    assert exported.task_record == run.task_record
+    assert exported.predict(ASKED[name][-1]) == run.predict(ASKED[name][-1])
+    np.testing.assert_array_equal(exported.encode(LINES), run.encode(LINES))
 
 
-def test_8_bits_are_measured_on_labeled_files(
-    tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
-) -> None:
-    folder = classifier(tmp_path / "ours", tiny_tokenizer)
-    done = litebert.export(folder, tmp_path / "small", int8=True, data=table, max_drop=100)
-    assert done.drop is not None
-    assert (done.drop.metric, done.drop.examples) == ("accuracy", 40)
-    assert done.drop.before == pytest.approx(100 * score(folder, table))
-    assert done.drop.after == pytest.approx(100 * score(tmp_path / "small", table, "onnx"))
-    small = litebert.load(tmp_path / "small")
-    for text, beside in zip(LINES, small.predict(LINES), strict=True):
-        (alone,) = small.predict([text])
-        assert beside["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
-    whole = litebert.export(folder, tmp_path / "whole").written
-    stored = {
-        tensor.name: tensor for tensor in onnx.load(tmp_path / "small" / NAME).graph.initializer
-    }
-    shared = [name for name, tensor in stored.items() if tensor.data_type == onnx.TensorProto.INT8]
-    assert {"encoder.embedding.word.weight", "encoder.attention.0.qkv.weight"} < {*shared}
-    assert done.written.size < whole.size
-
-    status, out, err = run("export", folder, "--out", tmp_path / "unmeasured", "--int8")
-    assert status == 0
-    assert "not measured" in err
-    assert "accuracy" not in out
-    words = (
-        "export",
-        folder,
-        "--out",
-        tmp_path / "scored",
-        "--int8",
-        "--data",
-        table,
-        "--max-drop",
-        100,
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("family", ["Albert", "Bert", "Electra", "ModernBert", "Roberta"])
+def test_masks_and_vectors_of_every_family(family: str, dtype: Dtype, tmp_path: Path) -> None:
+    kinds: dict[str, Kind] = {"Albert": "unigram", "Roberta": "bpe", "ModernBert": "bpe"}
+    tokenizer = train(kinds.get(family, "wordpiece"))
+    ids = {"pad_token_id": tokenizer.pad_id} if "pad_token_id" in FAMILIES[family] else {}
+    build_peer(family, "mlm", vocab_size=tokenizer.vocab_size, **ids).save_pretrained(
+        tmp_path / "hf"
     )
-    status, out, err = run(*words)
-    assert (status, "not measured" in err) == (0, False)
-    assert "accuracy in 8 bits" in out
+    tokenizer.save(tmp_path / "hf")
+    litebert.export(tmp_path / "hf", tmp_path / "out", dtype=dtype)
+    exported = litebert.load(tmp_path / "out")
+    foreign = litebert.load(tmp_path / "hf", dtype=dtype)
+    np.testing.assert_array_equal(exported.encode(SHORT), foreign.encode(SHORT))
+    for logits, others in zip(exported.logits(SHORT), foreign.logits(SHORT), strict=True):
+        np.testing.assert_array_equal(logits, others)
+    exact = litebert.load(tmp_path / "hf").logits(SHORT)[0]
+    near = 0 if dtype == "float32" else 0.1 * np.abs(exact).max()
+    np.testing.assert_allclose(exported.logits(SHORT)[0], exact, atol=near)
 
 
-def score(folder: Path, table: Path, engine: str = "torch") -> float:
-    return litebert.evaluate(litebert.load(folder, engine=engine), data=table).scores["accuracy"]
+@pytest.mark.skipif(not BYTES, reason="this processor multiplies no bytes")
+def test_a_generator_fills_masks_from_an_export(tmp_path: Path) -> None:
+    model = tiny(("mlm", "rtd"), hidden_size=64, intermediate_size=128)
+    randomize(model)
+    tokenizer = small_tokenizer()
+    save_litebert(model.eval(), tokenizer, tmp_path / "run")
+    litebert.export(tmp_path / "run", tmp_path / "out")
+    exported, run = litebert.load(tmp_path / "out"), litebert.load(tmp_path / "run", dtype="int8")
+    for logits, others in zip(exported.logits(SHORT), run.logits(SHORT), strict=True):
+        np.testing.assert_array_equal(logits, others)
 
 
-def test_8_bits_that_cost_too_much_are_not_written(
+def test_in_half_the_bits_the_file_has_half_the_size(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """A processor that does not multiply bfloat16 answers in float32 with what the file has."""
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, "classes")
+    sizes = {dtype: litebert.export(folder, tmp_path / dtype, dtype=dtype).size for dtype in DTYPES}
+    weights = {dtype: read_folder(tmp_path / dtype).read_weights() for dtype in DTYPES}
+    packed = [name for name in weights["float32"] if packing.in_panels(name)]
+    assert len(packed) == 4, "the layers share them"
+    steps: dict[Dtype, float] = {"bfloat16": 2**-8, "int8": 1 / 254}
+    for dtype, step in steps.items():
+        for name, exact in weights["float32"].items():
+            gaps = np.abs(weights[dtype][name] - exact)
+            is_packed = name in packed or packing.is_table(name)
+            assert (gaps <= 1.001 * step * is_packed * np.abs(exact).max()).all(), name
+    assert sizes["int8"] < sizes["bfloat16"] < sizes["float32"]
+    exact = litebert.load(folder).encode(LINES)
+    for dtype in DTYPES:
+        vectors = litebert.load(tmp_path / dtype).encode(LINES)
+        np.testing.assert_allclose(vectors, exact, atol=0.05 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_packed_weight_is_the_weight(dtype: Dtype) -> None:
+    draw = np.random.default_rng(0)
+    for rows, wide in [(1, 4), (16, 8), (33, 4), (40, 60), (96, 64)]:
+        weight = draw.normal(size=(rows, wide)).astype(np.float32)
+        for is_table in (False, True):
+            packed = pack(weight, dtype, is_table)
+            assert packed.data.shape == count_bytes(weight.shape, dtype, is_table)
+            gaps = np.abs(packed.unpack() - weight)
+            assert (gaps <= {"float32": 0, "bfloat16": 2**-8, "int8": 1 / 253}[dtype] * 5).all()
+        cut = pack(weight, dtype).rows(16, 32) if rows >= 32 else None
+        if cut is not None:
+            part = cut if isinstance(cut, np.ndarray) else cut.unpack()
+            np.testing.assert_array_equal(part, pack(weight, dtype).unpack()[16:32])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the maps of a process of Linux")
+def test_weights_stay_in_the_file(tmp_path: Path) -> None:
+    """So all processes share them, and none copies them."""
+    model = tiny(("mlm",), hidden_size=128, intermediate_size=512, embedding_size=128)
+    save_litebert(model.eval(), None, tmp_path / "run")
+    litebert.export(tmp_path / "run", tmp_path / "out", dtype="float32")
+    exported = litebert.load(tmp_path / "out")
+    network = exported.runtime.network  # type: ignore[attr-defined]
+    spans = [
+        [int(end, 16) for end in line.split()[0].split("-")]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.endswith(str(tmp_path / "out" / WEIGHTS))
+    ]
+    held = [array for array in network._held if getattr(array, "nbytes", 0) >= 4 * 128 * 128]
+    assert len(held) > 4
+    for array in held:
+        assert any(begin <= array.ctypes.data < end for begin, end in spans)
+        assert array.ctypes.data % 64 == 0 or array.shape[0] == model.config.encoder.vocab_size
+
+
+def test_other_engines_read_an_export(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, "classes")
+    litebert.export(folder, tmp_path / "out")
+    given, exact = (litebert.load(tmp_path / "out", engine="torch"), litebert.load(folder))
+    for answer, other in zip(given.predict(LINES), exact.predict(LINES), strict=True):
+        assert answer["probabilities"] == pytest.approx(other["probabilities"], abs=0.05)
+
+
+def test_a_damaged_export_is_one_sentence(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, "classes")
+    litebert.export(folder, tmp_path / "out")
+    file = tmp_path / "out" / WEIGHTS
+    whole = file.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    (tmp_path / "in.txt").write_text("\n".join(LINES))
+
+    def refuse(content: bytes) -> str:
+        file.write_bytes(content)
+        status, out, err = run("predict", tmp_path / "out", "--input", tmp_path / "in.txt")
+        assert (status, out) == (2, "")
+        names(err, file)
+        return err
+
+    for size in (0, 7, 8, start - 1, start, start + 1, len(whole) // 2, len(whole) - 1):
+        refuse(whole[:size])
+    draw = np.random.default_rng(0)
+    for place in draw.integers(start, len(whole), 20):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(draw.integers(8))
+        refuse(bytes(flipped))
+
+    def rewrite(old: bytes, new: bytes) -> bytes:
+        assert old in whole[:start]
+        return whole.replace(old, new.ljust(len(old)), 1)
+
+    version = rb"\\\"version\\\": 1"
+    assert "2" in refuse(
+        rewrite(version.replace(rb"\\\"", b'\\\\\\"'), b'\\\\\\"version\\\\\\": 2')
+    )
+    shape = re.search(rb"encoder.embedding.word.weight[^\[]*\[(\d+), 8\]", whole[:start])
+    assert shape is not None
+    refuse(rewrite(shape[0], shape[0].replace(b" 8]", b" 9]")))
+    file.write_bytes(whole)
+    assert len(litebert.load(tmp_path / "out").predict(LINES)) == len(LINES)
+
+
+def test_fewer_bits_are_measured_on_labeled_files(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxRuntime.logits
-    rows = [
-        f"{text},{answer['prediction']}"
-        for text, answer in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
-    ]
-    (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    monkeypatch.setattr(OnnxRuntime, "logits", lambda self, rows: -right(self, rows))
-    status, out, err = run(
-        "export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
-    )
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, "classes")
+    answers = litebert.load(folder).predict(LINES)
+    rows = [f"{text},{answer['prediction']}" for text, answer in zip(LINES, answers, strict=True)]
+    data = tmp_path / "own.csv"
+    data.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    status, out, err = run("export", folder, "--out", tmp_path / "a", "--data", data, "--json")
+    assert status == 0, err
+    report = json.loads(out)
+    assert report["size"] == (tmp_path / "a" / WEIGHTS).stat().st_size
+    assert report["drop"]["before"] == 100
+    scores = litebert.evaluate(litebert.load(tmp_path / "a"), data=data).scores
+    assert report["drop"]["after"] == pytest.approx(100 * scores["accuracy"])
+    status, out, err = run("export", folder, "--out", tmp_path / "b")
+    assert (status, "not measured" in err, "accuracy" in out) == (0, True, False)
+
+    right = CompiledRuntime.logits
+
+    def answer(self: CompiledRuntime, rows: PaddedRows) -> Any:
+        return right(self, rows) * (-1 if self.network.dtype == "int8" else 1)
+
+    monkeypatch.setattr(CompiledRuntime, "logits", answer)
+    status, out, err = run("export", folder, "--out", tmp_path / "c", "--data", data)
     assert (status, out) == (2, "")
     names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "c").exists()
 
 
 def test_what_cannot_be_is_refused(
-    tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
+    tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, taken = classifier(tmp_path / "ours", tiny_tokenizer), tmp_path / "taken"
-    taken.mkdir()
-    (taken / "file").touch()
+    folder, table = (
+        model_folder(tmp_path / "run", tiny_tokenizer, "classes"),
+        write_table(tmp_path / "labeled.csv", 4),
+    )
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
     for words, places in {
-        ("export", folder, "--out", taken): (taken,),
-        ("export", tmp_path / "gone", "--out", tmp_path / "out"): (tmp_path / "gone",),
-        ("export", folder, "--out", tmp_path / "out", "--head", "mlm"): (
-            "mlm",
-            "sequence",
-            "backbone",
-        ),
-        ("export", folder, "--out", tmp_path / "out", "--data", table): ("--int8",),
-        ("export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (
-            tmp_path / "gone.csv",
-        ),
-        (
-            "export",
-            folder,
-            "--out",
-            tmp_path / "out",
-            "--int8",
-            "--data",
-            table,
-            "--max-drop",
-            "-1",
-        ): ("-1.0",),
+        ("--out", tmp_path / "taken"): (tmp_path / "taken",),
+        ("--out", tmp_path / "out", "--head", "backbone"): ("--head", "--format onnx"),
+        ("--out", tmp_path / "out", "--dtype", "float32", "--data", table): ("--dtype", "--data"),
+        ("--out", tmp_path / "out", "--data", tmp_path / "gone.csv"): (tmp_path / "gone.csv",),
+        ("--out", tmp_path / "out", "--data", table, "--max-drop", "-1"): ("-1.0",),
+        ("--out", tmp_path / "out", "--format", "onnx", "--dtype", "bfloat16"): ("bfloat16",),
     }.items():
-        status, out, err = run(*words)
+        status, out, err = run("export", folder, *words)
         assert (status, out) == (2, "")
         names(err, *places)
-    with refused(ConfigError, "backbone", "--data"):
-        litebert.export(folder, tmp_path / "out", int8=True, data=table, head="backbone")
+    with refused(ModelError, tmp_path / "gone"):
+        litebert.export(tmp_path / "gone", tmp_path / "out")
+    save_litebert(tiny(("mlm",), hidden_size=18, heads=3).eval(), None, tmp_path / "odd")
+    with refused(ConfigError, "int8", "4 divides", "--dtype"):
+        litebert.export(tmp_path / "odd", tmp_path / "out")
+    litebert.export(tmp_path / "odd", tmp_path / "half", dtype="bfloat16")
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_stays_of_an_export_that_failed(
-    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = classifier(tmp_path / "ours", tiny_tokenizer)
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch, refused(ModelError, str(tmp_path / "out")):
-        patch.setattr(onnx, "save_model", full)
-        litebert.export(folder, tmp_path / "out")
-    with monkeypatch.context() as patch, refused(ModelError, str(folder), "PyTorch"):
-        patch.setattr(onnx_folder, "ALLOWED", -1.0)
-        litebert.export(folder, tmp_path / "out")
-    for package in ("onnx", "onnxruntime"):
-        with (
-            monkeypatch.context() as patch,
-            refused(MissingExtraError, package, "'litebert[onnx]'"),
-        ):
-            patch.setitem(sys.modules, package, None)
-            litebert.export(folder, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
-
-
-def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny(("mlm",), window=128, global_every=2, max_positions=160)
-    randomize(model)
-    save_litebert(model.eval(), None, tmp_path / "ours")
-    litebert.export(tmp_path / "ours", tmp_path / "right")
-    whole: Any = vars(onnx_folder)["onnx_model"]
-
-    def wide(loaded: LoadedModel, *rest: Any) -> Any:
-        encoder = replace(loaded.config.encoder, window=150)
-        loaded.model.encoder.config = encoder
-        try:
-            return whole(replace(loaded, config=replace(loaded.config, encoder=encoder)), *rest)
-        finally:
-            loaded.model.encoder.config = model.encoder.config
-
-    monkeypatch.setattr(onnx_folder, "onnx_model", wide)
-    with refused(ModelError, tmp_path / "ours", "PyTorch"):
-        litebert.export(tmp_path / "ours", tmp_path / "out")
-
-
-def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
-    shape = {"positions": "rotary", "norm": "pre", "max_positions": 400, "sharing": "all"}
-    within = {"window": 8, "global_every": 2}
-    shapes = {"global tokens": {**within, "global_tokens": 1}, "windows": within, "whole": {}}
-    for name, fields in shapes.items():
-        save_litebert(
-            tiny(("mlm",), **fields, **shape).eval(),
-            None,
-            tmp_path / name,
-        )
-        status, _, err = run("export", tmp_path / name, "--out", tmp_path / f"{name}-out")
-        assert status == 0, err
-        notes = [line for line in err.splitlines() if "all pairs of tokens" in line]
-        assert len(notes) == ("global_tokens" in fields)
-        for line in notes:
-            names(line, "400", f"{4 * 2 * 400**2 / 1e9:.2g} GB")
-
-
-def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:
-    model = tiny(("mlm",), sharing="groups", groups=2, positions="rotary", norm="pre")
-    save_litebert(model.eval(), None, tmp_path / "ours")
-    status, _, err = run("export", tmp_path / "ours", "--out", tmp_path / "out")
-    assert status == 0
-    assert "no tokenizer" in err
-    assert "config.json" in err
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == 40
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *(NAME, "digests.json", "config.json", "recipe.json", "README.md")
-    }
-    assert replace(read_folder(tmp_path / "ours"), notes=()).untrained == ()
-
-
-def test_weights_that_one_file_cannot_hold_lie_beside_it(
-    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(onnx_folder, "_LARGEST_FILE", 1000)
-    folder = classifier(tmp_path / "ours", tiny_tokenizer)
-    written = litebert.export(folder, tmp_path / "out").written
-    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
-    assert sizes.keys() == {NAME, f"{NAME}_data"}
-    assert written.size == sum(sizes.values())
-    answers = [
-        litebert.load(tmp_path / "out", engine="onnx").predict(LINES),
-        litebert.load(folder).predict(LINES),
-    ]
-    assert [answer["prediction"] for answer in answers[0]] == [
-        answer["prediction"] for answer in answers[1]
-    ]
-
-
-def test_a_model_is_pickled_before_and_after_it_answers(
-    tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
-    litebert.export(folder, tmp_path / "states", head="backbone")
-    for place in (folder, tmp_path / "states"):
-        model = litebert.load(place)
-        fresh = pickle.loads(pickle.dumps(model))
-        vectors = model.encode(["bado"])
-        again = pickle.loads(pickle.dumps(model))
-        for copy in (fresh, again):
-            np.testing.assert_array_equal(copy.encode(["bado"]), vectors)
-
-
-_WITHOUT_TORCH = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "onnx", "transformers"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Blocked())
-import litebert
-from dataclasses import replace
-masks, states = (replace(litebert.load(folder), threads=1) for folder in sys.argv[1:])
-print(masks.fill_mask("bado ___ kumi")[0][0].id, states.encode(["bado", "kumi"]).shape)
-"""
-
-
-def test_an_export_guesses_masks_and_gives_vectors_without_torch(
-    tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
-    litebert.export(folder, tmp_path / "masks", head="mlm")
-    litebert.export(folder, tmp_path / "states", head="backbone")
-    masks, states = litebert.load(tmp_path / "masks"), litebert.load(tmp_path / "states")
-    (guesses,), (expected,) = (
-        model.fill_mask("bado ___ kumi", top=3) for model in (masks, litebert.load(folder))
-    )
-    assert [guess.token for guess in guesses] == [guess.token for guess in expected]
-    assert [guess.probability for guess in guesses] == pytest.approx(
-        [guess.probability for guess in expected], abs=1e-5
-    )
-    with refused(ModelError, tmp_path / "masks", "ONNX"):
-        masks.score(["bado"])
-    with refused(ModelError, tmp_path / "masks", "--head backbone"):
-        masks.encode(["bado"])
-    with refused(ModelError, tmp_path / "states", "--head mlm"):
-        states.fill_mask("bado ___ kumi")
-    with refused(ModelError, tmp_path / "masks", "task"):
-        masks.predict(["bado"])
-    with refused(ConfigError, "0.5", "onnx"):
-        litebert.load(tmp_path / "states", exit_confidence=0.5)
-    out = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TORCH, masks.path, states.path],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert out == f"{expected[0].id} (2, 16)\n"
+def test_an_export_is_a_folder_of_its_own(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """It needs nothing of the run, and an export of it, or a litebert folder, keeps its numbers."""
+    folder = model_folder(tmp_path / "run", tiny_tokenizer, "classes")
+    litebert.export(folder, tmp_path / "out")
+    expected = litebert.load(tmp_path / "out").predict(LINES)
+    folder.rename(tmp_path / "elsewhere")
+    litebert.export(tmp_path / "out", tmp_path / "again")
+    assert litebert.load(tmp_path / "again").predict(LINES) == expected
+    assert Tokenizer.load(tmp_path / "out").encode(LINES)
+    assert (tmp_path / "out" / "README.md").is_file()

@@ -88,7 +88,7 @@ def test_a_graph_whose_answers_are_no_numbers_is_refused(
 ) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    export(folder, tmp_path / "out")
+    export(folder, tmp_path / "out", format="onnx")
     graph = onnx.load(tmp_path / "out/model.onnx")
     bias = next(tensor for tensor in graph.graph.initializer if tensor.dims == [3])
     bias.raw_data = np.array([0, np.nan, 0], np.float32).tobytes()
@@ -107,7 +107,7 @@ def test_a_graph_whose_answers_are_no_numbers_is_refused(
 def test_a_backup_beside_a_graph_is_no_part_of_it(tiny_tokenizer: Path, tmp_path: Path) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    export(folder, tmp_path / "out")
+    export(folder, tmp_path / "out", format="onnx")
     expected = litebert.load(tmp_path / "out").predict(LINES)
     (tmp_path / "out/model.onnx.bak").write_bytes(b"of another model")
     same(litebert.load(tmp_path / "out").predict(LINES), expected)

@@ -84,7 +84,7 @@ def test_mistakes_get_a_sentence(model: Path, tmp_path: Path, run: Run) -> None:
     for words, places in {
         ("--vector-size", 17): (17, 16),
         ("--vector-size", 0): (0, 16),
-        ("--int8",): ("--static", "--int8"),
+        ("--dtype", "int8"): ("--static", "--dtype"),
         ("--head", "backbone"): ("--static", "--head"),
     }.items():
         status, _, err = run("export", model, "--static", "--out", tmp_path / "s", *words)

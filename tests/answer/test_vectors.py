@@ -34,7 +34,7 @@ from litebert.config import Config, Pooling, SequenceConfig
 from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import read_dense
-from litebert.kernels.network import DTYPES, Dtype
+from litebert.kernels.packing import DTYPES, Dtype
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tasks.rows import PaddedRows

@@ -145,6 +145,21 @@ def test_every_kind_of_task_answers(light: Light, tiny_tokenizer: Path, tmp_path
         same(printed[name], expected)
 
 
+_EXPORT = """
+status = main(["export", asked["model"], "--out", asked["out"]])
+print(json.dumps([status, litebert.load(asked["out"]).predict(asked["texts"])]))
+"""
+
+
+def test_an_export_is_written_and_answers(
+    light: Light, models: dict[str, Path], tmp_path: Path
+) -> None:
+    asked = {"model": models["sentiment"], "out": tmp_path / "small", "texts": TEXTS}
+    status, answers = light(_EXPORT, asked)
+    assert status == 0
+    assert answers == litebert.load(tmp_path / "small").predict(TEXTS)
+
+
 _READ = """
 answers = {}
 for folder in asked["folders"]:

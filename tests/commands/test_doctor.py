@@ -115,7 +115,7 @@ def test_engines_are_measured_with_a_model(
     else:
         model_folder(folder, tiny_tokenizer, "classes")
     if kind == "exported":
-        export(folder, tmp_path / "exported")
+        export(folder, tmp_path / "exported", format="onnx")
         folder = tmp_path / "exported"
     status, out, _ = run("doctor", "--engines", folder, "--json")
     speeds = {(speed["engine"], speed["dtype"]): speed for speed in json.loads(out)["engines"]}

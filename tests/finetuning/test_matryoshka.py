@@ -59,7 +59,7 @@ def train(run: Run, tokenizer: Path, folder: Path, *words: object) -> tuple[int,
 def check_scores_of_an_export(run: Run, tuned: Path, folder: Path, spearman: float) -> None:
     """An export with 8-bit weights is compared with the vectors of its size."""
     status, out, err = run(
-        *("export", tuned, "--out", folder / "int8", "--int8", "--max-drop", 100, "--json"),
+        *("export", tuned, "--out", folder / "int8", "--max-drop", 100, "--json"),
         *("--data", folder / "dev.csv", "--vector-size", 8),
     )
     assert status == 0, err
@@ -111,7 +111,9 @@ def test_a_size_is_the_same_wherever_vectors_go(
         assert status == 0, err
         np.testing.assert_allclose(litebert.load(folder).encode(TEXTS), wanted, atol=1e-5)
     assert json.loads((tmp_path / "litebert" / "task.json").read_text())["vectors"]["sizes"] == [4]
-    status, _, err = run("export", tuned, "--out", tmp_path / "onnx", "--vector-size", 8)
+    status, _, err = run(
+        "export", tuned, "--out", tmp_path / "onnx", "--vector-size", 8, "--format", "onnx"
+    )
     assert status == 0, err
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
     pair = litebert.load(tmp_path / "litebert").predict([(TEXTS[0], TEXTS[2])])

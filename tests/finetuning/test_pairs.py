@@ -331,7 +331,7 @@ def test_vectors_of_texts_alone_are_whitened(
     for name, *words in (
         ("own", "convert", "--to", "litebert"),
         ("hf", "convert", "--to", "hf"),
-        ("onnx", "export"),
+        ("onnx", "export", "--format", "onnx"),
     ):
         status, _, err = run(words[0], tmp_path / "run", "--out", tmp_path / name, *words[1:])
         assert status == 0, err

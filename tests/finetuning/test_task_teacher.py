@@ -249,7 +249,7 @@ def test_a_teacher_of_another_form_teaches_the_same(
         convert(place / "teacher", tmp_path / form, to="hf")
     else:
         pytest.importorskip("onnxruntime")
-        export(place / "teacher", tmp_path / form)
+        export(place / "teacher", tmp_path / form, format="onnx")
     run = teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / form)
     same = teach(place, tmp_path / "same", tiny_tokenizer)
     first, two = (read_tensors(each.folder / KEPT)["logits"].float() for each in (run, same))
@@ -463,7 +463,7 @@ def test_layers_that_cannot_be_compared_are_refused(
             teach(place, tmp_path / "run", tiny_tokenizer, states=1.0, state_layers=pairs)
     assert not (tmp_path / "run" / "finetune.json").exists()
     pytest.importorskip("onnxruntime")
-    export(place / "teacher", tmp_path / "exported")
+    export(place / "teacher", tmp_path / "exported", format="onnx")
     with refused(ModelError, tmp_path / "exported", "distill.states"):
         teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported", **LAYERS)
 

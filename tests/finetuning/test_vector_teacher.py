@@ -119,7 +119,7 @@ def test_a_student_learns_the_vectors_of_texts(
     model = litebert.load(out)
     vectors = model.encode(lines)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    for name, *more in (("hf", "convert", "--to", "hf"), ("onnx", "export")):
+    for name, *more in (("hf", "convert", "--to", "hf"), ("onnx", "export", "--format", "onnx")):
         status, _, err = run(more[0], out, "--out", tmp_path / name, *more[1:])
         assert status == 0, err
         other = litebert.load(tmp_path / name).encode(lines)

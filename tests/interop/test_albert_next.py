@@ -126,12 +126,12 @@ def test_onnx_runtime(
         )
         return batch, np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
 
-    once("export", fine_tuned / "hf", "--out", tmp_path / "classes")
+    once("export", fine_tuned / "hf", "--out", tmp_path / "classes", "--format", "onnx")
     _, expected = probabilities(tmp_path / "classes", TEXTS)
     for row, answer in zip(expected, load(fine_tuned / "run").predict(TEXTS), strict=True):
         assert row == pytest.approx(list(answer["probabilities"].values()), abs=1e-5)
 
-    once("export", pretrained_folder / "hf", "--out", tmp_path / "masks", "--head", "mlm")
+    once("export", pretrained_folder / "hf", "--out", tmp_path / "masks", "--format", "onnx")
     model: Any = load(pretrained_folder / "run")
     batch, expected = probabilities(tmp_path / "masks", [f"{TEXTS[0]} [MASK]"])
     (place,) = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)

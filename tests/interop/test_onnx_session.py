@@ -110,7 +110,8 @@ UNUSED = {
 
 @pytest.mark.thorough
 def test_predict_of_an_export_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
-    litebert.export(unpack(tmp_path / "models")["sentiment"], tmp_path / "exported")
+    model = unpack(tmp_path / "models")["sentiment"]
+    litebert.export(model, tmp_path / "exported", format="onnx")
     (tmp_path / "texts.txt").write_text("a dull story\n")
     words = [sys.executable, "-c", _PREDICT, str(tmp_path / "exported")]
     with open(tmp_path / "texts.txt") as texts:
@@ -126,8 +127,8 @@ def test_predict_of_an_export_imports_no_library_that_it_does_not_use(tmp_path: 
 def test_an_export_answers_where_there_is_no_torch(engine: str, tmp_path: Path) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     models = unpack(tmp_path / "models")
-    litebert.export(models["sentiment"], tmp_path / "exported", int8=True)
-    litebert.export(models["vectors"], tmp_path / "states")
+    litebert.export(models["sentiment"], tmp_path / "exported", dtype="int8", format="onnx")
+    litebert.export(models["vectors"], tmp_path / "states", format="onnx")
     (tmp_path / "texts.txt").write_text("a dull story\na wonderful film\n")
     paths = [str(tmp_path / name) for name in ("exported", "texts.txt", "states", "v.npy")]
     words = [sys.executable, "-c", _WITHOUT_TORCH, *paths, engine]
@@ -144,7 +145,7 @@ def test_a_graph_of_another_program_is_one_sentence(
     fault: str, tiny_tokenizer: Path, tmp_path: Path, run: Any
 ) -> None:
     folder = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
-    assert run("export", folder, "--out", tmp_path / "out")[0] == 0
+    assert run("export", folder, "--out", tmp_path / "out", "--format", "onnx")[0] == 0
     file = tmp_path / "out" / "model.onnx"
     graph = load_model(file, load_external_data=False)
     if fault == "no output":

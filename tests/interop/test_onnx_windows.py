@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     randomize(model)
     path = tmp_path_factory.mktemp("windows")
     save_litebert(model.eval(), None, path / "ours")
-    litebert.export(path / "ours", path / "exported", head="backbone")
+    litebert.export(path / "ours", path / "exported", head="backbone", format="onnx")
     return path
 
 

@@ -101,7 +101,7 @@ def test_vectors_are_those_of_sentence_transformers(
     for verb, *options in (
         ("convert", "--to", "hf"),
         ("convert", "--to", "litebert"),
-        ("export", "--head", "backbone"),
+        ("export", "--format", "onnx", "--head", "backbone"),
     ):
         out = tmp_path / options[-1]
         status, _, err = run(verb, model, "--out", out, *options)

@@ -28,7 +28,7 @@ from litebert.config import EncoderConfig
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels import loader
 from litebert.kernels import network as kernels
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.model.blocks import Attention
 from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel
@@ -191,7 +191,6 @@ class Rounded(nn.Linear):
     token from the lowest to the highest of them and 0."""
 
     def forward(self, x: Tensor) -> Tensor:
-        step = self.weight.abs().amax(1, keepdim=True) / 127
         low, high = (
             bound.clamp(*ends)[..., None]
             for bound, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None)))
@@ -199,11 +198,17 @@ class Rounded(nn.Linear):
         grid = (high - low) / 255
         zero = (-low / grid).round()
         nearest = ((x / grid).round() + zero).clamp(0, 255) - zero
-        return nn.functional.linear(nearest * grid, (self.weight / step).round() * step, self.bias)
+        return nn.functional.linear(nearest * grid, round_rows(self.weight), self.bias)
+
+
+def round_rows(weight: Tensor) -> Tensor:
+    step = weight.abs().amax(1, keepdim=True) / 127
+    return (weight / step).round() * step
 
 
 def round_weights(model: TaskModel) -> TaskModel:
     copied = copy.deepcopy(model)
+    copied.encoder.embedding.word.weight.data = round_rows(model.encoder.embedding.word.weight)
     for block in (*copied.encoder.attention, *copied.encoder.feedforward):
         for module in block.children():
             if isinstance(module, nn.Linear):
@@ -229,9 +234,9 @@ def compare_with_rounded(name: str) -> None:
         compute_expected(model, batch),
     )
     apart = np.abs(wanted - exact)
-    assert np.abs(actual - wanted).mean() < 0.1 * apart.mean(), (
-        "but for values that lie between two steps"
-    )
+    gaps = np.abs(actual - wanted).reshape(len(actual), -1).max(1)
+    # A value between two steps, which may be rounded to either, changes the row that it stands in.
+    assert (gaps < 1e-4).sum() >= len(gaps) - 2
     # Of random networks, whose outputs partly cancel: 6 % of "groups, relu" on one processor.
     assert 0 < apart.mean() < 0.1 * np.abs(exact).mean()
 
@@ -461,10 +466,10 @@ def test_a_process_that_is_forked_while_threads_compute_computes_too() -> None:
 
 def test_a_network_does_not_keep_the_heads_that_nobody_uses() -> None:
     answering = Compiled(network("shared")).runtime.network
-    head = weakref.ref(answering.head("first", [kernels.Step(np.ones((300, 48), np.float32))]))
+    head = weakref.ref(answering.head("first", [kernels.Step(np.ones((3000, 48), np.float32))]))
     gc.collect()
     assert head() is None
-    assert not [array for array in answering._held if getattr(array, "size", 0) >= 300 * 48]
+    assert not [held for held in answering._held if getattr(held, "nbytes", 0) >= 4 * 3000 * 48]
 
 
 def test_rows_without_tokens_are_refused() -> None:

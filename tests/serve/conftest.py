@@ -48,9 +48,9 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model = Pretrainer(config)
     randomize(model)
     save_litebert(model, tokenizer, folder / "base")
-    litebert.export(folder / "colors", folder / "x-colors")
-    litebert.export(folder / "base", folder / "x-masks", head="mlm")
-    litebert.export(folder / "base", folder / "x-base", head="backbone")
+    litebert.export(folder / "colors", folder / "x-colors", format="onnx")
+    litebert.export(folder / "base", folder / "x-masks", head="mlm", format="onnx")
+    litebert.export(folder / "base", folder / "x-base", head="backbone", format="onnx")
     return folder
 
 

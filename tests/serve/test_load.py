@@ -98,7 +98,7 @@ def busy(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         labels=("red", "green", "blue"),
         task=task,
     )
-    litebert.export(folder / "model", folder / "exported")
+    litebert.export(folder / "model", folder / "exported", format="onnx")
     return folder
 
 

@@ -281,7 +281,7 @@ def test_vectors_of_a_model_that_normalizes_are_plain_where_asked(
         "vectors": {"pooling": "mean", "normalized": True},
     }
     save_litebert(model, words, tmp_path / "own", task=task)
-    litebert.export(tmp_path / "own", tmp_path / "exported", head="backbone")
+    litebert.export(tmp_path / "own", tmp_path / "exported", head="backbone", format="onnx")
     expected = litebert.load(tmp_path / "own").vectors_by(None, False).encode(LINES)
     assert not np.allclose(np.linalg.norm(expected, axis=1), 1, atol=0.01)
     for name in ("own", "exported"):
@@ -471,7 +471,7 @@ def several(tiny_tokenizer: Path, number: Path) -> Iterator[Service]:
     labels = tuple(f"label{number}" for number in range(LABELS))
     made(place / "labels", tiny_tokenizer, "sequence", LABELS, labels, problem="labels")
     for name in ("tags", "span", "number", "labels"):  # exports are small to start
-        litebert.export(place / name, place / f"x-{name}")
+        litebert.export(place / name, place / f"x-{name}", format="onnx")
     words = [f"{name}={place / f'x-{name}'}" for name in ("tags", "span", "number", "labels")]
     with serving(place, *words) as service:
         yield service
@@ -648,7 +648,9 @@ def test_the_service_describes_what_each_route_reads(
     assert about["lengths"]["predict"] > 16
     assert about["pooling"] == "cls"
     if importlib.util.find_spec("onnxruntime"):
-        litebert.export(models / "base", tmp_path / "small", head="backbone", int8=True)
+        litebert.export(
+            models / "base", tmp_path / "small", head="backbone", dtype="int8", format="onnx"
+        )
         assert Served(tmp_path / "small", OPENING).info()["dtype"] == "int8"
 
 

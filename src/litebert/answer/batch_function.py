@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from litebert.answer.model import Model, load
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.data.encoding import choose_id_type
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.tasks.predictions import flatten_record
 from litebert.text.records import format_value, list_values
 from litebert.tokenizer import Tokenizer

@@ -25,7 +25,6 @@ from litebert.tasks.task import Task
 from litebert.text.records import Notes, detect_format, list_values, read_records
 from litebert.text.tally import format_count
 from litebert.tokenizer.coverage import Coverage
-from litebert.train.evaluate import evaluate_pretrained
 
 log = logging.getLogger("litebert")
 
@@ -93,6 +92,8 @@ def evaluate(
     if shards is not None and data is None:
         if isinstance(model, Model):
             device, model = model.device, model.path
+        from litebert.train.evaluate import evaluate_pretrained  # which needs torch
+
         return Scored(None, evaluate_pretrained(model, shards, device=device, **options), {})
     if not isinstance(model, Model):
         model = load(model, device=device)

@@ -40,7 +40,8 @@ from litebert.interop.onnx.exports import (
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
 from litebert.judge.calibration import choose_threshold
 from litebert.judge.words import WordWeight
-from litebert.kernels.network import Dtype, find_refusal
+from litebert.kernels.network import find_refusal
+from litebert.kernels.packing import Dtype
 from litebert.tasks.registry import restore_task
 from litebert.text.records import check_texts, format_value
 from litebert.tokenizer import Tokenizer
@@ -94,7 +95,7 @@ class Model(LoadedModel):
     @property
     def _comparison(self) -> Comparison | None:
         """Compares its runtime of fewer bits with one in float32."""
-        if self.dtype == "float32":
+        if self.dtype in ("float32", self.packed):  # the latter has no other numbers
             return None
 
         def make_reference() -> Runtime:
@@ -279,7 +280,7 @@ class Model(LoadedModel):
         Raises:
             ModelError: it cannot predict masked tokens, or is an exported graph.
         """
-        return MaskReader.of(self, self.engine, self.device, self.threads)
+        return MaskReader.of(self, self.engine, self.device, self.threads, self.dtype)
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
@@ -439,7 +440,7 @@ def load(
             GPUs and networks with parts of your own; onnx; or an engine of your own. By default
             onnx for an exported folder, torch where there is a GPU, and otherwise compiled.
         dtype: the type of the matrix products: float32, the default; bfloat16, where the processor
-            multiplies it; or int8, of the engine compiled. An exported folder has its own.
+            multiplies it; or int8, of the engine compiled. By default that of an export.
         exit_confidence: of a model that was fine-tuned with `early_exits`, when texts exit the
             network early: `auto`, as calibrated; `off`, never; or a threshold of your own. The
             engine onnx computes all layers.
@@ -476,6 +477,9 @@ def load(
                     "as it is"
                 )
             engine = "counts"
+        packed = opened.packed
+        if packed and dtype is None and engine in (None, "compiled"):
+            dtype = None if find_refusal(opened.config.encoder, packed) else packed
         engine = engine or _choose_engine(opened, device, dtype)
     dtypes = ENGINES[engine].capabilities.dtypes
     if dtype is not None and dtype not in dtypes:

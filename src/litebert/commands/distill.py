@@ -8,11 +8,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from litebert.base.errors import ConfigError, MissingExtraError, ModelError, RunError
+from litebert.base.errors import ConfigError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.commands import console
 from litebert.commands.console import Json
@@ -119,9 +118,6 @@ def distill(words: list[str]) -> int:
         },
     )
     request.check()
-    for library in ("onnx", "onnxruntime"):  # of the last step
-        if find_spec(library) is None:
-            raise MissingExtraError(library, "onnx")
     require_trackers(arguments.tracker)
     choose("auto", arguments.device)
 

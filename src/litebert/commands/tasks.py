@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.base import launch
 from litebert.base.errors import ConfigError, require
@@ -279,25 +279,31 @@ def _name_option(word: str) -> str:
 
 @dataclass(kw_only=True)
 class ExportArguments(LabeledFiles):
-    """Write a model as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and litebert."""
+    """Write a folder that answers on CPUs, with weights in 8 bits that processes share.
+
+    --format onnx writes a graph for ONNX Runtime and OpenVINO, checked against PyTorch.
+    """
 
     examples: ClassVar[tuple[str, ...]] = (
-        "litebert export classifier --int8 --data test.csv --out exported",
+        "litebert export classifier --data test.csv --out exported",
+        "litebert export classifier --format onnx --out graph",
         "litebert export hf:sentence-transformers/all-MiniLM-L6-v2 --static --out table",
     )
 
     common: ClassVar[str] = (
-        "int8 data max-drop static head vector-size text-column label-column json"
+        "dtype format data max-drop static head vector-size text-column label-column json"
     )
 
     out: Path
     """Folder to write."""
+    dtype: Literal[float32, bfloat16, int8] | None = None
+    """Type of the weights: int8 by default, and float32 of ONNX."""
+    format: Literal[litebert, onnx] = "litebert"
+    """What opens the folder: litebert, or what reads ONNX."""
     head: HeadName | None = None
     """Head to export, by default the model's own; backbone gives states."""
     static: bool = False
     """Write a table of token vectors, which NumPy alone can read."""
-    int8: bool = False
-    """Store the weights in 8 bits, a quarter of the size."""
     data: tuple[str, ...] = ()
     """Labeled files to score the model on before and after."""
     max_drop: float | None = None
@@ -310,7 +316,8 @@ class ExportArguments(LabeledFiles):
 def _export_static(arguments: ExportArguments) -> int:
     options = {
         "--head": arguments.head,
-        "--int8": arguments.int8,
+        "--dtype": arguments.dtype,
+        "--format": arguments.format != "litebert",
         "--data": arguments.data,
         "--max-drop": arguments.max_drop is not None,
     }
@@ -328,7 +335,7 @@ def _export_static(arguments: ExportArguments) -> int:
 
 
 def export(words: list[str]) -> int:
-    """litebert export MODEL --out DIR [--int8 --data FILE | --static]"""
+    """litebert export MODEL --out DIR [--data FILE] [--dtype float32] [--format onnx]"""
     arguments = console.parse(ExportArguments, words, "export")
     if arguments.static:
         return _export_static(arguments)
@@ -343,39 +350,38 @@ def export(words: list[str]) -> int:
     done = run(
         arguments.model,
         arguments.out,
+        format=arguments.format,
+        dtype=arguments.dtype,
         head=arguments.head,
-        int8=arguments.int8,
         data=join_source(arguments.data),
         vector_size=arguments.vector_size,
         **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
         **arguments.reading_options(),
     )
-    written, drop = done.written, done.drop
-    for note in written.notes:
+    drop = done.drop
+    for note in done.notes:
         log.warning(note)
-    if arguments.int8 and drop is None:
+    if done.dtype != "float32" and drop is None:
         log.warning(
-            "the scores of the 8-bit model were not measured; give labeled files with --data"
+            f"the scores of the {done.dtype} model were not measured; give labeled files with "
+            "--data"
         )
     if arguments.json:
         scores = None if drop is None else {**asdict(drop), "points": drop.points}
-        console.print_json({**asdict(written), "path": str(written.path), "drop": scores})
+        console.print_json({**asdict(done), "path": str(done.path), "drop": scores})
         return 0
-    rows = [
-        ("head", written.head),
-        ("size", f"{written.size / 1e6:.1f} MB"),
-        ("largest difference from PyTorch", f"{written.difference:.2g}"),
-    ]
+    rows = [("weights", f"{done.dtype}, {done.size / 1e6:.1f} MB")]
+    if done.difference is not None:
+        rows = [("head", str(done.head)), *rows]
+        rows += [("largest difference from PyTorch", f"{done.difference:.2g}")]
     if drop is not None:
         rows += [
             (f"{drop.metric} in float32", f"{drop.before:.2f}"),
-            (f"{drop.metric} in 8 bits", f"{drop.after:.2f}"),
+            (f"{drop.metric} in {done.dtype}", f"{drop.after:.2f}"),
         ]
-    console.table(("exported", written.path.name), rows)
+    console.table(("exported", done.path.name), rows)
     path = str(Path(arguments.out).resolve())
-    console.ending(
-        arguments.out,
-        ("serve", arguments.out),
-        f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({path!r})",
-    )
+    opener = f"optimum.onnxruntime.{done.opened_by}.from_pretrained"
+    opener = opener if done.opened_by else "litebert.load"
+    console.ending(arguments.out, ("serve", arguments.out), f"in Python, {opener}({path!r})")
     return 0

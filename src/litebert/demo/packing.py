@@ -1,6 +1,6 @@
-"""Small models in one archive, a zip file: large matrices as int8 with a scale a row, the rest as
-it was, and each different file once. `index.json` names the entry of each file. Unpacked, they are
-ordinary float32 folders.
+"""Small models in one archive, a zip file, with the weights of exports in 8 bits
+(`kernels/packing.py`), and each different file once. `index.json` names the entry of each file.
+Unpacked, they are ordinary float32 folders.
 """
 
 from __future__ import annotations
@@ -11,23 +11,16 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
+from tempfile import TemporaryDirectory
 
 from litebert.base.errors import ModelError
 from litebert.interop import files
 
 MODELS = Path(__file__).parent / "models.zip"
 """The archive of the package."""
-SCALE = ".scale"
-"""The end of the name of a matrix's scales."""
 LEAST_NUMBERS = 4096
 """Numbers of a matrix that is stored in 8 bits, at least."""
-_INDEX, _FACTS = "index.json", "facts"
+_INDEX = "index.json"
 _DATE = (2026, 1, 1, 0, 0, 0)
 """The date of every entry, so that the same models make the same bytes."""
 
@@ -64,14 +57,7 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
                 if not folders[name].exists():
                     contents = {file: packed.read(entry) for file, entry in entries.items()}
                     _write_model(folders[name], contents)
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-        KeyError,
-        ValueError,
-        SafetensorError,
-    ) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, ModelError) as error:
         raise ModelError(
             f"the models cannot be unpacked from {archive} to {out} ({error}); install litebert "
             "again, or name another folder with --out"
@@ -101,26 +87,15 @@ def _write_model(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def _pack_weights(file: Path) -> bytes:
     """Pack a file of weights; the facts in its header stay."""
-    packed: dict[str, NDArray[np.float32] | NDArray[np.int8]] = {}
-    for name, array in files.read_weights(file).items():
-        if array.ndim == 2 and array.size >= LEAST_NUMBERS:
-            scale = np.maximum(np.abs(array).max(axis=1, keepdims=True), np.float32(1e-12)) / 127
-            packed[name] = np.rint(array / scale).astype(np.int8)
-            packed[name + SCALE] = scale
-        else:
-            packed[name] = array
-    # One entry, because safetensors writes several in an order that changes.
-    facts = json.dumps(files.read_metadata(file), sort_keys=True)
-    return save_arrays(packed, {_FACTS: facts})
+    with TemporaryDirectory() as folder:
+        packed = Path(folder) / file.name
+        weights, facts = files.read_weights(file), files.read_facts(file)
+        files.write_packed(packed, weights, "int8", facts, LEAST_NUMBERS)
+        return packed.read_bytes()
 
 
 def _unpack_weights(data: bytes, path: Path) -> None:
-    path.write_bytes(data)  # where its header is read, before the float32 file takes its place
-    facts = json.loads(files.read_metadata(path)[_FACTS])
-    packed = load_arrays(data)
-    arrays = {
-        name: array.astype(np.float32) * packed[name + SCALE] if name + SCALE in packed else array
-        for name, array in packed.items()
-        if not name.endswith(SCALE)
-    }
-    files.write_arrays(path, arrays, facts)
+    with TemporaryDirectory(dir=path.parent) as folder:
+        packed = Path(folder) / path.name
+        packed.write_bytes(data)
+        files.write_arrays(path, files.read_weights(packed), files.read_facts(packed))

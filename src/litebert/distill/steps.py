@@ -12,7 +12,7 @@ The folder of a distillation holds
     student.json     the recipe of the student
     pretrained/      the student's run on the shards
     student/         its run on the task, with the teacher
-    int8/            the student with 8-bit weights, as ONNX
+    int8/            the student with 8-bit weights
     README.md        the scores, and the commands
 
 A step that is whole is skipped, and a step that was stopped continues. So the same command goes on
@@ -261,7 +261,7 @@ def list_steps(
         columns = ("--text-column", "text", "--label-column", "label", *pair)
         scored = ("--data", str(out / "dev.jsonl"), *columns)
     limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
-    words = ("export", str(student), "--out", str(int8), "--int8", *scored, *limit)
+    words = ("export", str(student), "--out", str(int8), *scored, *limit)
     about = "the student is written with weights of 8 bits"
     clear = partial(shutil.rmtree, int8, ignore_errors=True)
     return [*steps, Step(LAST, about, int8, words, clear)]

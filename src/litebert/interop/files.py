@@ -5,7 +5,10 @@ can be broken. Torch is imported only for a pickle, and where tensors are asked 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import math
+import mmap
 import os
 import pickle
 import warnings
@@ -27,6 +30,7 @@ from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.names import (
     ALL_WEIGHTS,
     INDEX,
+    OF_HEADER,
     PICKLED,
     WEIGHTS,
     RawTensor,
@@ -35,6 +39,16 @@ from litebert.interop.names import (
     facts_of,
     header_of,
     without_weights,
+)
+from litebert.kernels.packing import (
+    DTYPES,
+    TOGETHER,
+    Dtype,
+    Packed,
+    count_bytes,
+    in_panels,
+    is_table,
+    pack,
 )
 from litebert.remote.names import require_local
 
@@ -56,6 +70,10 @@ _DTYPES = {
     "F64": "float64",
 }
 """The types in the header of a safetensors file, and their names in PyTorch."""
+_PACKED, _VERSION = "packed", 1
+"""The key of what a header says of packed weights, and the version of their form."""
+_LINE = 64
+"""Bytes of a line of the processor's cache, at which packed weights begin."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 """The types that weights may have; they are computed with in float32."""
 
@@ -113,7 +131,10 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
     constants of older files. Numbers that the file holds in float32 stay in it until they are used.
     """
     if not path.name.endswith(INDEX):
-        return to_weights(_read(path), path)
+        return {
+            name: weight.unpack() if isinstance(weight, Packed) else weight
+            for name, weight in read_stored(path).items()
+        }
     whole: dict[str, NDArray[np.float32]] = {}
     for shard, listed in shards_of(path).items():
         tensors = {tensor.name: tensor for tensor in _read(shard)}
@@ -124,6 +145,51 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
         weights = to_weights(tensors.values(), shard)
         whole |= {name: weights[name] for name in listed & weights.keys()}
     return whole
+
+
+def read_stored(path: Path) -> dict[str, NDArray[np.float32] | Packed]:
+    """The weights of a model as they are stored: what an export has packed stays so, in its file,
+    which must not be written over as long as it is used."""
+    if path.name.endswith(INDEX):
+        return {**read_weights(path)}
+    dtype, packed = _read_packing(path)
+    tensors = {tensor.name: tensor for tensor in _read(path)}
+    stored: dict[str, NDArray[np.float32] | Packed] = {}
+    for name, (shape, is_rows) in packed.items():
+        tensor, (count, wide) = tensors.pop(name, None), count_bytes(shape, dtype, is_rows)
+        if tensor is None or (tensor.dtype, *tensor.shape) != ("uint8", count, wide):
+            raise ModelError(f"{path} is damaged: {name} is not as its header says; export again")
+        data = np.ndarray((count, wide), np.uint8, tensor.data)
+        stored[name] = Packed(data, shape, dtype, is_rows)
+    return {**stored, **to_weights(tensors.values(), path)}
+
+
+def packed_type(path: Path) -> Dtype | None:
+    """The type of the weights of an export; None of any other file."""
+    return _read_packing(path)[0] if _PACKED in read_metadata(path) else None
+
+
+def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[tuple[int, int], bool]]]:
+    """The type of packed weights, the shape of each, and whether it is a table."""
+    text = read_metadata(path).get(_PACKED)
+    if text is None:
+        return "float32", {}
+    facts = parse_json(text.encode())
+    if (version := facts.get("version")) != _VERSION:
+        raise ModelError(
+            f"{path} is an export of version {version}, and this litebert reads {_VERSION}; "
+            "install another litebert, or export the model again"
+        )
+    try:
+        return DTYPES[DTYPES.index(facts["dtype"])], {
+            str(name): ((int(rows), int(wide)), kind == "tables")
+            for kind in ("panels", "tables")
+            for name, (rows, wide) in facts[kind].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ModelError(
+            f"{path} is damaged: its header has no shapes; export the model again"
+        ) from None
 
 
 def list_names(path: Path) -> list[str]:
@@ -245,7 +311,8 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
     """The tensors of a file, which stay in it until they are used; a wrong digest is refused."""
     with safe_open(path, "np") as file:  # checks every place in the header
         metadata = dict(file.metadata() or {})
-    data = np.asarray(np.memmap(path, np.uint8, "c"))
+    mapped: Any = np.memmap(path, np.uint8, "c")
+    data = np.asarray(mapped)
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
     header = parse_json(data[8:start].tobytes())
     header.pop("__metadata__", None)
@@ -264,6 +331,8 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
             f"{path} is damaged: its weights are not those that were written (sha256); copy the "
             "file again, or restore it from a backup"
         )
+    if hasattr(mmap, "MADV_DONTNEED"):  # what no answer reads takes no memory of the process
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)
     return tensors
 
 
@@ -282,6 +351,12 @@ def read_metadata(path: Path) -> dict[str, str]:
             return facts_of(file.metadata() or {})
     except (OSError, SafetensorError, ValueError):
         return {}
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """The facts that litebert wrote into the header of a file, beside what says how to read it."""
+    about = read_metadata(path)
+    return {name: about[name] for name in about if name not in (*OF_HEADER, _PACKED)}
 
 
 def write_tensors(
@@ -309,6 +384,53 @@ def write_arrays(
         header = header_of(facts, digest_of(raw))
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
+
+
+def write_packed(
+    path: Path,
+    weights: Mapping[str, NDArray[np.float32]],
+    dtype: Dtype,
+    facts: Mapping[str, str],
+    least: float = math.inf,
+) -> None:
+    """A safetensors file of packed weights, each of which begins at a line of the cache.
+
+    Args:
+        least: numbers of a matrix that is packed too, although an engine needs it in float32.
+    """
+    arrays, packing = dict[str, NDArray[Any]](), {"version": _VERSION, "dtype": dtype}
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {"panels": {}, "tables": {}}
+    for name in sorted(weights, key=lambda name: (not in_panels(name), not is_table(name), name)):
+        weight = arrays[name] = np.require(weights[name], requirements="C")
+        # The sizes of a generator may not fit.
+        fits = in_panels(name) and weight.shape[1] % TOGETHER[dtype] == 0
+        if fits or is_table(name) or (weight.ndim == 2 and weight.size >= least):
+            shapes["panels" if fits else "tables"][name] = weight.shape
+            arrays[name] = pack(weight, dtype, not fits).data
+    raw = [
+        RawTensor(name, str(array.dtype), array.shape, array.reshape(-1).view(np.uint8))
+        for name, array in arrays.items()
+    ]
+    header: dict[str, Any] = {
+        "__metadata__": header_of(
+            {**facts, _PACKED: json.dumps({**packing, **shapes})}, digest_of(raw)
+        )
+    }
+    end = 0
+    for tensor in raw:
+        begin, end = end, end + tensor.data.nbytes
+        kind = "U8" if tensor.dtype == "uint8" else "F32"
+        header[tensor.name] = {
+            "dtype": kind,
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % _LINE)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in raw:
+            file.write(tensor.data)
 
 
 def require_new(folder: Path, source: str | Path | None = None) -> None:

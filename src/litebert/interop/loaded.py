@@ -23,7 +23,8 @@ from litebert.base.errors import (
 from litebert.base.registry import OUTPUTS
 from litebert.config import Config, HeadActivation, Pooling
 from litebert.config.finetuning import HeadName
-from litebert.kernels.network import Weights
+from litebert.kernels.network import Stored, Weights
+from litebert.kernels.packing import Dtype, Packed
 from litebert.tokenizer import Tokenizer
 
 
@@ -61,13 +62,15 @@ class Unread:
     """A network whose weights are read when it is first used."""
 
     read: Callable[[], Pretrainer | TaskModel]
-    read_weights: Callable[[], Weights]
+    read_stored: Callable[[], Stored]
     """Reads them without torch, by the names of the network's `state_dict`."""
     file: Path
     """The file of the weights, for messages."""
     record: Mapping[str, Any] = field(default_factory=dict)
     """The kind, classes, dense map and pooling of a fine-tuned network; empty of a pretrained
     one."""
+    dtype: Dtype | None = None
+    """The type in which an export has packed them."""
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What the compiled engine has made of the weights, for all that it answers."""
 
@@ -152,10 +155,22 @@ class LoadedModel:
     def read_weights(self) -> Weights:
         """Read the weights of the network by the names of its `state_dict`, for engines without
         torch."""
+        return {
+            name: weight.unpack() if isinstance(weight, Packed) else weight
+            for name, weight in self.read_stored().items()
+        }
+
+    def read_stored(self) -> Stored:
+        """Read them as the folder has them, which may be packed."""
         if isinstance(self.network, Unread):
-            return self.network.read_weights()
+            return self.network.read_stored()
         state = self.network.state_dict()
         return {name: tensor.detach().float().cpu().numpy() for name, tensor in state.items()}
+
+    @property
+    def packed(self) -> Dtype | None:
+        """The type of the weights of an export; None of any other folder."""
+        return self.network.dtype if isinstance(self.network, Unread) else None
 
     @property
     def head(self) -> HeadName:

@@ -51,7 +51,8 @@ from litebert.interop.names import FIT, WEIGHTS, holds_weights
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
-from litebert.kernels.network import Weights
+from litebert.kernels.network import Stored
+from litebert.kernels.packing import Dtype
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
@@ -145,32 +146,39 @@ def save_litebert(
     Args:
         beside: writes what else belongs there into the folder, while it has another name.
     """
-    model = loaded.model
-    skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
     with files.new_folder(Path(folder)) as partial:
-        state = {
-            name: tensor
-            for name, tensor in model.state_dict().items()
-            if not name.startswith(skipped)
-        }
-        fingerprint = (
-            {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
-        )
-        files.write_tensors(partial / WEIGHTS, state, fingerprint)
-        (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
-        if loaded.task_record:
-            (partial / "task.json").write_text(
-                json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8"
-            )
-        if not loaded.task_record and loaded.pooling != "cls":
-            (partial / _READING).write_text(
-                json.dumps({"pooling": loaded.pooling}) + "\n", encoding="utf-8"
-            )
-        if loaded.tokenizer is not None:
-            loaded.tokenizer.save(partial / "tokenizer")
-        (partial / CARD).write_text(make_card(loaded), encoding="utf-8")
-        beside(partial)
-        return carry_modules(loaded, partial)
+        return write_litebert(loaded, partial, beside=beside)
+
+
+def write_litebert(
+    loaded: LoadedModel,
+    folder: Path,
+    dtype: Dtype | None = None,
+    beside: Callable[[Path], None] = lambda _: None,
+) -> tuple[str, ...]:
+    """Write the files of a litebert model folder; with a `dtype`, of an export, whose weights are
+    packed for answers."""
+    skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
+    state = {
+        name: array for name, array in loaded.read_weights().items() if not name.startswith(skipped)
+    }
+    facts = {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
+    if dtype is None:
+        files.write_arrays(folder / WEIGHTS, state, facts)
+    else:
+        files.write_packed(folder / WEIGHTS, state, dtype, facts)
+    (folder / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
+    if loaded.task_record:
+        record = json.dumps(loaded.task_record, indent=2)
+        (folder / "task.json").write_text(f"{record}\n", encoding="utf-8")
+    elif loaded.pooling != "cls":
+        pooling = json.dumps({"pooling": loaded.pooling})
+        (folder / _READING).write_text(f"{pooling}\n", encoding="utf-8")
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save(folder / "tokenizer")
+    (folder / CARD).write_text(make_card(loaded), encoding="utf-8")
+    beside(folder)
+    return carry_modules(loaded, folder)
 
 
 def config_of(path: str | Path) -> Config:
@@ -183,9 +191,10 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
     config = read_recipe(folder / "recipe.json")
     if (folder / "task.json").is_file():
         file = folder / WEIGHTS  # which an engine of one's own may do without
-        task = read_task(folder / "task.json")
+        task, packed = read_task(folder / "task.json"), files.packed_type(file)
+        network = partial(_open_tuned, folder, config, task)
         return LoadedModel(
-            Unread(partial(_open_tuned, folder, config, task), partial(_read, folder), file, task),
+            Unread(network, partial(_read, folder), file, task, packed),
             config,
             _own_tokenizer(folder, file, substitute),
             folder,
@@ -204,7 +213,7 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
     )
     network = partial(_open_pretrained, folder, config, file, untrained)
     return LoadedModel(
-        Unread(network, partial(files.read_weights, file), file),
+        Unread(network, partial(files.read_stored, file), file, dtype=files.packed_type(file)),
         config,
         _own_tokenizer(folder, file, substitute),
         folder,
@@ -227,8 +236,8 @@ def _open_tuned(*arguments: Any) -> Any:
     return open_tuned(*arguments)
 
 
-def _read(folder: Path) -> Weights:
-    return files.read_weights(files.weights_file(folder))
+def _read(folder: Path) -> Stored:
+    return files.read_stored(files.weights_file(folder))
 
 
 def _pooling(path: Path) -> Pooling:

@@ -45,6 +45,8 @@ def without_weights(folder: Path) -> ModelError:
 # A safetensors file has room for texts by name. All that litebert knows stands as JSON under one
 # name, because the library writes several names in an order that changes from process to process.
 _NAME, _DIGEST = "litebert", "digest"
+OF_HEADER = (_NAME, _DIGEST, "format")
+"""Names in a header that are no facts of the model."""
 
 
 class RawTensor(NamedTuple):

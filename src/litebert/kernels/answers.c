@@ -146,7 +146,10 @@ static void run(work function, void *job, long threads) {
 #define DEPTH (4096 / COLUMNS) /* of a panel that stays in the first cache */
 #define STRIP 192              /* rows that stay in the second */
 
-const long panel_columns = COLUMNS; /* for network.py */
+/* Weights are packed in one order for all processors (packing.py): panels of 16 columns, so that a tile reads one panel
+   or, where vectors are wider, two. */
+#define PANEL 16
+#define SECOND(NEXT, STEP) (WIDE == PANEL ? (NEXT) : (STEP)) /* from a tile's first vector of columns to its second */
 
 typedef float lanes __attribute__((vector_size(4 * WIDE)));
 
@@ -159,10 +162,11 @@ static inline lanes load(const float *x) {
 static inline void store(float *x, lanes value) { memcpy(x, &value, sizeof value); }
 
 /* c (rows, COLUMNS of stride c_step) = a (rows, depth of stride a_step) b (depth, COLUMNS of stride b_step), added to c
-   with `add`. `ahead` is the distance to what will be read of b next. */
+   with `add`. The second vector of b's columns lies `second` behind the first. `ahead` is the distance to what will be
+   read of b next. */
 static inline __attribute__((always_inline)) void tile(int rows, const float *a, long a_step, const float *b,
-                                                       long b_step, long depth, float *c, long c_step, int add,
-                                                       long ahead) {
+                                                       long b_step, long second, long depth, float *c, long c_step,
+                                                       int add, long ahead) {
     lanes sums[MOST][2] = {{{0}}};
     if (add)
 #pragma GCC unroll 12
@@ -171,13 +175,14 @@ static inline __attribute__((always_inline)) void tile(int rows, const float *a,
             sums[i][1] = load(c + i * c_step + WIDE);
         }
     for (long k = 0; k < depth; k++) {
-        lanes first = load(b + k * b_step), second = load(b + k * b_step + WIDE);
-        for (long line = 0; line < COLUMNS; line += 16) __builtin_prefetch(b + k * b_step + ahead + line);
+        lanes left = load(b + k * b_step), right = load(b + k * b_step + second);
+        __builtin_prefetch(b + k * b_step + ahead);
+        if (WIDE == PANEL) __builtin_prefetch(b + k * b_step + second + ahead);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             float x = a[i * a_step + k];
-            sums[i][0] += x * first;
-            sums[i][1] += x * second;
+            sums[i][0] += x * left;
+            sums[i][1] += x * right;
         }
     }
 #pragma GCC unroll 12
@@ -193,23 +198,23 @@ static inline __attribute__((always_inline)) void tile(int rows, const float *a,
 #else
 #define EACH_NUMBER_OF_ROWS(TILE) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #endif
-static void product(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c,
-                    long c_step, int add, long ahead) {
+static void product(int rows, const float *a, long a_step, const float *b, long b_step, long second, long depth,
+                    float *c, long c_step, int add, long ahead) {
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
-        tile(ROWS, a, a_step, b, b_step, depth, c, c_step, add, ahead);                                                \
+        tile(ROWS, a, a_step, b, b_step, second, depth, c, c_step, add, ahead);                                        \
         break;
     switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
 #undef TILE
 }
 
-/* The same of bfloat16 in pairs: a (rows, depth pairs), b (depth, COLUMNS pairs). */
+/* The same of bfloat16 in pairs: a (rows, depth pairs), b panels of pairs, of which the next lies `next` behind. */
 typedef uint32_t __attribute__((may_alias)) pair;
 #if defined(__AVX512BF16__)
 const long multiplies_narrow = 1;
 
 static inline __attribute__((always_inline)) void narrow_tile(int rows, const pair *a, long a_step, const pair *b,
-                                                              long depth, float *c, long c_step, int add) {
+                                                              long next, long depth, float *c, long c_step, int add) {
     __m512 sums[MOST][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
@@ -217,10 +222,10 @@ static inline __attribute__((always_inline)) void narrow_tile(int rows, const pa
         sums[i][1] = add ? _mm512_loadu_ps(c + i * c_step + WIDE) : _mm512_setzero_ps();
     }
     for (long k = 0; k < depth; k++) {
-        __m512bh first = (__m512bh)_mm512_loadu_si512(b + k * COLUMNS);
-        __m512bh second = (__m512bh)_mm512_loadu_si512(b + k * COLUMNS + WIDE);
-        __builtin_prefetch(b + (DEPTH + k) * COLUMNS);
-        __builtin_prefetch(b + (DEPTH + k) * COLUMNS + WIDE);
+        __m512bh first = (__m512bh)_mm512_loadu_si512(b + k * PANEL);
+        __m512bh second = (__m512bh)_mm512_loadu_si512(b + next + k * PANEL);
+        __builtin_prefetch(b + (DEPTH + k) * PANEL);
+        __builtin_prefetch(b + next + (DEPTH + k) * PANEL);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             __m512bh x = (__m512bh)_mm512_set1_epi32(a[i * a_step + k]);
@@ -235,11 +240,11 @@ static inline __attribute__((always_inline)) void narrow_tile(int rows, const pa
     }
 }
 
-static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long depth, float *c, long c_step,
-                           int add) {
+static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long next, long depth, float *c,
+                           long c_step, int add) {
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
-        narrow_tile(ROWS, a, a_step, b, depth, c, c_step, add);                                                        \
+        narrow_tile(ROWS, a, a_step, b, next, depth, c, c_step, add);                                                  \
         break;
     switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
 #undef TILE
@@ -247,14 +252,14 @@ static void narrow_product(int rows, const pair *a, long a_step, const pair *b, 
 #else
 const long multiplies_narrow = 0;
 
-static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long depth, float *c, long c_step,
-                           int add) {}
+static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long next, long depth, float *c,
+                           long c_step, int add) {}
 #endif
 
-/* The same of bytes: a (rows, depth groups) without sign, values / scale + zero, and b (depth, COLUMNS groups) with it,
-   values / scale. A group is what one instruction multiplies. Behind b lie its scales and the sums of its columns,
-   which `zero` is taken off by. Sums are exact, so they are the same whatever the instruction. The instructions are
-   written out, because compilers copy the sums around the intrinsics, which takes up to twice as long. */
+/* The same of bytes: a (rows, depth groups) without sign, values / scale + zero, and b panels of groups with it, values /
+   scale. A group has four bytes of a row. Behind each panel lie its scales and the sums of its columns, which `zero` is
+   taken off by. Sums are exact, so they are the same whatever the instruction. The instructions are written out, because
+   compilers copy the sums around the intrinsics, which takes up to twice as long. */
 typedef struct {
     float scale;
     int32_t zero;
@@ -263,10 +268,10 @@ typedef struct {
 typedef int32_t counts __attribute__((vector_size(4 * WIDE)));
 
 #if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
-#define TOGETHER 4 /* bytes of a row in a group */
+#define TOGETHER 4 /* bytes of a row that one instruction multiplies */
 typedef uint8_t code;
 
-static inline counts read_weights(const int8_t *b) {
+static inline counts read_weights(const int8_t *b, int part) {
     counts value;
     memcpy(&value, b, sizeof value);
     return value;
@@ -283,11 +288,12 @@ static inline counts read_weights(const int8_t *b) {
 #define TOGETHER 2
 typedef int16_t code;
 
-static inline counts read_weights(const int8_t *b) {
-    typedef int8_t __attribute__((vector_size(2 * WIDE), aligned(1), may_alias)) half;
-    counts value;
-    __asm__("vpmovsxbw %1, %0" : "=v"(value) : "m"(*(const half *)b));
-    return value;
+/* The first and third byte of each group, or the second and fourth. */
+static inline counts read_weights(const int8_t *b, int part) {
+    typedef int16_t words __attribute__((vector_size(4 * WIDE)));
+    words value;
+    memcpy(&value, b, sizeof value);
+    return (counts)((part ? value : value << 8) >> 8);
 }
 
 #define ADD_PRODUCTS(sum, x, weights)                                                                                  \
@@ -306,26 +312,29 @@ const long multiplies_bytes = TOGETHER; /* 0 where they are not multiplied; for 
 #if TOGETHER
 static inline __attribute__((always_inline)) void byte_tile(int rows, const pair *a, long a_step, const int8_t *b,
                                                             long depth, const grid *grids, float *c, long c_step) {
-    const int8_t *scales = b + depth * COLUMNS * TOGETHER, *ahead = scales + 8 * COLUMNS;
+    long next = SECOND((depth + 2) * 4 * PANEL, 4 * WIDE);
+    const int8_t *scales = b + depth * 4 * PANEL, *ahead = scales + 8 * PANEL + SECOND(next, 0);
     counts sums[MOST][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = (counts){0};
     for (long k = 0; k < depth; k++) {
-        const int8_t *weights = b + k * COLUMNS * TOGETHER;
-        counts first = read_weights(weights), second = read_weights(weights + WIDE * TOGETHER);
-        for (long line = 0; line < COLUMNS * TOGETHER; line += 64)
-            __builtin_prefetch(ahead + k * COLUMNS * TOGETHER + line);
+        const int8_t *weights = b + k * 4 * PANEL;
+        __builtin_prefetch(ahead + k * 4 * PANEL);
+        if (WIDE == PANEL) __builtin_prefetch(ahead + next + k * 4 * PANEL);
+        for (int part = 0; part < 4 / TOGETHER; part++) {
+            counts first = read_weights(weights, part), second = read_weights(weights + next, part);
 #pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            counts x = (counts){0} + (int32_t)a[i * a_step + k];
-            ADD_PRODUCTS(sums[i][0], x, first);
-            ADD_PRODUCTS(sums[i][1], x, second);
+            for (int i = 0; i < rows; i++) {
+                counts x = (counts){0} + (int32_t)a[i * a_step + k * 4 / TOGETHER + part];
+                ADD_PRODUCTS(sums[i][0], x, first);
+                ADD_PRODUCTS(sums[i][1], x, second);
+            }
         }
     }
-    lanes first = load((const float *)scales), second = load((const float *)scales + WIDE);
+    lanes first = load((const float *)scales), second = load((const float *)(scales + next));
     counts third, fourth;
-    memcpy(&third, scales + 4 * COLUMNS, sizeof third);
-    memcpy(&fourth, scales + 4 * (COLUMNS + WIDE), sizeof fourth);
+    memcpy(&third, scales + 4 * PANEL, sizeof third);
+    memcpy(&fourth, scales + 4 * PANEL + next, sizeof fourth);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
         counts low = sums[i][0] - grids[i].zero * third, high = sums[i][1] - grids[i].zero * fourth;
@@ -339,7 +348,7 @@ static void byte_product(int rows, const code *a, long in, const int8_t *b, cons
 #if TOGETHER
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
-        byte_tile(ROWS, (const pair *)a, in / TOGETHER, b, in / TOGETHER, grids, c, c_step);                           \
+        byte_tile(ROWS, (const pair *)a, in / TOGETHER, b, in / 4, grids, c, c_step);                                  \
         break;
     switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
 #undef TILE
@@ -362,15 +371,23 @@ static inline grid to_bytes(const float *restrict x, code *restrict bytes, long 
         float value = rintf(x[i] * rate) + zero;
         bytes[i] = (code)(int32_t)(value < 255.0f ? value : 255.0f);
     }
+#if TOGETHER == 2 /* a group is read by its first and third bytes, and then by the others */
+    typedef code half __attribute__((vector_size(8 * sizeof(code)), aligned(sizeof(code)), may_alias));
+    for (long i = 0; i + 8 <= n; i += 8)
+        *(half *)(bytes + i) = __builtin_shuffle(*(half *)(bytes + i), (half){0, 2, 1, 3, 4, 6, 5, 7});
+    if (n % 8) {
+        code second = bytes[n - 3];
+        bytes[n - 3] = bytes[n - 2];
+        bytes[n - 2] = second;
+    }
+#endif
     return (grid){(high - low) / 255.0f + none, (int32_t)zero};
 }
 
 /* ---- a network ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const void *panels; /* w (out, in) as (out / COLUMNS, in, COLUMNS) with zeros behind its last row; of PAIRS bfloat16
-                           as (out / COLUMNS, in / 2, COLUMNS, 2), of BYTES (out / COLUMNS, in / TOGETHER, COLUMNS,
-                           TOGETHER) with what byte_tile reads behind each panel */
+    const void *panels; /* w (out, in), as packing.py says */
     const float *bias;  /* with zeros up to a multiple of COLUMNS */
     int64_t in, out;
 } map;
@@ -386,9 +403,14 @@ typedef struct {
 
 enum { GELU, GELU_TANH, SILU, RELU, TANH, NONE }; /* what follows a map */
 
+typedef struct { /* rows of numbers of a type, each of BYTES with its scale behind it */
+    const void *rows;
+    int64_t type;
+} table;
+
 typedef struct { /* a step of a head: norm(act(x w^T + b)) */
     map map;
-    const float *rows; /* w as it is, (out, in), in place of panels */
+    table table; /* w by its rows, (out, in), in place of panels */
     norm norm;
     int64_t activation;
 } step;
@@ -400,7 +422,8 @@ typedef struct {
     int64_t hidden, heads, inner, layers, embedding, offset, kind, gated, pre, first_norm, norm_after, type, reach,
         globals;
     double eps;
-    const float *words, *positions, *types; /* (.., embedding); null: none */
+    table words;
+    const float *positions, *types; /* (.., embedding); null: none */
     map project;                            /* of the embedding; no panels: none */
     norm embedded, last;
     const layer *const *stack; /* the layers, of which some may be the same */
@@ -485,17 +508,17 @@ static void multiply(const map *map, const float *x, const void *held, float *y,
         for (long k = 0; k < depth; k += part)
             for (long group = low; group < high; group++) {
                 long row = rows * group / groups, count = rows * (group + 1) / groups - row;
-                long some = least(depth - k, part), at = from * depth + k * COLUMNS;
+                long some = least(depth - k, part), at = from * depth + k * PANEL;
                 float *c = to + (row - top) * step;
                 if (type == BYTES)
                     byte_product(count, bytes + row * in, in, (const int8_t *)map->panels + from * (in + 8), grids + row, c,
                                  step);
                 else if (type == PAIRS)
-                    narrow_product(count, (const pair *)held + row * depth + k, depth, (const pair *)map->panels + at, some,
-                                   c, step, k > 0);
+                    narrow_product(count, (const pair *)held + row * depth + k, depth, (const pair *)map->panels + at,
+                                   depth * PANEL, some, c, step, k > 0);
                 else
-                    product(count, x + row * depth + k, depth, (const float *)map->panels + at, COLUMNS, some, c, step,
-                            k > 0, DEPTH * COLUMNS);
+                    product(count, x + row * depth + k, depth, (const float *)map->panels + at, PANEL,
+                            SECOND(depth * PANEL, WIDE), some, c, step, k > 0, DEPTH * PANEL);
                 if (k + part >= depth) FINISHES[activation](c, step, count, map->bias + from);
             }
         if (last)
@@ -504,13 +527,56 @@ static void multiply(const map *map, const float *x, const void *held, float *y,
     }
 }
 
-/* y (rows, out) = x (rows, in) w^T + bias for w (out, in) as it is, such as a table of words: a part of its rows */
-static void dot_products(const step *step, const float *x, float *y, long rows, int thread, team *team) {
+/* ---- tables -------------------------------------------------------------------------------------------------------- */
+
+static inline long row_bytes(long width, int type) { return type == BYTES ? width + 4 : width * (type == PAIRS ? 2 : 4); }
+
+static inline float scale_of(const char *row, long width, int type) {
+    float scale = 1.0f;
+    if (type == BYTES) memcpy(&scale, row + width, 4);
+    return scale;
+}
+
+/* A number of a row, and a vector of them, without its scale. */
+static inline float number_at(const char *row, long i, int type) {
+    if (type == BYTES) return ((const int8_t *)row)[i];
+    return type == PAIRS ? widen(((const bf16 *)row)[i]) : ((const float *)row)[i];
+}
+
+static inline lanes numbers_at(const char *row, long i, int type) {
+    if (type == BYTES) {
+        int8_t __attribute__((vector_size(WIDE))) bytes;
+        memcpy(&bytes, row + i, sizeof bytes);
+        return __builtin_convertvector(__builtin_convertvector(bytes, counts), lanes);
+    }
+    if (type == PAIRS) {
+        uint16_t __attribute__((vector_size(2 * WIDE))) halves;
+        memcpy(&halves, row + 2 * i, sizeof halves);
+        return (lanes)(__builtin_convertvector(halves, counts) << 16);
+    }
+    return load((const float *)row + i);
+}
+
+static void read_row(const table *table, long number, float *restrict y, long width) {
+    int type = (int)table->type;
+    const char *row = (const char *)table->rows + number * row_bytes(width, type);
+    if (type == FLOATS)
+        memcpy(y, row, width * sizeof(float));
+    else {
+        float scale = scale_of(row, width, type);
+        for (long i = 0; i < width; i++) y[i] = scale * number_at(row, i, type);
+    }
+}
+
+/* y (rows, out) = x (rows, in) w^T + bias for the rows w (out, in) of a table: a part of them */
+static inline __attribute__((always_inline)) void dot(const step *step, const float *x, float *y, long rows, int thread,
+                                                      team *team, int type) {
     long in = step->map.in, out = step->map.out, whole = in / WIDE * WIDE;
     for (long at = out * thread / team->threads; at < out * (thread + 1) / team->threads; at += 4) {
         long words = least(4, out * (thread + 1) / team->threads - at);
-        const float *w[4];
-        for (long j = 0; j < 4; j++) w[j] = step->rows + (at + least(j, words - 1)) * in;
+        const char *w[4];
+        for (long j = 0; j < 4; j++)
+            w[j] = (const char *)step->table.rows + (at + least(j, words - 1)) * row_bytes(in, type);
         for (long row = 0; row < rows; row += 2) {
             const float *a = x + row * in, *b = row + 1 < rows ? a + in : a;
             lanes first[4] = {{0}}, second[4] = {{0}};
@@ -518,26 +584,35 @@ static void dot_products(const step *step, const float *x, float *y, long rows, 
                 lanes left = load(a + k), right = load(b + k);
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
-                    lanes word = load(w[j] + k);
+                    lanes word = numbers_at(w[j], k, type);
                     first[j] += left * word;
                     second[j] += right * word;
                 }
             }
             for (long j = 0; j < words; j++) {
-                float one = 0.0f, two = 0.0f;
+                float one = 0.0f, two = 0.0f, scale = scale_of(w[j], in, type);
                 for (int lane = 0; lane < WIDE; lane++) {
                     one += first[j][lane];
                     two += second[j][lane];
                 }
                 for (long k = whole; k < in; k++) {
-                    one += a[k] * w[j][k];
-                    two += b[k] * w[j][k];
+                    one += a[k] * number_at(w[j], k, type);
+                    two += b[k] * number_at(w[j], k, type);
                 }
-                y[row * out + at + j] = one + step->map.bias[at + j];
-                if (row + 1 < rows) y[(row + 1) * out + at + j] = two + step->map.bias[at + j];
+                y[row * out + at + j] = scale * one + step->map.bias[at + j];
+                if (row + 1 < rows) y[(row + 1) * out + at + j] = scale * two + step->map.bias[at + j];
             }
         }
     }
+}
+
+static void dot_products(const step *step, const float *x, float *y, long rows, int thread, team *team) {
+    if (step->table.type == BYTES)
+        dot(step, x, y, rows, thread, team, BYTES);
+    else if (step->table.type == PAIRS)
+        dot(step, x, y, rows, thread, team, PAIRS);
+    else
+        dot(step, x, y, rows, thread, team, FLOATS);
 }
 
 /* y = norm(x), which may be the same */
@@ -670,7 +745,8 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
                 front = least(up_to_columns(globals), low);
             }
             for (long j = front ? 0 : low; j < high; j = j + COLUMNS == front ? low : j + COLUMNS)
-                product(count, cosine ? queries : x, cosine ? size : hidden, keys + j, wide, size, scores + j, wide, 0, 0);
+                product(count, cosine ? queries : x, cosine ? size : hidden, keys + j, wide, WIDE, size, scores + j, wide, 0,
+                        0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
                 long p = first + i;
@@ -692,9 +768,9 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
             float *place = whole ? to : out;
             long step = whole ? hidden : width;
             for (long d = 0; d < width; d += COLUMNS) {
-                if (front) product(count, scores, wide, values + d, 2 * hidden, front, place + d, step, 0, 0);
-                product(count, scores + low, wide, values + low * 2 * hidden + d, 2 * hidden, least(high, n) - low,
-                        place + d, step, front > 0, 0);
+                if (front) product(count, scores, wide, values + d, 2 * hidden, WIDE, front, place + d, step, 0, 0);
+                product(count, scores + low, wide, values + low * 2 * hidden + d, 2 * hidden, WIDE,
+                        least(high, n) - low, place + d, step, front > 0, 0);
             }
             if (!whole)
                 for (long i = 0; i < count; i++) memcpy(to + i * hidden, out + i * width, size * sizeof(float));
@@ -745,7 +821,7 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
     for (long r = b->rows * thread / team->threads; r < b->rows * (thread + 1) / team->threads; r++)
         for (long token = b->starts[r]; token < b->starts[r + 1]; token++) {
             float *y = to + token * width;
-            memcpy(y, net->words + b->ids[token] * width, width * sizeof(float));
+            read_row(&net->words, b->ids[token], y, width);
             if (net->positions) {
                 const float *position = net->positions + (net->offset + token - b->starts[r]) * width;
                 for (long i = 0; i < width; i++) y[i] += position[i];
@@ -880,7 +956,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
         long out = step->map.out;
         float *to = number + 1 == net->steps ? b->result : from == rooms->read ? rooms->in : rooms->read;
         barrier(team);
-        if (step->rows)
+        if (step->table.rows)
             dot_products(step, from, to, count, thread, team);
         else
             multiply(&step->map, from, 0, to, out, count, (int)step->activation, FLOATS, thread, team);

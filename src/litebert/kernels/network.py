@@ -3,10 +3,10 @@ pooling and head. It needs no torch.
 
 Rows lie end to end, so that nothing is computed for padding. In the last layer, of which a
 classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS]
-alone. All is float32, but for the products of layers where bfloat16 or 8 bits are asked for. Their
-weights are held in the order in which they are read. In 8 bits, each row of a weight and each
-token have a scale of their own, so an answer does not depend on its company. Working memory belongs
-to a thread of Python, so several may ask one network.
+alone. All is float32, but for the products of layers and the table of words where bfloat16 or 8
+bits are asked for. They are held in the order in which they are read (packing.py). In 8 bits, each
+row of a weight and each token have a scale of their own, so an answer does not depend on its
+company. Working memory belongs to a thread of Python, so several may ask one network.
 
 Shapes: R rows, T tokens of all rows, H hidden size, C numbers that the head gives.
 """
@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 from litebert.base.errors import DataError, ModelError
 from litebert.config import EncoderConfig
 from litebert.kernels.loader import describe, library
+from litebert.kernels.packing import DTYPES, PANEL, TOGETHER, Dtype, Floats, Packed, pack
 
-Floats = NDArray[np.float32]
 Weights = Mapping[str, Floats]
-Dtype = Literal["float32", "bfloat16", "int8"]
-DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
-"""What products of layers multiply, in the order of answers.c."""
+Stored = Mapping[str, Floats | Packed]
+"""Weights of which some may be packed."""
 Reads = Literal["first", "mean", "tokens", "chosen", "unit"]
 _READS: tuple[Reads, ...] = ("first", "mean", "tokens", "chosen", "unit")
 _ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "none")
@@ -40,14 +39,12 @@ _ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "none")
 class Step(NamedTuple):
     """A step of a head: norm(activation(x W^T + b)), without what is None."""
 
-    weight: Floats
-    """(out, in)"""
+    weight: Floats | Packed
+    """(out, in); a table is read by its rows, and followed by nothing."""
     bias: Floats | None = None
     activation: str = "none"
     norm: tuple[Floats, Floats | None] | None = None
     """The weight and the bias of a layer norm."""
-    plain: bool = False
-    """True: the weight is read where it lies, as a table of words is, and followed by nothing."""
 
 
 class Rows(NamedTuple):
@@ -99,8 +96,12 @@ class _Layer(_Struct):
     _fields_ += [("attention", _Norm), ("feedforward", _Norm)]
 
 
+class _Table(_Struct):
+    _fields_ = [("rows", ctypes.c_void_p), ("type", ctypes.c_int64)]
+
+
 class _Step(_Struct):
-    _fields_ = [("map", _Map), ("rows", ctypes.c_void_p), ("norm", _Norm)]
+    _fields_ = [("map", _Map), ("table", _Table), ("norm", _Norm)]
     _fields_ += [("activation", ctypes.c_int64)]
 
 
@@ -110,7 +111,7 @@ _SIZES = "hidden heads inner layers embedding offset kind gated pre first_norm n
 class _Network(_Struct):
     _fields_ = [(name, ctypes.c_int64) for name in f"{_SIZES} reach globals".split()]
     _fields_ += [("eps", ctypes.c_double)]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("words", "positions", "types")]
+    _fields_ += [("words", _Table), ("positions", ctypes.c_void_p), ("types", ctypes.c_void_p)]
     _fields_ += [("project", _Map), ("embedded", _Norm), ("last", _Norm)]
     _fields_ += [("stack", ctypes.c_void_p), ("windowed", ctypes.c_void_p)]
     _fields_ += [("cosine", ctypes.c_void_p * 2), ("sine", ctypes.c_void_p * 2)]
@@ -139,13 +140,15 @@ class _Kept:
         """The address of an array, which is kept."""
         return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
 
-    def _map(self, weight: Floats, bias: Floats | None, dtype: Dtype) -> _Map:
+    def _map(self, weight: Floats | Packed, bias: Floats | None, dtype: Dtype) -> _Map:
         outputs, inputs = weight.shape
-        padded = np.zeros(-(-outputs // columns()) * columns(), np.float32)
+        padded = np.zeros(outputs + -outputs % (2 * PANEL), np.float32)
         if bias is not None:
             padded[:outputs] = bias
-        panels = self._keep(pack(weight, dtype))
-        return _Map(panels, self._keep(padded), inputs, outputs)
+        return _Map(self._keep(pack(weight, dtype).data), self._keep(padded), inputs, outputs)
+
+    def _table(self, table: Packed) -> _Table:
+        return _Table(self._keep(table.data), DTYPES.index(table.dtype))
 
     def _norm_of(self, weight: Floats, shift: Floats | None) -> _Norm:
         return _Norm(self._keep(weight), None if shift is None else self._keep(shift))
@@ -156,15 +159,15 @@ class Network(_Kept):
 
     Args:
         config: the encoder.
-        weights: its weights by the names of `Encoder.state_dict`, float32. They are read where they
-            lie, but for those of products, which are copied.
-        dtype: of the products of layers.
+        weights: its weights by the names of `Encoder.state_dict`, float32 or packed. They are read
+            where they lie, but for those that have to be packed.
+        dtype: of the products of layers and of the table of words.
 
     Raises:
         ModelError: a weight is missing, or of another shape than the config says, or unknown.
     """
 
-    def __init__(self, config: EncoderConfig, weights: Weights, dtype: Dtype = "float32") -> None:
+    def __init__(self, config: EncoderConfig, weights: Stored, dtype: Dtype = "float32") -> None:
         if refusal := find_refusal(config, dtype):
             raise ModelError(refusal)
         super().__init__()
@@ -179,7 +182,8 @@ class Network(_Kept):
         net.gated, net.pre = config.feedforward == "gated", config.norm == "pre"
         net.first_norm, net.norm_after = config.first_norm, config.embedding_norm == "after"
         net.reach, net.globals = config.window // 2, config.global_tokens
-        net.words = self._keep(self._take("embedding.word.weight", (config.vocab_size, width)))
+        words = self._take_stored("embedding.word.weight", (config.vocab_size, width))
+        net.words = self._table(pack(words, dtype, is_table=True))
         if config.positions == "learned":
             rows = config.position_offset + config.max_positions
             net.positions = self._keep(self._take("embedding.position.weight", (rows, width)))
@@ -221,6 +225,10 @@ class Network(_Kept):
     # ------------------------------------------------------------------------------ what is read
 
     def _take(self, name: str, shape: tuple[int, ...]) -> Floats:
+        weight = self._take_stored(name, shape)
+        return weight.unpack() if isinstance(weight, Packed) else weight
+
+    def _take_stored(self, name: str, shape: tuple[int, ...]) -> Floats | Packed:
         """A weight of a shape, which then is no longer left."""
         weight = self._left.pop(name, None)
         if weight is None:
@@ -231,8 +239,10 @@ class Network(_Kept):
             )
         return weight
 
-    def _linear(self, name: str, outputs: int, inputs: int) -> tuple[Floats, Floats | None]:
-        weight = self._take(f"{name}.weight", (outputs, inputs))
+    def _linear(
+        self, name: str, outputs: int, inputs: int
+    ) -> tuple[Floats | Packed, Floats | None]:
+        weight = self._take_stored(f"{name}.weight", (outputs, inputs))
         return weight, self._take(f"{name}.bias", (outputs,)) if self.config.bias else None
 
     def _norm(self, name: str, width: int) -> _Norm:
@@ -244,9 +254,10 @@ class Network(_Kept):
         name, hidden = f"attention.{number}", self.config.hidden_size
         weight, bias = self._linear(f"{name}.qkv", 3 * hidden, hidden)
         biases = (None, None) if bias is None else (bias[:hidden], bias[hidden:])
+        whole = pack(weight, self.dtype)
         return {
-            "q": self._map(weight[:hidden], biases[0], self.dtype),
-            "kv": self._map(weight[hidden:], biases[1], self.dtype),
+            "q": self._map(whole.rows(0, hidden), biases[0], self.dtype),
+            "kv": self._map(whole.rows(hidden, 3 * hidden), biases[1], self.dtype),
             "attended": self._map(*self._linear(f"{name}.output", hidden, hidden), self.dtype),
             "attention": self._norm(f"{name}.norm", hidden) if normed else _Norm(),
         }
@@ -286,15 +297,16 @@ class Head(_Kept):
     def __init__(self, network: Network, reads: Reads, steps: Sequence[Step]) -> None:
         super().__init__()
         self.network, self.reads = network, reads
-        self.width = len(steps[-1].weight) if steps else network.config.hidden_size
+        self.width = steps[-1].weight.shape[0] if steps else network.config.hidden_size
         self._net = _Network.from_buffer_copy(network._net)
         self._net.reads, self._net.steps = _READS.index(reads), len(steps)
         made = (_Step * max(1, len(steps)))()
         for place, step in zip(made, steps, strict=False):
-            if step.plain:
-                bias = np.zeros(len(step.weight), np.float32) if step.bias is None else step.bias
-                place.rows = self._keep(step.weight)
-                place.map = _Map(None, self._keep(bias), step.weight.shape[1], len(step.weight))
+            outputs, inputs = step.weight.shape
+            if isinstance(step.weight, Packed) and step.weight.is_table:
+                bias = np.zeros(outputs, np.float32) if step.bias is None else step.bias
+                place.table = self._table(step.weight)
+                place.map = _Map(None, self._keep(bias), inputs, outputs)
             else:
                 place.map = self._map(step.weight, step.bias, "float32")
             place.activation = _ACTIVATIONS.index(step.activation)
@@ -385,11 +397,14 @@ def find_refusal(config: EncoderConfig, dtype: Dtype = "float32") -> str:
         return f"compiled answers know no encoder.positions={config.positions}"
     if config.activation not in _ACTIVATIONS:
         return f"compiled answers do not compute encoder.activation={config.activation}"
-    if dtype == "float32":
-        return ""
     if dtype not in list_dtypes():
         return f"this processor does not multiply {dtype}"
-    together = 4 if dtype == "int8" else 2
+    return find_odd_size(config, dtype)
+
+
+def find_odd_size(config: EncoderConfig, dtype: Dtype) -> str:
+    """Say in a sentence why weights of an encoder cannot be packed; empty where they can."""
+    together = TOGETHER[dtype]
     if config.hidden_size % together or config.intermediate_size % together:
         return f"{dtype} needs a hidden size and an intermediate size that {together} divides"
     return ""
@@ -403,43 +418,12 @@ def list_dtypes() -> list[Dtype]:
     return ["float32", *(dtype for dtype, name in names.items() if _constant(name))]
 
 
-def columns() -> int:
-    """The rows of a weight that a panel has, which are columns of the product."""
-    return _constant("panel_columns")
-
-
-def pack(weight: Floats, dtype: Dtype) -> NDArray[Any]:
-    """A weight (out, in) in the order in which answers.c reads it."""
-    wide, together, scale = weight.shape[1], 1, None
-    numbers: NDArray[Any] = weight
-    if dtype == "int8":
-        together, scale = _constant("multiplies_bytes"), np.abs(weight).max(1) / np.float32(127)
-        tiny = np.finfo(np.float32).tiny
-        with np.errstate(invalid="ignore"):  # a row that is no number keeps its scale
-            numbers = np.rint(weight / np.maximum(scale, tiny)[:, None]).astype(np.int8)
-    elif dtype == "bfloat16":
-        bits = np.ascontiguousarray(weight).view(np.uint32)
-        together, numbers = 2, ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    missing = -len(weight) % columns()
-    full = np.pad(numbers, ((0, missing), (0, 0)))
-    panels = np.ascontiguousarray(
-        full.reshape(-1, columns(), wide // together, together).swapaxes(1, 2)
-    )
-    if scale is None:
-        return panels
-    scales = np.pad(scale, (0, missing)).astype(np.float32)
-    sums = full.sum(1, dtype=np.int32).view(np.float32)
-    behind = np.stack((scales, sums), 1).reshape(-1, columns(), 2).swapaxes(1, 2)
-    blocks = panels.reshape(len(panels), -1).view(np.float32)
-    return np.concatenate((blocks, behind.reshape(len(panels), -1)), 1)
-
-
 def make_product(x: Floats, weight: Floats, dtype: Dtype, threads: int) -> Callable[[], Floats]:
     """A function that computes x W^T, (rows, out), as layers do; to measure and to test it."""
     outputs, inputs = weight.shape
-    bias = np.zeros(-(-outputs // columns()) * columns(), np.float32)
+    bias = np.zeros(outputs + -outputs % (2 * PANEL), np.float32)
     y, held = np.empty((len(x), outputs), np.float32), np.empty(len(x) * (2 * inputs + 8), np.uint8)
-    panels = pack(weight, dtype)
+    panels = pack(weight, dtype).data
     map_ = _Map(panels.ctypes.data, bias.ctypes.data, inputs, outputs)
     arrays, kind = (x, y, held), DTYPES.index(dtype)
 

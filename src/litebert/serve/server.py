@@ -15,19 +15,21 @@ from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litebert import hub
 from litebert.base.errors import ConfigError, MissingExtraError, require
-from litebert.base.machine import count_cores
+from litebert.base.machine import count_cores, return_freed_memory
 from litebert.base.registry import pause_collection
-from litebert.kernels.network import Dtype
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits
 from litebert.serve.logs import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.service import Service
+
+if TYPE_CHECKING:  # the service itself needs no NumPy, which takes 10 MB and a tenth of a second
+    from litebert.kernels.packing import Dtype
 
 PACKAGES = ("fastapi", "httptools", "uvicorn")
 """The packages of the extra that answer HTTP."""
@@ -140,6 +142,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         gc.collect()
         # What stays to the end needs no look at every collection, which stops all requests.
         gc.freeze()
+        return_freed_memory()
         server = http.Server(http.configure(settings, service, address), service)
         await server.serve(sockets=[listening])
     finally:

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -70,7 +71,9 @@ def _open(settings: dict[str, Any]) -> tuple[Served, tuple[Any, ...]]:
 
     load_extensions()
     served = Served(Path(settings["path"]), settings)
-    trials, characters, step = warm(served)
+    # In a thread of its own, with which the working memory for the longest row goes.
+    with ThreadPoolExecutor(1) as pool:
+        trials, characters, step = pool.submit(warm, served).result()
     # Opening a model took, and freed again, half as much as a small model itself.
     gc.collect()
     return_freed_memory()

@@ -17,17 +17,15 @@ from litebert.base.machine import count_threads
 from litebert.config import EncoderConfig, Pooling
 from litebert.interop.loaded import Unread, VectorMap, outputs_of
 from litebert.kernels.network import (
-    DTYPES,
-    Dtype,
-    Floats,
     Head,
     Network,
     Reads,
     Rows,
     Step,
-    Weights,
+    Stored,
     find_refusal,
 )
+from litebert.kernels.packing import DTYPES, Dtype, Floats, Packed, in_panels, is_table, pack
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.tasks.rows import PaddedRows
 
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
     from litebert.interop import LoadedModel
 
 T = TypeVar("T")
-
-_PACKED = "encoder.attention.", "encoder.feedforward."
-"""Names of the weights that a network copies as it is made."""
 
 
 class CompiledRuntime(Runtime):
@@ -133,18 +128,14 @@ class CompiledWalk:
         self._state = self._state.reshape(-1, width)[tokens].reshape(-1)
 
 
-def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Weights]:
+def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Stored]:
     """The encoder of a model, which all that answers with it shares, and its other weights."""
     config = loaded.config.encoder
     if refusal := find_refusal(config, dtype):
         raise ConfigError(f"{refusal}; give --engine torch, or another --dtype")
     kept = loaded.network.kept if isinstance(loaded.network, Unread) else {}
     if dtype not in kept:
-        # What is read later leaves its file, which another program may write over meanwhile.
-        weights = {
-            name: array if array.ndim == 2 and name.startswith(_PACKED) else array.copy()
-            for name, array in loaded.read_weights().items()
-        }
+        weights = {name: _keep(name, a, dtype) for name, a in loaded.read_stored().items()}
         own = {
             name.removeprefix("encoder."): array
             for name, array in weights.items()
@@ -171,7 +162,18 @@ def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network
     return network, weights
 
 
-def _check_others(loaded: LoadedModel, weights: Weights) -> None:
+def _keep(name: str, weight: Floats | Packed, dtype: Dtype) -> Floats | Packed:
+    """What is read later leaves its file, which another program may write over meanwhile, but for
+    what an export has packed; that stays there, so that processes share it."""
+    if is_table(name) and (isinstance(weight, Packed) or dtype != "float32"):
+        return pack(weight, dtype, is_table=True)
+    if isinstance(weight, Packed) or (in_panels(name) and name.startswith("encoder.")):
+        return weight  # of which the network packs what is not
+    copied = weight.copy()
+    return pack(copied, dtype, is_table=True) if is_table(name) else copied
+
+
+def _check_others(loaded: LoadedModel, weights: Stored) -> None:
     """Refuse weights beside the encoder that are not those of its heads."""
     config, record = loaded.config, loaded.task_record
     others = {name: array for name, array in weights.items() if not name.startswith("encoder.")}
@@ -205,7 +207,7 @@ def _check_others(loaded: LoadedModel, weights: Weights) -> None:
             _check_shapes(others, list_mask_shapes(reader, f"objectives.{name}.head"))
 
 
-def _check_shapes(weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_shapes(weights: Stored, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse what compiled calls would read beyond its end."""
     for name, shape in shapes.items():
         if name not in weights:
@@ -269,7 +271,7 @@ def _list_dense_shapes(
 
 
 def list_steps(
-    network: Network, record: Mapping[str, Any], weights: Weights
+    network: Network, record: Mapping[str, Any], weights: Mapping[str, Any]
 ) -> tuple[Reads, list[Step]]:
     """What the head of a fine-tuned model (`record` is task.json) reads, and its steps."""
     kind = record.get("kind", "backbone")
@@ -290,7 +292,11 @@ def list_steps(
 
 
 def list_mask_steps(
-    config: EncoderConfig, name: str, weights: Weights, word: Floats, projection: Floats | None
+    config: EncoderConfig,
+    name: str,
+    weights: Mapping[str, Any],
+    word: Packed,
+    projection: Floats | None,
 ) -> list[Step]:
     """The steps of the head for masked tokens whose weights begin with `name`, over the table of
     words (V, E) and the map E -> H of the embeddings, if heads have none of their own.
@@ -301,10 +307,10 @@ def list_mask_steps(
         projection = weights.get(f"{name}.project.weight")
     if config.prediction == "hidden" and projection is not None:
         steps.append(Step(np.ascontiguousarray(projection.T)))
-    return [*steps, Step(word, weights[f"{name}.bias"], plain=True)]
+    return [*steps, Step(word, weights[f"{name}.bias"])]
 
 
-def _dense(name: str, weights: Weights, activation: str) -> Step:
+def _dense(name: str, weights: Mapping[str, Any], activation: str) -> Step:
     weight, bias = weights[f"{name}.dense.weight"], weights.get(f"{name}.dense.bias")
     norm = weights.get(f"{name}.norm.weight")
     normed = None if norm is None else (norm, weights.get(f"{name}.norm.bias"))
@@ -315,8 +321,11 @@ class CompiledMasks:
     """A pretrained network, and one of its heads for masked tokens, as `MaskNetwork` describes
     it."""
 
-    def __init__(self, loaded: LoadedModel, head: str, threads: int | None = None) -> None:
-        self._network, weights = open_network(loaded)
+    def __init__(
+        self, loaded: LoadedModel, head: str, threads: int | None = None, dtype: Dtype = "float32"
+    ) -> None:
+        self._network, stored = open_network(loaded, dtype)
+        weights: dict[str, Any] = dict(stored)
         generator, name = loaded.config.generator, f"objectives.{head}"
         config = generator or loaded.config.encoder
         if generator is not None:
@@ -329,7 +338,7 @@ class CompiledMasks:
                 part = key.removeprefix("encoder.")
                 if part.startswith("embedding.") and not part.startswith("embedding.project"):
                     own.setdefault(part, array)
-            self._network = Network(config, own)
+            self._network = Network(config, own, dtype)
         reader = "encoder" if generator is None else f"{name}.generator"
         steps = list_mask_steps(
             config,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError
 from litebert.config import Pooling
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.tasks.rows import PaddedRows
 from litebert.tasks.scoring import EVALUATION_TOKENS
 from litebert.tasks.similarity import pool_states

@@ -18,7 +18,7 @@ from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
 from litebert.base.errors import ModelError
 from litebert.base.registry import ENGINES
-from litebert.kernels.network import DTYPES, Dtype
+from litebert.kernels.packing import DTYPES, Dtype
 from litebert.tasks.values import EncodedRow, Item
 
 ROWS = 64

@@ -11,7 +11,7 @@ from litebert.answer.engines.runtime import Capabilities, Runtime
 from litebert.base.errors import ConfigError
 from litebert.config import Pooling
 from litebert.interop.loaded import LoadedModel, VectorMap
-from litebert.kernels.network import Dtype
+from litebert.kernels.packing import Dtype
 from litebert.model.encoder import Selection
 from litebert.model.heads import pool
 from litebert.model.objectives.mlm import MaskedLanguageModeling

@@ -20,6 +20,7 @@ from litebert.base import progress
 from litebert.base.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels.network import find_refusal
+from litebert.kernels.packing import Dtype
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.text.records import check_texts
 from litebert.tokenizer.words import find_word_ends
@@ -75,6 +76,7 @@ class MaskReader(MaskFiller):
         engine: str = "compiled",
         device: str = "cpu",
         threads: int | None = None,
+        dtype: Dtype = "float32",
     ) -> MaskReader:
         """Make the reader of a model folder: with torch, or in compiled calls if they can."""
         path = loaded.path
@@ -108,7 +110,9 @@ class MaskReader(MaskFiller):
 
             network = TorchMasks(loaded, heads[0], device)
         else:
-            network = CompiledMasks(loaded, heads[0], threads)
+            if find_refusal(encoder, dtype):  # of a generator, whose sizes are its own
+                dtype = "float32"
+            network = CompiledMasks(loaded, heads[0], threads, dtype)
         return cls(loaded.tokenizer, str(path), loaded.config.sequences.length, network)
 
     # ----------------------------------------------------------------------------------- from texts
