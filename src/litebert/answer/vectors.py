@@ -22,7 +22,6 @@ from litebert.tasks.rows import (
     build_single_rows,
     group_by_length,
     pad_ids,
-    pad_rows,
 )
 from litebert.tasks.similarity import scale_to_unit
 from litebert.tasks.task import Row
@@ -148,7 +147,7 @@ class SentenceEncoder:
             group_by_length([len(row.ids) for row in rows], limits.tokens, padding=limits.padding)
         )
         passes = [
-            pad_rows([rows[index] for index in indices], self.tokenizer.pad_id, self.positions)
+            PaddedRows([rows[index] for index in indices], self.tokenizer.pad_id, self.positions)
             for indices in groups
         ]
         results = self.runtime.map_passes(self._compute_pass, passes)

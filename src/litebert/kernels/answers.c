@@ -397,7 +397,7 @@ enum { FIRST, MEAN, TOKENS, CHOSEN }; /* what a head reads: the first token of e
 
 typedef struct {
     int64_t hidden, heads, inner, layers, embedding, offset, kind, gated, pre, first_norm, norm_after, type, reach,
-        globals;
+        globals, vocabulary, kinds, positions_of_row;
     double eps;
     const float *words, *positions, *types; /* (.., embedding); null: none */
     map project;                            /* of the embedding; no panels: none */
@@ -414,8 +414,9 @@ typedef struct {
     const int32_t *ids, *kinds; /* (tokens,); no kinds: all are 0 */
     const int64_t *starts;      /* (rows + 1,): where each row begins, and `tokens` */
     const int64_t *chosen;      /* (count,) tokens, of CHOSEN */
-    int64_t tokens, rows, longest, count, first, end; /* the layers from `first` to before `end`; the embedding before 0 */
-    float *state, *room, *result; /* (tokens, hidden); see room_of; what the head gives, or null */
+    int64_t tokens, rows, count, first, end; /* the layers from `first` to before `end`; the embedding before 0 */
+    float *state, *room, *result; /* (tokens, hidden), or null where nobody reads it; `space` floats; what the head gives */
+    int64_t space, longest;       /* `longest` is what `answer` found, or the number that it refuses */
 } batch;
 
 #define ROWS_OF(N) for (long row = (N) * thread / team->threads; row < (N) * (thread + 1) / team->threads; row++)
@@ -704,7 +705,7 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
 /* ---- the stages ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    float *read, *x, *q, *kv, *y, *in, *act, *each;
+    float *state, *read, *x, *q, *kv, *y, *in, *act, *each;
     void *held;
 } rooms;
 
@@ -721,6 +722,7 @@ static long lay_out(const batch *b, long threads, rooms *rooms) {
 #define ROOM(NAME, FLOATS_OF)                                                                                          \
     rooms->NAME = room + at;                                                                                           \
     at += ((FLOATS_OF) + 15) / 16 * 16;
+    ROOM(state, b->state ? 0 : tokens * hidden)
     ROOM(read, tokens * read)
     ROOM(x, tokens * hidden)
     ROOM(q, tokens * hidden)
@@ -732,6 +734,7 @@ static long lay_out(const batch *b, long threads, rooms *rooms) {
     rooms->held = room + at;
     at += held_bytes(tokens, widest, net->type) / 4 + 16;
     if (!net->gated) rooms->act = rooms->in;
+    if (b->state) rooms->state = b->state;
     return at;
 #undef ROOM
 }
@@ -740,7 +743,7 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
     const network *net = b->net;
     long width = net->embedding, hidden = net->hidden;
     int maps = net->project.panels != 0;
-    float *to = maps ? rooms->read : b->state;
+    float *to = maps ? rooms->read : rooms->state;
     for (long r = b->rows * thread / team->threads; r < b->rows * (thread + 1) / team->threads; r++)
         for (long token = b->starts[r]; token < b->starts[r + 1]; token++) {
             float *y = to + token * width;
@@ -757,11 +760,11 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
         }
     barrier(team);
     if (maps) {
-        multiply(&net->project, rooms->read, 0, b->state, hidden, b->tokens, NONE, FLOATS, thread, team);
+        multiply(&net->project, rooms->read, 0, rooms->state, hidden, b->tokens, NONE, FLOATS, thread, team);
         barrier(team);
     }
     if (net->norm_after)
-        ROWS_OF(b->tokens) normalize(b->state + row * hidden, b->state + row * hidden, net->embedded, hidden, net->eps);
+        ROWS_OF(b->tokens) normalize(rooms->state + row * hidden, rooms->state + row * hidden, net->embedded, hidden, net->eps);
 }
 
 /* The state of `tokens` becomes that after the layer; with `one` of the first token of each row alone, (rows, hidden). No
@@ -771,7 +774,7 @@ static void apply_layer(const batch *b, long number, int one, const rooms *rooms
     const layer *layer = net->stack[number];
     long hidden = net->hidden, inner = net->inner, tokens = b->tokens, count = one ? b->rows : tokens;
     int type = (int)net->type, pre = (int)net->pre, norms = pre && (number > 0 || net->first_norm);
-    float eps = net->eps, *state = b->state, *read = norms ? rooms->read : state, *q = rooms->q, *x = state;
+    float eps = net->eps, *state = rooms->state, *read = norms ? rooms->read : state, *q = rooms->q, *x = state;
     void *held = rooms->held;
 
     ROWS_OF(tokens) {
@@ -855,7 +858,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
             float other[hidden];
             memset(to, 0, hidden * sizeof(float));
             for (long token = first; token < first + n; token++) {
-                const float *state = b->state + token * hidden;
+                const float *state = rooms->state + token * hidden;
                 if (net->last.weight) normalize(state, other, net->last, hidden, net->eps);
                 const float *restrict added = net->last.weight ? other : state;
                 for (long i = 0; i < hidden; i++) to[i] += added[i];
@@ -864,7 +867,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
             continue;
         }
         long token = reads == TOKENS || one ? row : reads == CHOSEN ? b->chosen[row] : b->starts[row];
-        memcpy(to, b->state + token * hidden, hidden * sizeof(float));
+        memcpy(to, rooms->state + token * hidden, hidden * sizeof(float));
         if (net->last.weight) normalize(to, to, net->last, hidden, net->eps);
     }
     for (long number = 0; number < net->steps; number++) {
@@ -898,13 +901,82 @@ static void compute(void *job, int thread, team *team) {
     if (b->result) read_out(b, one, &rooms, thread, team);
 }
 
-/* The floats of `room`, for so many threads. */
-long room_of(const batch *b, long threads) {
-    rooms rooms;
-    return lay_out(b, threads, &rooms);
+/* In bulk each thread computes rows of so many tokens alone, because threads of one pass wait for each other. What lies
+   between two products then stays in its cache. */
+#define ALONE 512
+/* Multiplications of a pass that are worth a thread of its own: it takes some 50 microseconds to wake. */
+#define WORTH 12e6
+
+typedef struct {
+    const batch *whole;
+    long most, begin, each; /* tokens of a turn, or one row; floats of a thread's room before those of `lay_out`, and all */
+    atomic_long taken;
+} bulk;
+
+static void compute_alone(void *job, int thread, team *all) {
+    bulk *bulk = job;
+    const batch *whole = bulk->whole;
+    const network *net = whole->net;
+    long width = net->steps ? net->head[net->steps - 1].map.out : net->hidden;
+    const int64_t *starts = whole->starts;
+    float *room = whole->room + thread * bulk->each;
+    team alone = {.threads = 1};
+    for (long first = atomic_load(&bulk->taken); first < whole->rows;) {
+        long end = first + 1, base = starts[first];
+        while (end < whole->rows && starts[end + 1] - base <= bulk->most) end++;
+        if (!atomic_compare_exchange_strong(&bulk->taken, &first, end)) continue; /* others took it: `first` is theirs */
+        batch part = *whole;
+        int64_t *own = (int64_t *)room;
+        for (long r = first; r <= end; r++) own[r - first] = starts[r] - base;
+        part.starts = own;
+        part.rows = end - first;
+        part.tokens = own[part.rows];
+        part.ids = whole->ids + base;
+        part.kinds = whole->kinds ? whole->kinds + base : 0;
+        part.state = whole->state ? whole->state + base * net->hidden : 0;
+        part.result = whole->result + (net->reads == TOKENS ? base : first) * width;
+        part.room = room + bulk->begin;
+        compute(&part, 0, &alone);
+        first = atomic_load(&bulk->taken);
+    }
 }
 
-void answer(const batch *b, long threads) { run(compute, (void *)b, threads); }
+enum { EMPTY_ROW = -1, LONG_ROW = -2, NO_TOKEN = -3, NO_KIND = -4 }; /* network.py has a sentence for each */
+
+/* Compute a batch and return 0; or why not, a negative number; or the floats that `room` must have. */
+long answer(batch *b, long threads) {
+    const network *net = b->net;
+    b->longest = 0;
+    for (long r = 0; r < b->rows; r++) {
+        long length = b->starts[r + 1] - b->starts[r];
+        if (length <= 0) return EMPTY_ROW;
+        b->longest = most(b->longest, length);
+    }
+    if (b->longest > net->positions_of_row) return LONG_ROW;
+    for (long token = 0; token < b->tokens && b->first < 0; token++) {
+        if ((uint64_t)(int64_t)b->ids[token] >= (uint64_t)net->vocabulary) return b->longest = b->ids[token], NO_TOKEN;
+        if (b->kinds && (uint64_t)(int64_t)b->kinds[token] >= (uint64_t)net->kinds)
+            return b->longest = b->kinds[token], NO_KIND;
+    }
+    rooms rooms;
+    if (b->tokens > ALONE && b->rows > 1 && net->reads != CHOSEN) {
+        long turns = (b->tokens + ALONE * threads - 1) / (ALONE * threads); /* so that all threads have as much to do */
+        bulk bulk = {.whole = b, .most = most(b->longest, b->tokens / (turns * threads) + 1)};
+        batch part = *b;
+        part.tokens = bulk.most;
+        bulk.begin = (2 * (bulk.most + 1) + 15) / 16 * 16; /* where its rows begin, in twice the bytes of floats */
+        bulk.each = bulk.begin + (lay_out(&part, 1, &rooms) + 15) / 16 * 16;
+        if (b->space < threads * bulk.each) return threads * bulk.each;
+        run(compute_alone, &bulk, threads);
+        return 0;
+    }
+    double weights = net->layers * net->hidden * (4.0 * net->hidden + (net->gated ? 3.0 : 2.0) * net->inner);
+    threads = least(threads, 1 + (long)(b->tokens * weights / WORTH));
+    long space = lay_out(b, threads, &rooms);
+    if (b->space < space) return space;
+    run(compute, b, threads);
+    return 0;
+}
 
 /* One product, to measure it: y (rows, out) = x (rows, in) w^T + bias, with room for what it holds. */
 typedef struct {
