@@ -9,6 +9,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "functions.h"
 
@@ -22,7 +27,7 @@ static inline long most(long x, long y) { return x > y ? x : y; }
    own thread alone. */
 
 #define THREADS 256
-#define LOOKS 2000 /* before a thread sleeps, or lets others run: 15 to 90 microseconds */
+#define LOOKS 2000 /* before a thread sleeps: 15 to 90 microseconds */
 
 #if defined(__x86_64__)
 #define PAUSE() __builtin_ia32_pause()
@@ -32,8 +37,31 @@ static inline long most(long x, long y) { return x > y ? x : y; }
 #define PAUSE() ((void)0)
 #endif
 
+/* Wait while the value is what it was; `waiting` counts who sleeps. One that yielded instead would lose its core to
+   other programs for milliseconds. */
+static void wait_for(atomic_int *value, int before, atomic_int *waiting) {
+    for (long look = 0; look < LOOKS; look++) {
+        if (atomic_load_explicit(value, memory_order_acquire) != before) return;
+        PAUSE();
+    }
+    atomic_fetch_add(waiting, 1);
+    while (atomic_load(value) == before)
+#ifdef __linux__
+        syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, before, 0, 0, 0);
+#else
+        sched_yield();
+#endif
+    atomic_fetch_sub(waiting, 1);
+}
+
+static void wake(atomic_int *value, atomic_int *waiting) {
+#ifdef __linux__
+    if (atomic_load(waiting)) syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, THREADS, 0, 0, 0);
+#endif
+}
+
 typedef struct {
-    atomic_int arrived, turn;
+    atomic_int arrived, turn, waiting;
     int threads;
 } team;
 
@@ -42,55 +70,42 @@ static void barrier(team *team) {
     int turn = atomic_load_explicit(&team->turn, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == team->threads - 1) {
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->turn, turn + 1, memory_order_release);
+        atomic_store(&team->turn, turn + 1);
+        wake(&team->turn, &team->waiting);
         return;
     }
-    for (long look = 0; atomic_load_explicit(&team->turn, memory_order_acquire) == turn; look++)
-        if (look < LOOKS)
-            PAUSE();
-        else
-            sched_yield();
+    wait_for(&team->turn, turn, &team->waiting);
 }
 
 typedef void (*work)(void *job, int thread, team *team);
 
 static struct {
-    pthread_mutex_t caller, asleep;
-    pthread_cond_t wake;
-    atomic_int number, done, sleeping; /* of the last job; threads that have done it; threads that sleep */
+    pthread_mutex_t caller;
+    atomic_int number, left; /* of the last job; threads that have not done it */
+    atomic_int sleeping, waiting;
     int started, forgets, seen[THREADS];
     work function;
     void *job;
     team team;
-} pool = {.caller = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} pool = {.caller = PTHREAD_MUTEX_INITIALIZER};
 
 static void *serve(void *place) {
     int thread = (int)(intptr_t)place, number = pool.seen[thread];
-    for (;; atomic_fetch_add_explicit(&pool.done, 1, memory_order_acq_rel)) {
-        for (long look = 0; atomic_load_explicit(&pool.number, memory_order_acquire) == number; look++) {
-            if (look < LOOKS) {
-                PAUSE();
-                continue;
-            }
-            pthread_mutex_lock(&pool.asleep);
-            atomic_fetch_add(&pool.sleeping, 1);
-            while (atomic_load(&pool.number) == number) pthread_cond_wait(&pool.wake, &pool.asleep);
-            atomic_fetch_sub(&pool.sleeping, 1);
-            pthread_mutex_unlock(&pool.asleep);
-        }
-        number++;
+    for (;;) {
+        wait_for(&pool.number, number++, &pool.sleeping);
         if (thread < pool.team.threads) pool.function(pool.job, thread, &pool.team);
+        if (atomic_fetch_sub(&pool.left, 1) == 1) wake(&pool.left, &pool.waiting);
     }
     return 0;
 }
 
 static void forget_threads(void) { /* which a forked process does not have */
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-    pool.caller = pool.asleep = unlocked;
-    pool.wake = wake;
+    pool.caller = unlocked;
     pool.started = 0;
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.waiting, 0);
+    atomic_store(&pool.team.waiting, 0);
     atomic_store(&pool.team.arrived, 0); /* of a job that another thread was at */
 }
 
@@ -116,19 +131,12 @@ static void run(work function, void *job, long threads) {
     pool.function = function;
     pool.job = job;
     pool.team.threads = (int)least(threads, pool.started + 1); /* fewer where the system gave no more */
-    atomic_store(&pool.done, 0);
+    atomic_store(&pool.left, pool.started);
     atomic_fetch_add(&pool.number, 1);
-    if (atomic_load(&pool.sleeping)) {
-        pthread_mutex_lock(&pool.asleep);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.asleep);
-    }
+    wake(&pool.number, &pool.sleeping);
     function(job, 0, &pool.team);
-    for (long look = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < pool.started; look++)
-        if (look < LOOKS)
-            PAUSE();
-        else
-            sched_yield();
+    for (int left; (left = atomic_load_explicit(&pool.left, memory_order_acquire));)
+        wait_for(&pool.left, left, &pool.waiting);
     pthread_mutex_unlock(&pool.caller);
 }
 

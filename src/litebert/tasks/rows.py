@@ -98,6 +98,9 @@ def group_by_length(
     A pass has one item, or at most `most` tokens with padding, of the items' `rows` (1 by default);
     no item is shorter than its longest by more than `padding` tokens.
     """
+    if len(lengths) == 1:
+        yield [0]
+        return
     group: list[int] = []
     count = 0
     for position in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
