@@ -374,10 +374,12 @@ class TokenizersEngine:
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
         has_others = not {*self.special_ids} <= {*self.roles.values()}
         # There, what stands between two spaces has its tokens whatever stands beside it.
+        normalizer, splitter = self._spec.get("normalizer"), self._spec.get("pre_tokenizer")
         self._knows_words = (
             self.kind.takes_longest
-            and (self._spec.get("normalizer") or {}).get("type") == "BertNormalizer"
-            and (self._spec.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+            and _find_part(normalizer, "BertNormalizer") is normalizer
+            and splitter is not None
+            and _find_part(splitter, "BertPreTokenizer") is splitter
             and {*added} <= {*self.roles.values()}
         )
         self._words: dict[str, list[int]] = {}
