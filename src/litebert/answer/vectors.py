@@ -121,7 +121,8 @@ class SentenceEncoder:
         """Compute the vectors of all texts, (N, H)."""
         rows = map(Row, check_texts(texts))
         total = len(texts) if isinstance(texts, Sized) else None
-        blocks = [vectors for _, vectors in self.encode_rows(rows, total=total)]
+        ahead = total is not None and total > CHUNK
+        blocks = [vectors for _, vectors in self.encode_rows(rows, ahead=ahead, total=total)]
         return np.concatenate([np.zeros((0, self.width), np.float32), *blocks])
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:

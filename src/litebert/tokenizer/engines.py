@@ -375,11 +375,11 @@ class TokenizersEngine:
         has_others = not {*self.special_ids} <= {*self.roles.values()}
         # There, what stands between two spaces has its tokens whatever stands beside it.
         normalizer, splitter = self._spec.get("normalizer"), self._spec.get("pre_tokenizer")
+        known = _find_part(normalizer, "BertNormalizer"), _find_part(splitter, "BertPreTokenizer")
         self._knows_words = (
             self.kind.takes_longest
-            and _find_part(normalizer, "BertNormalizer") is normalizer
             and splitter is not None
-            and _find_part(splitter, "BertPreTokenizer") is splitter
+            and known == (normalizer, splitter)
             and {*added} <= {*self.roles.values()}
         )
         self._words: dict[str, list[int]] = {}
