@@ -22,7 +22,6 @@ from litebert.kernels import loader
 from litebert.kernels.network import find_refusal
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.tasks.rows import PaddedRows
 from toys.families import (
     assert_equal_outputs,
     inputs,
@@ -33,6 +32,7 @@ from toys.families import (
 )
 from toys.folders import load_module, save_hf
 from toys.refusals import refused
+from toys.rows import take_rows
 
 SIZES = {
     *("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size"),
@@ -85,7 +85,7 @@ def test_compiled(feature: Feature) -> None:
     mask = batch["attention_mask"].bool()
     types = batch["token_type_ids"] if feature.encoder.segment_types > 1 else 0 * mask.long()
     runtime = CompiledRuntime(load_module(model, task={"kind": "tokens"}), "cpu")
-    rows = PaddedRows(batch["input_ids"].numpy(), types.numpy(), mask.numpy())
+    rows = take_rows(batch["input_ids"].numpy(), types.numpy(), mask.numpy())
     actual = runtime.logits(rows)
     with torch.no_grad():
         expected = model(**batch).numpy()

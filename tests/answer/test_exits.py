@@ -29,7 +29,7 @@ from litebert.change.conversion import convert
 from litebert.judge.exits import NEVER, ExitRule, calibrate, find_exits
 from litebert.model.task_model import TaskModel
 from litebert.tasks.outputs import Output
-from litebert.tasks.rows import PaddedRows, pad_rows
+from litebert.tasks.rows import PaddedRows
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example
 from litebert.tasks.values import EncodedPart, EncodedRow, Item
@@ -95,7 +95,7 @@ def rows_of(run: Path) -> PaddedRows:
     items = model.predictor.task.encode(
         [Example(text, None, None) for text in read_texts(run)], model.predictor.tokenizer, 32
     )
-    return pad_rows(
+    return PaddedRows(
         [row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64
     )
 
@@ -212,8 +212,8 @@ def test_packing_does_not_change_an_answer(
         EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
         for n in draw.integers(3, 40, 24)
     ]
-    logits = engine.logits_and_layers(pad_rows(chosen, 0, 64))
-    alone = [engine.logits_and_layers(pad_rows([row], 0, len(row.ids)))[0] for row in chosen]
+    logits = engine.logits_and_layers(PaddedRows(chosen, 0, 64))
+    alone = [engine.logits_and_layers(PaddedRows([row], 0, len(row.ids)))[0] for row in chosen]
     margin = np.abs(np.stack([row.max() for row in map(certainties, logits)]) - threshold)
     clear = margin > 1e-4  # where rounding decides, either is right
     assert np.allclose(logits[clear], np.stack(alone)[clear], atol=2e-5)

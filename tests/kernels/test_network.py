@@ -32,9 +32,9 @@ from litebert.kernels.packing import Dtype
 from litebert.model.blocks import Attention
 from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel
-from litebert.tasks.rows import PaddedRows
 from toys.folders import load_module
 from toys.refusals import refused
+from toys.rows import take_rows
 
 pytestmark = pytest.mark.skipif(
     loader.library("answers") is None, reason=f"compiled answers are {loader.describe('answers')}"
@@ -134,10 +134,10 @@ class Compiled:
         self.runtime = CompiledRuntime(opened(model), "cpu", threads, dtype)
 
     def logits(self, *batch: np.ndarray) -> np.ndarray:
-        return self.runtime.logits(PaddedRows(*batch))
+        return self.runtime.logits(take_rows(*batch))
 
     def walk(self, *batch: np.ndarray) -> CompiledWalk:
-        return self.runtime.walk(PaddedRows(*batch))
+        return self.runtime.walk(take_rows(*batch))
 
 
 def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -500,7 +500,7 @@ def test_nothing_is_written_behind_working_memory(
 ) -> None:
     guards: list[np.ndarray] = []
 
-    def guard_room(self: kernels.Network, name: str, count: int) -> np.ndarray:
+    def guard_room(self: kernels.Network, count: int = 0) -> np.ndarray:
         room = np.full(count + 64, 7.0, np.float32)
         guards.append(room[count:])
         return room[:count]
@@ -508,7 +508,7 @@ def test_nothing_is_written_behind_working_memory(
     monkeypatch.setattr(kernels.Network, "room", guard_room)
     model = network(name)
     answering = Compiled(model, products)
-    for seed, lengths in enumerate([[1], [5, 17, 30, 4], [61] * 4]):
+    for seed, lengths in enumerate([[1], [5, 17, 30, 4], [61] * 4, [61, 3] * 20, [1] * 1100]):
         batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
             batch[1][:] = 0

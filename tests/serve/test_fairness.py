@@ -24,12 +24,12 @@ from litebert.serve.batching import costs_of
 from litebert.serve.served import Served
 from litebert.serve.steps import LongTexts, Steps, Turns
 from litebert.serve.wire import Group
-from litebert.tasks.rows import PaddedRows
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
 from toys.answers import made
 from toys.refusals import names
+from toys.rows import take_rows
 from toys.serving import Service, serving
 
 LONG = "ba de fi " * 20_000
@@ -144,11 +144,11 @@ def test_a_turn_goes_to_short_work_after_each_step_and_back() -> None:
 def test_passes_in_steps_compute_the_same(count: int, width: int, seconds: float) -> None:
     ids = np.arange(count * width).reshape(count, width)
     whole, steps, ends = (
-        PaddedRows(ids, np.zeros_like(ids), np.ones(ids.shape, bool)),
+        take_rows(ids, np.zeros_like(ids), np.ones(ids.shape, bool)),
         Steps(),
         list[int](),
     )
-    compute = steps.passes(lambda rows: rows.ids.astype(np.float32) * 2)
+    compute = steps.passes(lambda rows: rows.ids[:, :width].astype(np.float32) * 2)
     assert np.array_equal(compute(whole), 2 * ids)
     with steps.of(seconds, lambda: ends.append(1)):
         assert np.array_equal(compute(whole), 2 * ids)

@@ -21,6 +21,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from litebert.base.errors import DataError
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.engines import TokenizersEngine
 from litebert.tokenizer.training import train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train
@@ -248,6 +249,27 @@ def test_flat_is_the_batch_end_to_end(
     assert [part.tolist() for part in np.split(flat, np.cumsum(lengths))[:-1]] == saved_tokenizer[
         0
     ].encode(texts)
+
+
+@settings(max_examples=200)
+@given(
+    texts=st.lists(
+        st.text(
+            st.sampled_from("aAnİΣς 'tn.-\t\n\u0301\u00a0\u2003\x1c\x00車ﬁ") | st.characters(),
+            max_size=40,
+        )
+    )
+)
+def test_words_are_kept_with_the_tokens_that_they_have_in_a_text(
+    wordpiece: Tokenizer, texts: list[str]
+) -> None:
+    assert isinstance(wordpiece.engine, TokenizersEngine)
+    whole = wordpiece.engine._tokenizer
+    assume(not any("\ud800" <= char <= "\udfff" for text in texts for char in text))
+    for _ in range(2):
+        assert wordpiece.encode(texts) == [
+            whole.encode(text, add_special_tokens=False).ids for text in texts
+        ]
 
 
 def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:

@@ -81,8 +81,10 @@ class Predictor:
         total = len(inputs) if isinstance(inputs, Sized) else None
         if total is not None and total <= FIRST:
             return list(self.stream(inputs))
-        with progress.track(self.stream(inputs), "answering", total, "inputs") as answers:
-            return list(answers)
+        rows = map(Row, make_examples(self.task, inputs))
+        answered = self.answer_rows(rows, ahead=total is not None)
+        with progress.track(answered, "answering", total, "inputs") as answers:
+            return [record for _, record in answers]
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Answer inputs one by one, in constant memory."""

@@ -22,7 +22,6 @@ from litebert.tasks.rows import (
     build_single_rows,
     group_by_length,
     pad_ids,
-    pad_rows,
 )
 from litebert.tasks.similarity import scale_to_unit
 from litebert.tasks.task import Row
@@ -122,7 +121,8 @@ class SentenceEncoder:
         """Compute the vectors of all texts, (N, H)."""
         rows = map(Row, check_texts(texts))
         total = len(texts) if isinstance(texts, Sized) else None
-        blocks = [vectors for _, vectors in self.encode_rows(rows, total=total)]
+        ahead = total is not None and total > CHUNK
+        blocks = [vectors for _, vectors in self.encode_rows(rows, ahead=ahead, total=total)]
         return np.concatenate([np.zeros((0, self.width), np.float32), *blocks])
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
@@ -148,7 +148,7 @@ class SentenceEncoder:
             group_by_length([len(row.ids) for row in rows], limits.tokens, padding=limits.padding)
         )
         passes = [
-            pad_rows([rows[index] for index in indices], self.tokenizer.pad_id, self.positions)
+            PaddedRows([rows[index] for index in indices], self.tokenizer.pad_id, self.positions)
             for indices in groups
         ]
         results = self.runtime.map_passes(self._compute_pass, passes)

@@ -296,9 +296,9 @@ class ExportArguments(LabeledFiles):
 
     out: Path
     """Folder to write."""
-    dtype: Literal[float32, bfloat16, int8] | None = None
+    dtype: Literal["float32", "bfloat16", "int8"] | None = None
     """Type of the weights: int8 by default, and float32 of ONNX."""
-    format: Literal[litebert, onnx] = "litebert"
+    format: Literal["litebert", "onnx"] = "litebert"
     """What opens the folder: litebert, or what reads ONNX."""
     head: HeadName | None = None
     """Head to export, by default the model's own; backbone gives states."""

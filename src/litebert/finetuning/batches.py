@@ -18,7 +18,7 @@ from torch import Tensor
 
 from litebert.data.random_keys import Keys, derive, draw_uniforms, permute
 from litebert.tasks.outputs import Output
-from litebert.tasks.rows import pad_rows
+from litebert.tasks.rows import PaddedRows
 from litebert.tasks.values import EncodedRow, Item, TaskBatch
 
 _ORDER, _POOL, _DELETED = 41, 42, 43  # what a key is for
@@ -29,7 +29,7 @@ def collate(
     items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None
 ) -> TaskBatch:
     """Lay items side by side with the targets and the logits of a teacher that are known."""
-    padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
+    padded = PaddedRows([row for item in items for row in item.rows], pad_id, positions)
     size = padded.ids.shape[1]
     has_target = [item.target is not None for item in items]
     targets = output.collate([item.target for item in items if item.target is not None], size)

@@ -38,7 +38,7 @@ from litebert.judge.baselines.models import make_baseline
 from litebert.model.task_model import TaskModel
 from litebert.model.teacher import Teacher
 from litebert.tasks.outputs import Output, average_log, log_softmax, restore_output
-from litebert.tasks.rows import PaddedRows, build_single_rows, group_by_length, pad_rows
+from litebert.tasks.rows import PaddedRows, build_single_rows, group_by_length
 from litebert.tasks.scoring import compute_logits, name_metric, score_parts
 from litebert.tasks.similarity import Similarity, scale_to_unit
 from litebert.tasks.task import Task
@@ -292,7 +292,7 @@ class VectorTeacher(ModelTeacher):
         lengths = [len(row.ids) for row in rows]
         groups = list(group_by_length(lengths, limits.tokens, padding=limits.padding))
         passes = [
-            pad_rows([rows[place] for place in group], self.tokenizer.pad_id, positions)
+            PaddedRows([rows[place] for place in group], self.tokenizer.pad_id, positions)
             for group in groups
         ]
 

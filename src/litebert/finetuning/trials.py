@@ -41,7 +41,7 @@ from litebert.finetuning.setup import Setup, set_rate
 from litebert.finetuning.trainable import attach_answers, make_loop
 from litebert.interop.files import read_tensors
 from litebert.tasks.outputs import Output
-from litebert.tasks.rows import group_by_length, number_groups, pad_rows
+from litebert.tasks.rows import PaddedRows, group_by_length, number_groups
 from litebert.tasks.scoring import (
     EVALUATION_TOKENS,
     compute_network_logits,
@@ -201,7 +201,7 @@ def read_frozen_states(
     with progress.task("reading with the frozen encoder", total=len(items), unit="rows") as bar:
         for places in group_by_length([item.length for item in items], EVALUATION_TOKENS):
             compute_network_logits(
-                model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions)
+                model, machine, PaddedRows([items[i].rows[0] for i in places], pad, positions)
             )
             states[places] = read.pop().float().cpu().numpy()
             bar.advance(len(places))

@@ -35,11 +35,11 @@ from litebert.fitting.counts import write_counts
 from litebert.fitting.heads import LinearHead, fit_head
 from litebert.interop import LoadedModel, save_litebert
 from litebert.judge.baselines import FittedBaseline, fit_baseline
-from litebert.kernels.network import Network, Rows, find_refusal
+from litebert.kernels.network import Network, find_refusal
 from litebert.model.heads import pool
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.tasks.rows import group_by_length, pad_rows
+from litebert.tasks.rows import PaddedRows, group_by_length
 from litebert.tasks.scoring import EVALUATION_TOKENS
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass
@@ -336,7 +336,7 @@ def read_vectors(
         device = torch.device("cpu") if machine is None else machine.device
         task = task.to(device).eval()
         for places in group_by_length(lengths, EVALUATION_TOKENS):
-            rows = pad_rows([items[i].rows[0] for i in places], pad, shape.max_positions)
+            rows = PaddedRows([items[i].rows[0] for i in places], pad, shape.max_positions)
             ids, types, mask = (torch.from_numpy(array).to(device) for array in rows)
             with torch.no_grad():
                 states = task(ids, types, mask).float()
@@ -350,7 +350,7 @@ def read_vectors(
     head = Network(shape, weights).head("unit")
     with progress.task("reading with the encoder", total=len(items), unit="texts") as bar:
         for places in group_by_length(lengths, 8 * _PASS):
-            rows = pad_rows([items[i].rows[0] for i in places], pad, shape.max_positions)
-            vectors[places] = head.of(Rows.of(*rows), count_threads())
+            rows = PaddedRows([items[i].rows[0] for i in places], pad, shape.max_positions)
+            vectors[places] = head.of(rows.end_to_end, count_threads())
             bar.advance(len(places))
     return vectors

@@ -9,6 +9,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "functions.h"
 
@@ -22,7 +27,7 @@ static inline long most(long x, long y) { return x > y ? x : y; }
    own thread alone. */
 
 #define THREADS 256
-#define LOOKS 2000 /* before a thread sleeps, or lets others run: 15 to 90 microseconds */
+#define LOOKS 2000 /* before a thread sleeps: 15 to 90 microseconds */
 
 #if defined(__x86_64__)
 #define PAUSE() __builtin_ia32_pause()
@@ -32,8 +37,31 @@ static inline long most(long x, long y) { return x > y ? x : y; }
 #define PAUSE() ((void)0)
 #endif
 
+/* Wait while the value is what it was; `waiting` counts who sleeps. One that yielded instead would lose its core to
+   other programs for milliseconds. */
+static void wait_for(atomic_int *value, int before, atomic_int *waiting) {
+    for (long look = 0; look < LOOKS; look++) {
+        if (atomic_load_explicit(value, memory_order_acquire) != before) return;
+        PAUSE();
+    }
+    atomic_fetch_add(waiting, 1);
+    while (atomic_load(value) == before)
+#ifdef __linux__
+        syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, before, 0, 0, 0);
+#else
+        sched_yield();
+#endif
+    atomic_fetch_sub(waiting, 1);
+}
+
+static void wake(atomic_int *value, atomic_int *waiting) {
+#ifdef __linux__
+    if (atomic_load(waiting)) syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, THREADS, 0, 0, 0);
+#endif
+}
+
 typedef struct {
-    atomic_int arrived, turn;
+    atomic_int arrived, turn, waiting;
     int threads;
 } team;
 
@@ -42,55 +70,42 @@ static void barrier(team *team) {
     int turn = atomic_load_explicit(&team->turn, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == team->threads - 1) {
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->turn, turn + 1, memory_order_release);
+        atomic_store(&team->turn, turn + 1);
+        wake(&team->turn, &team->waiting);
         return;
     }
-    for (long look = 0; atomic_load_explicit(&team->turn, memory_order_acquire) == turn; look++)
-        if (look < LOOKS)
-            PAUSE();
-        else
-            sched_yield();
+    wait_for(&team->turn, turn, &team->waiting);
 }
 
 typedef void (*work)(void *job, int thread, team *team);
 
 static struct {
-    pthread_mutex_t caller, asleep;
-    pthread_cond_t wake;
-    atomic_int number, done, sleeping; /* of the last job; threads that have done it; threads that sleep */
+    pthread_mutex_t caller;
+    atomic_int number, left; /* of the last job; threads that have not done it */
+    atomic_int sleeping, waiting;
     int started, forgets, seen[THREADS];
     work function;
     void *job;
     team team;
-} pool = {.caller = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} pool = {.caller = PTHREAD_MUTEX_INITIALIZER};
 
 static void *serve(void *place) {
     int thread = (int)(intptr_t)place, number = pool.seen[thread];
-    for (;; atomic_fetch_add_explicit(&pool.done, 1, memory_order_acq_rel)) {
-        for (long look = 0; atomic_load_explicit(&pool.number, memory_order_acquire) == number; look++) {
-            if (look < LOOKS) {
-                PAUSE();
-                continue;
-            }
-            pthread_mutex_lock(&pool.asleep);
-            atomic_fetch_add(&pool.sleeping, 1);
-            while (atomic_load(&pool.number) == number) pthread_cond_wait(&pool.wake, &pool.asleep);
-            atomic_fetch_sub(&pool.sleeping, 1);
-            pthread_mutex_unlock(&pool.asleep);
-        }
-        number++;
+    for (;;) {
+        wait_for(&pool.number, number++, &pool.sleeping);
         if (thread < pool.team.threads) pool.function(pool.job, thread, &pool.team);
+        if (atomic_fetch_sub(&pool.left, 1) == 1) wake(&pool.left, &pool.waiting);
     }
     return 0;
 }
 
 static void forget_threads(void) { /* which a forked process does not have */
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-    pool.caller = pool.asleep = unlocked;
-    pool.wake = wake;
+    pool.caller = unlocked;
     pool.started = 0;
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.waiting, 0);
+    atomic_store(&pool.team.waiting, 0);
     atomic_store(&pool.team.arrived, 0); /* of a job that another thread was at */
 }
 
@@ -116,19 +131,12 @@ static void run(work function, void *job, long threads) {
     pool.function = function;
     pool.job = job;
     pool.team.threads = (int)least(threads, pool.started + 1); /* fewer where the system gave no more */
-    atomic_store(&pool.done, 0);
+    atomic_store(&pool.left, pool.started);
     atomic_fetch_add(&pool.number, 1);
-    if (atomic_load(&pool.sleeping)) {
-        pthread_mutex_lock(&pool.asleep);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.asleep);
-    }
+    wake(&pool.number, &pool.sleeping);
     function(job, 0, &pool.team);
-    for (long look = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < pool.started; look++)
-        if (look < LOOKS)
-            PAUSE();
-        else
-            sched_yield();
+    for (int left; (left = atomic_load_explicit(&pool.left, memory_order_acquire));)
+        wait_for(&pool.left, left, &pool.waiting);
     pthread_mutex_unlock(&pool.caller);
 }
 
@@ -420,7 +428,7 @@ enum { FIRST, MEAN, TOKENS, CHOSEN, UNIT }; /* what a head reads: the first toke
 
 typedef struct {
     int64_t hidden, heads, inner, layers, embedding, offset, kind, gated, pre, first_norm, norm_after, type, reach,
-        globals;
+        globals, vocabulary, kinds, positions_of_row;
     double eps;
     table words;
     const float *positions, *types; /* (.., embedding); null: none */
@@ -438,8 +446,9 @@ typedef struct {
     const int32_t *ids, *kinds; /* (tokens,); no kinds: all are 0 */
     const int64_t *starts;      /* (rows + 1,): where each row begins, and `tokens` */
     const int64_t *chosen;      /* (count,) tokens, of CHOSEN */
-    int64_t tokens, rows, longest, count, first, end; /* the layers from `first` to before `end`; the embedding before 0 */
-    float *state, *room, *result; /* (tokens, hidden); see room_of; what the head gives, or null */
+    int64_t tokens, rows, count, first, end; /* the layers from `first` to before `end`; the embedding before 0 */
+    float *state, *room, *result; /* (tokens, hidden), or null where nobody reads it; `space` floats; what the head gives */
+    int64_t space, longest;       /* `longest` is what `answer` found, or the number that it refuses */
 } batch;
 
 #define ROWS_OF(N) for (long row = (N) * thread / team->threads; row < (N) * (thread + 1) / team->threads; row++)
@@ -781,7 +790,7 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
 /* ---- the stages ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    float *read, *x, *q, *kv, *y, *in, *act, *each;
+    float *state, *read, *x, *q, *kv, *y, *in, *act, *each;
     void *held;
 } rooms;
 
@@ -798,6 +807,7 @@ static long lay_out(const batch *b, long threads, rooms *rooms) {
 #define ROOM(NAME, FLOATS_OF)                                                                                          \
     rooms->NAME = room + at;                                                                                           \
     at += ((FLOATS_OF) + 15) / 16 * 16;
+    ROOM(state, b->state ? 0 : tokens * hidden)
     ROOM(read, tokens * read)
     ROOM(x, tokens * hidden)
     ROOM(q, tokens * hidden)
@@ -809,6 +819,7 @@ static long lay_out(const batch *b, long threads, rooms *rooms) {
     rooms->held = room + at;
     at += held_bytes(tokens, widest, net->type) / 4 + 16;
     if (!net->gated) rooms->act = rooms->in;
+    if (b->state) rooms->state = b->state;
     return at;
 #undef ROOM
 }
@@ -817,7 +828,7 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
     const network *net = b->net;
     long width = net->embedding, hidden = net->hidden;
     int maps = net->project.panels != 0;
-    float *to = maps ? rooms->read : b->state;
+    float *to = maps ? rooms->read : rooms->state;
     for (long r = b->rows * thread / team->threads; r < b->rows * (thread + 1) / team->threads; r++)
         for (long token = b->starts[r]; token < b->starts[r + 1]; token++) {
             float *y = to + token * width;
@@ -834,11 +845,11 @@ static void embed(const batch *b, const rooms *rooms, int thread, team *team) {
         }
     barrier(team);
     if (maps) {
-        multiply(&net->project, rooms->read, 0, b->state, hidden, b->tokens, NONE, FLOATS, thread, team);
+        multiply(&net->project, rooms->read, 0, rooms->state, hidden, b->tokens, NONE, FLOATS, thread, team);
         barrier(team);
     }
     if (net->norm_after)
-        ROWS_OF(b->tokens) normalize(b->state + row * hidden, b->state + row * hidden, net->embedded, hidden, net->eps);
+        ROWS_OF(b->tokens) normalize(rooms->state + row * hidden, rooms->state + row * hidden, net->embedded, hidden, net->eps);
 }
 
 /* The state of `tokens` becomes that after the layer; with `one` of the first token of each row alone, (rows, hidden). No
@@ -848,7 +859,7 @@ static void apply_layer(const batch *b, long number, int one, const rooms *rooms
     const layer *layer = net->stack[number];
     long hidden = net->hidden, inner = net->inner, tokens = b->tokens, count = one ? b->rows : tokens;
     int type = (int)net->type, pre = (int)net->pre, norms = pre && (number > 0 || net->first_norm);
-    float eps = net->eps, *state = b->state, *read = norms ? rooms->read : state, *q = rooms->q, *x = state;
+    float eps = net->eps, *state = rooms->state, *read = norms ? rooms->read : state, *q = rooms->q, *x = state;
     void *held = rooms->held;
 
     ROWS_OF(tokens) {
@@ -932,7 +943,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
             float other[hidden];
             memset(to, 0, hidden * sizeof(float));
             for (long token = first; token < first + n; token++) {
-                const float *state = b->state + token * hidden;
+                const float *state = rooms->state + token * hidden;
                 if (net->last.weight) normalize(state, other, net->last, hidden, net->eps);
                 const float *restrict added = net->last.weight ? other : state;
                 for (long i = 0; i < hidden; i++) to[i] += added[i];
@@ -948,7 +959,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
             continue;
         }
         long token = reads == TOKENS || one ? row : reads == CHOSEN ? b->chosen[row] : b->starts[row];
-        memcpy(to, b->state + token * hidden, hidden * sizeof(float));
+        memcpy(to, rooms->state + token * hidden, hidden * sizeof(float));
         if (net->last.weight) normalize(to, to, net->last, hidden, net->eps);
     }
     for (long number = 0; number < net->steps; number++) {
@@ -982,13 +993,82 @@ static void compute(void *job, int thread, team *team) {
     if (b->result) read_out(b, one, &rooms, thread, team);
 }
 
-/* The floats of `room`, for so many threads. */
-long room_of(const batch *b, long threads) {
-    rooms rooms;
-    return lay_out(b, threads, &rooms);
+/* In bulk each thread computes rows of so many tokens alone, because threads of one pass wait for each other. What lies
+   between two products then stays in its cache. */
+#define ALONE 512
+/* Multiplications of a pass that are worth a thread of its own: it takes some 50 microseconds to wake. */
+#define WORTH 12e6
+
+typedef struct {
+    const batch *whole;
+    long most, begin, each; /* tokens of a turn, or one row; floats of a thread's room before those of `lay_out`, and all */
+    atomic_long taken;
+} bulk;
+
+static void compute_alone(void *job, int thread, team *all) {
+    bulk *bulk = job;
+    const batch *whole = bulk->whole;
+    const network *net = whole->net;
+    long width = net->steps ? net->head[net->steps - 1].map.out : net->hidden;
+    const int64_t *starts = whole->starts;
+    float *room = whole->room + thread * bulk->each;
+    team alone = {.threads = 1};
+    for (long first = atomic_load(&bulk->taken); first < whole->rows;) {
+        long end = first + 1, base = starts[first];
+        while (end < whole->rows && starts[end + 1] - base <= bulk->most) end++;
+        if (!atomic_compare_exchange_strong(&bulk->taken, &first, end)) continue; /* others took it: `first` is theirs */
+        batch part = *whole;
+        int64_t *own = (int64_t *)room;
+        for (long r = first; r <= end; r++) own[r - first] = starts[r] - base;
+        part.starts = own;
+        part.rows = end - first;
+        part.tokens = own[part.rows];
+        part.ids = whole->ids + base;
+        part.kinds = whole->kinds ? whole->kinds + base : 0;
+        part.state = whole->state ? whole->state + base * net->hidden : 0;
+        part.result = whole->result + (net->reads == TOKENS ? base : first) * width;
+        part.room = room + bulk->begin;
+        compute(&part, 0, &alone);
+        first = atomic_load(&bulk->taken);
+    }
 }
 
-void answer(const batch *b, long threads) { run(compute, (void *)b, threads); }
+enum { EMPTY_ROW = -1, LONG_ROW = -2, NO_TOKEN = -3, NO_KIND = -4 }; /* network.py has a sentence for each */
+
+/* Compute a batch and return 0; or why not, a negative number; or the floats that `room` must have. */
+long answer(batch *b, long threads) {
+    const network *net = b->net;
+    b->longest = 0;
+    for (long r = 0; r < b->rows; r++) {
+        long length = b->starts[r + 1] - b->starts[r];
+        if (length <= 0) return EMPTY_ROW;
+        b->longest = most(b->longest, length);
+    }
+    if (b->longest > net->positions_of_row) return LONG_ROW;
+    for (long token = 0; token < b->tokens && b->first < 0; token++) {
+        if ((uint64_t)(int64_t)b->ids[token] >= (uint64_t)net->vocabulary) return b->longest = b->ids[token], NO_TOKEN;
+        if (b->kinds && (uint64_t)(int64_t)b->kinds[token] >= (uint64_t)net->kinds)
+            return b->longest = b->kinds[token], NO_KIND;
+    }
+    rooms rooms;
+    if (b->tokens > ALONE && b->rows > 1 && net->reads != CHOSEN) {
+        long turns = (b->tokens + ALONE * threads - 1) / (ALONE * threads); /* so that all threads have as much to do */
+        bulk bulk = {.whole = b, .most = most(b->longest, b->tokens / (turns * threads) + 1)};
+        batch part = *b;
+        part.tokens = bulk.most;
+        bulk.begin = (2 * (bulk.most + 1) + 15) / 16 * 16; /* where its rows begin, in twice the bytes of floats */
+        bulk.each = bulk.begin + (lay_out(&part, 1, &rooms) + 15) / 16 * 16;
+        if (b->space < threads * bulk.each) return threads * bulk.each;
+        run(compute_alone, &bulk, threads);
+        return 0;
+    }
+    double weights = net->layers * net->hidden * (4.0 * net->hidden + (net->gated ? 3.0 : 2.0) * net->inner);
+    threads = least(threads, 1 + (long)(b->tokens * weights / WORTH));
+    long space = lay_out(b, threads, &rooms);
+    if (b->space < space) return space;
+    run(compute, b, threads);
+    return 0;
+}
 
 /* One product, to measure it: y (rows, out) = x (rows, in) w^T + bias, with room for what it holds. */
 typedef struct {

@@ -90,7 +90,7 @@ SIGNATURES: dict[Source, dict[str, str]] = {
         "moments": "ppppppnfffffi",
         "adapted": "pppnfi",
     },
-    "answers": {"room_of": "pn", "answer": "pn", "multiply_once": "ppppnnn"},
+    "answers": {"answer": "pn", "multiply_once": "ppppnnn"},
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""
 
@@ -213,7 +213,7 @@ def _open(source: Source, file: Path) -> ctypes.CDLL:
         for name, arguments in SIGNATURES[source].items():
             function = getattr(opened, name)
             function.argtypes = [_KINDS[kind] for kind in arguments]
-            function.restype = _NUMBER if name == "room_of" else None
+            function.restype = _NUMBER if name == "answer" else None
     except (OSError, AttributeError) as error:
         raise Unavailable(f"{file.name} cannot be loaded ({error})") from None
     return opened

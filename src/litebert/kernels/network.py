@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of tokens end to end."""
+    """Rows of tokens end to end, in contiguous arrays."""
 
     ids: NDArray[np.int32]
     """(T,)"""
@@ -56,16 +56,6 @@ class Rows(NamedTuple):
     """(T,); None where all are 0."""
     starts: NDArray[np.int64]
     """(R + 1,): where each row begins, and T."""
-
-    @classmethod
-    def of(
-        cls, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]
-    ) -> Rows:
-        """Take padded rows, whose padding stands at the end."""
-        starts = np.zeros(len(ids_RS) + 1, np.int64)
-        np.cumsum(mask_RS.sum(1), out=starts[1:])
-        types = types_RS[mask_RS].astype(np.int32) if types_RS.any() else None
-        return cls(ids_RS[mask_RS].astype(np.int32), types, starts)
 
     def select(self, rows_K: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
         """Some of the rows by their numbers (K,), and the numbers of their tokens."""
@@ -105,11 +95,12 @@ class _Step(_Struct):
     _fields_ += [("activation", ctypes.c_int64)]
 
 
-_SIZES = "hidden heads inner layers embedding offset kind gated pre first_norm norm_after type"
+_SIZES = "hidden heads inner layers embedding offset kind gated pre first_norm norm_after type "
+_SIZES += "reach globals vocabulary kinds positions_of_row"
 
 
 class _Network(_Struct):
-    _fields_ = [(name, ctypes.c_int64) for name in f"{_SIZES} reach globals".split()]
+    _fields_ = [(name, ctypes.c_int64) for name in _SIZES.split()]
     _fields_ += [("eps", ctypes.c_double)]
     _fields_ += [("words", _Table), ("positions", ctypes.c_void_p), ("types", ctypes.c_void_p)]
     _fields_ += [("project", _Map), ("embedded", _Norm), ("last", _Norm)]
@@ -120,10 +111,9 @@ class _Network(_Struct):
 
 class _Batch(_Struct):
     _fields_ = [(name, ctypes.c_void_p) for name in ("net", "ids", "kinds", "starts", "chosen")]
-    _fields_ += [
-        (name, ctypes.c_int64) for name in ("tokens", "rows", "longest", "count", "first", "end")
-    ]
+    _fields_ += [(name, ctypes.c_int64) for name in ("tokens", "rows", "count", "first", "end")]
     _fields_ += [(name, ctypes.c_void_p) for name in ("state", "room", "result")]
+    _fields_ += [("space", ctypes.c_int64), ("longest", ctypes.c_int64)]
 
 
 class _Kept:
@@ -182,6 +172,8 @@ class Network(_Kept):
         net.gated, net.pre = config.feedforward == "gated", config.norm == "pre"
         net.first_norm, net.norm_after = config.first_norm, config.embedding_norm == "after"
         net.reach, net.globals = config.window // 2, config.global_tokens
+        net.vocabulary, net.kinds = config.vocab_size, config.segment_types
+        net.positions_of_row = config.max_positions
         words = self._take_stored("embedding.word.weight", (config.vocab_size, width))
         net.words = self._table(pack(words, dtype, is_table=True))
         if config.positions == "learned":
@@ -276,19 +268,27 @@ class Network(_Kept):
 
     # ------------------------------------------------------------------------------- what answers
 
+    @property
+    def weights(self) -> int:
+        """Multiplications of the layers for a token, without attention."""
+        shape = self.config
+        inner = (3 if shape.feedforward == "gated" else 2) * shape.intermediate_size
+        return shape.layers * shape.hidden_size * (4 * shape.hidden_size + inner)
+
     def head(self, reads: Reads, steps: Sequence[Step] = ()) -> Head:
         """A head over this network."""
         return Head(self, reads, steps)
 
-    def room(self, name: str, count: int) -> Floats:
+    def room(self, count: int = 0) -> Floats:
         """Memory of this thread that is kept from call to call, for the system clears what is
         new."""
-        rooms = self._rooms.__dict__
-        room = rooms.get(name)
+        room: Floats | None = getattr(self._rooms, "room", None)
         if room is None or room.size < count:
             bytes_ = np.empty(4 * count + 64, np.uint8)
-            room = rooms[name] = bytes_[-bytes_.ctypes.data % 64 :][: 4 * count].view(np.float32)
-        return room[:count]
+            room = self._rooms.room = bytes_[-bytes_.ctypes.data % 64 :][: 4 * count].view(
+                np.float32
+            )
+        return room
 
 
 class Head(_Kept):
@@ -315,70 +315,71 @@ class Head(_Kept):
         self._steps = made
         self._net.head = ctypes.addressof(made)
 
-    def of(self, rows: Rows, threads: int, chosen: NDArray[np.int64] | None = None) -> Floats:
-        """(R, C), or of tokens (T, C), or of those that are `chosen` by their numbers (K,)."""
-        return self.run(rows, threads, chosen=chosen)[1]
-
-    def run(
+    def of(
         self,
         rows: Rows,
         threads: int,
         state: Floats | None = None,
         layers: tuple[int, int] | None = None,
         chosen: NDArray[np.int64] | None = None,
-    ) -> tuple[Floats, Floats]:
-        """Apply some layers, and give their state (T, H) and what the head reads of it.
+    ) -> Floats:
+        """Apply some layers, and return what the head reads of their state.
 
         Args:
-            state: what the first of these layers reads, which is overwritten; None before the
-                embedding.
-            layers: from which to before which, all by default.
+            state: (T * H,), what the first of these layers reads, if it is not the embedding, and
+                what the last one gives.
+            layers: from which to before which, all by default; from -1, the embedding before them.
+            chosen: numbers of tokens (K,).
+
+        Returns:
+            (R, C), or of tokens (T, C), or of those that are `chosen` (K, C).
         """
-        net, config = self._net, self.network.config
-        tokens, count = len(rows.ids), len(rows.starts) - 1
-        lengths = np.diff(rows.starts)
-        if not lengths.all():
-            raise DataError("a row has no tokens; give each one at least")
-        longest = int(lengths.max(initial=0))
-        if longest > config.max_positions:
-            raise too_long(longest, config.max_positions)
-        if state is None:
-            if config.segment_types < 2:  # every token has the one row, or none
-                rows = rows._replace(types=None)
-            for ids, most, kind in (
-                (rows.ids, config.vocab_size, "token"),
-                (rows.types, config.segment_types, "token type"),
-            ):
-                if ids is not None and tokens and not 0 <= ids.min() <= ids.max() < most:
-                    wrong = int(ids.min() if ids.min() < 0 else ids.max())
-                    raise DataError(f"there is no {kind} {wrong}; the model has {most:,}")
-            state = self.network.room("state", tokens * config.hidden_size)
-        first, end = layers or (-1, config.layers)
-        count = {"tokens": tokens, "chosen": 0 if chosen is None else len(chosen)}.get(
-            self.reads, count
-        )
-        result = np.empty((count, self.width), np.float32)
+        network = self.network
+        tokens, types = len(rows.ids), rows.types if network.config.segment_types > 1 else None
+        first, end = layers or (-1, network.config.layers)
+        count = len(rows.starts) - 1
+        if self.reads == "tokens":
+            count = tokens
+        elif chosen is not None:
+            count = len(chosen)
+        result, room = np.empty((count, self.width), np.float32), network.room()
         batch = _Batch(
-            ctypes.addressof(net),
+            ctypes.addressof(self._net),
             rows.ids.ctypes.data,
-            None if rows.types is None else rows.types.ctypes.data,
+            None if types is None else types.ctypes.data,
             rows.starts.ctypes.data,
             None if chosen is None else chosen.ctypes.data,
             tokens,
             len(rows.starts) - 1,
-            longest,
             count,
             first,
             end,
-            state.ctypes.data,
-            None,
+            None if state is None else state.ctypes.data,
+            room.ctypes.data,
             result.ctypes.data,
+            room.size,
         )
         compiled, address = _library(), ctypes.addressof(batch)
-        room = self.network.room("room", compiled.room_of(address, threads))
-        batch.room = room.ctypes.data
-        compiled.answer(address, threads)
-        return state, result
+        status = compiled.answer(address, threads)
+        if status > 0:
+            room = network.room(status)
+            batch.room, batch.space = room.ctypes.data, room.size
+            status = compiled.answer(address, threads)
+        if status:
+            raise self._refuse(status, batch.longest)
+        return result
+
+    def _refuse(self, status: int, number: int) -> DataError:
+        """The error for a batch that answers.c refuses."""
+        config = self.network.config
+        if status == -1:
+            return DataError("a row has no tokens; give each one at least")
+        if status == -2:
+            return too_long(number, config.max_positions)
+        kind, most = (
+            ("token", config.vocab_size) if status == -3 else ("token type", config.segment_types)
+        )
+        return DataError(f"there is no {kind} {number}; the model has {most:,}")
 
 
 def too_long(length: int, most: int) -> DataError:

@@ -333,9 +333,7 @@ def describe_fault(faults: Sequence[Any]) -> Refusal:
         return fault["type"] == "too_short", len(fault["loc"]), places, is_of_type
 
     first: dict[str, Any] = max(faults, key=rank)
-    kind, field, names = first["type"], "", [*first["loc"][1:]]
-    if kind == "json_invalid":
-        return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
+    kind, field, names = first["type"], "", [*first["loc"]]
     for depth, name in enumerate(names):
         if isinstance(name, int):
             field += f"[{name}]"

@@ -27,6 +27,9 @@ FETCHING = tuple(logging.getLogger(f"litebert.{name}") for name in ("hub", "prog
 OTHERS = tuple(logging.getLogger(name) for name in ("uvicorn", "uvicorn.error", "asyncio"))
 
 
+_encode = json.JSONEncoder(default=str).encode
+
+
 class Lines(logging.Formatter):
     """A record as JSON: its message as `event`, and the fields it was logged with."""
 
@@ -40,7 +43,7 @@ class Lines(logging.Formatter):
         line.update(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[1] is not None:
             line.update(failure(record.exc_info[1]))
-        return json.dumps(line, default=str)
+        return _encode(line)
 
 
 def set_up(requests: bool = True) -> None:

@@ -131,13 +131,12 @@ class Steps:
         """Wrap `compute` to compute fewer rows at a time, whose results (R, ...) are joined."""
 
         def compute_parts(rows: PaddedRows) -> NDArray[np.float32]:
-            count, width = rows.ids.shape
+            count, width = len(rows), rows.size
             parts, begin = list[NDArray[np.float32]](), 0
             while begin < count or not parts:
                 end = min(count, begin + self._rows(width, count))
                 began = time.perf_counter()
-                part = PaddedRows(rows.ids[begin:end], rows.types[begin:end], rows.mask[begin:end])
-                parts.append(compute(part))
+                parts.append(compute(rows if end - begin == count else rows.part(begin, end)))
                 self._measure((end - begin) * width, time.perf_counter() - began)
                 begin = end
                 self.end()

@@ -3,35 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data.segments import trim_lengths
+from litebert.kernels.network import Rows
 from litebert.tasks.values import EncodedPart, EncodedRow, Item
 from litebert.tokenizer import Tokenizer
 
 
-class PaddedRows(NamedTuple):
-    """R rows side by side, (R, S), padded to a multiple of eight if the model has the positions."""
+class PaddedRows:
+    """R rows that are computed together, as the engine reads them: side by side, (R, S), padded to
+    a multiple of eight if the model has the positions; or end to end. Its items are the three
+    arrays side by side.
+    """
 
-    ids: NDArray[np.int64]
-    types: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    """True at a token, False at padding."""
+    def __init__(
+        self, rows: Sequence[EncodedRow], pad_id: int = 0, positions: int | None = None
+    ) -> None:
+        self._rows, self._pad_id, self._positions = rows, pad_id, positions
 
+    def __len__(self) -> int:
+        return len(self._rows)
 
-def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:
-    """Pad rows to a common length; `positions` are those of the model, where they are known."""
-    longest = max(len(row.ids) for row in rows)
-    size = -(-longest // 8) * 8
-    if positions is not None:
-        size = max(longest, min(size, positions))
-    ids, mask = pad_ids([row.ids for row in rows], pad_id, size)
-    types = np.zeros_like(ids)
-    types[mask] = np.concatenate([row.types for row in rows])
-    return PaddedRows(ids, types, mask)
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        yield from (self.ids, self.types, self.mask)
+
+    def part(self, begin: int, end: int) -> PaddedRows:
+        """Some of the rows."""
+        return PaddedRows(self._rows[begin:end], self._pad_id, self._positions)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The tokens of each row."""
+        return [len(row.ids) for row in self._rows]
+
+    @cached_property
+    def size(self) -> int:
+        """S."""
+        longest = max(self.lengths)
+        size = -(-longest // 8) * 8
+        return size if self._positions is None else max(longest, min(size, self._positions))
+
+    @cached_property
+    def _padded(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        return pad_ids([row.ids for row in self._rows], self._pad_id, self.size)
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return self._padded[0]
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """True at a token, False at padding."""
+        return self._padded[1]
+
+    @cached_property
+    def types(self) -> NDArray[np.int64]:
+        types = np.zeros_like(self.ids)
+        types[self.mask] = np.concatenate([row.types for row in self._rows])
+        return types
+
+    @cached_property
+    def end_to_end(self) -> Rows:
+        """The same without padding."""
+        starts = np.array([0, *accumulate(self.lengths)], np.int64)
+        if len(self._rows) == 1:
+            return Rows(*self._rows[0], starts)
+        nothing = [np.zeros(0, np.int32)]
+        ids, types = (np.concatenate(nothing + [row[i] for row in self._rows]) for i in (0, 1))
+        return Rows(ids, types, starts)
 
 
 def pad_ids(
@@ -53,6 +98,9 @@ def group_by_length(
     A pass has one item, or at most `most` tokens with padding, of the items' `rows` (1 by default);
     no item is shorter than its longest by more than `padding` tokens.
     """
+    if len(lengths) == 1:
+        yield [0]
+        return
     group: list[int] = []
     count = 0
     for position in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
@@ -122,18 +170,14 @@ def build_single_rows(
     tokenizer: Tokenizer, texts: Sequence[str], length: int
 ) -> tuple[list[EncodedRow], int]:
     """Build the row of each text alone, for all at once, and count how many were cut."""
-    flat, lengths = tokenizer.encode_flat(texts)
-    read = np.minimum(lengths, max(0, length - 2))
-    if cut := int((read < lengths).sum()):
-        place = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        if tokenizer.truncation_side == "left":
-            place = np.repeat(lengths, lengths) - 1 - place
-        flat = flat[place < np.repeat(read, lengths)]
-    ends = np.cumsum(read + 2)
-    starts = ends - read - 2
-    ids, inner = np.empty(int((read + 2).sum()), np.int32), np.ones(int((read + 2).sum()), bool)
-    inner[starts] = inner[ends - 1] = False
-    ids[starts], ids[ends - 1], ids[inner] = tokenizer.cls_id, tokenizer.sep_id, flat
-    types = np.zeros(int(read.max(initial=0)) + 2, np.int32)
-    places = zip(starts.tolist(), ends.tolist(), strict=True)
-    return [EncodedRow(ids[start:end], types[: end - start]) for start, end in places], cut
+    encoded, room = tokenizer.encode(texts), max(0, length - 2)
+    longest = min(max(map(len, encoded), default=0), room)
+    types, cls, sep = np.zeros(longest + 2, np.int32), tokenizer.cls_id, tokenizer.sep_id
+    rows, cut = [], 0
+    for ids in encoded:
+        if len(ids) > room:
+            cut += 1
+            ids = ids[len(ids) - room :] if tokenizer.truncation_side == "left" else ids[:room]
+        row = np.array([cls, *ids, sep], np.int32)
+        rows.append(EncodedRow(row, types[: len(row)]))
+    return rows, cut

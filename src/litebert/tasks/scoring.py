@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from litebert.base.errors import NonFiniteError
 from litebert.base.progress import track
 from litebert.tasks.outputs import Output
-from litebert.tasks.rows import PaddedRows, group_by_length, pad_rows
+from litebert.tasks.rows import PaddedRows, group_by_length
 from litebert.tasks.task import Task
 from litebert.tasks.values import EncodedPart, Item, Logits
 from litebert.train.ranks import Ranks
@@ -70,7 +70,9 @@ def score_answers(
 
 def are_finite(logits: Logits) -> bool:
     """Return True if no logit is a NaN or an infinity, from which answers would still be made."""
-    return all(bool(np.isfinite(values).all()) for values in logits)
+    if not logits:
+        return True
+    return bool(np.isfinite(np.concatenate([values.ravel() for values in logits])).all())
 
 
 def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
@@ -122,14 +124,15 @@ def compute_logits(
     reported = track(assigned, "scoring", total, "items", lambda turn: len(chunks[turn]))
     with nullcontext(assigned) if len(assigned) == 1 else reported as turns:
         padded = (
-            pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+            PaddedRows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
             for turn in assigned
         )
         made = map(compute, padded) if map_passes is None else map_passes(compute, list(padded))
         for turn, values in zip(turns, made, strict=True):
             computed[turn] = values
     for chunk, chunk_logits in zip(chunks, ranks.union(computed), strict=True):
-        ends = np.cumsum([rows[i] for i in chunk])
-        for i, rows_of_item in zip(chunk, np.split(chunk_logits, ends[:-1]), strict=True):
-            out[i] = output.of_item(rows_of_item, items[i])
+        end = 0
+        for i in chunk:
+            begin, end = end, end + rows[i]
+            out[i] = output.of_item(chunk_logits[begin:end], items[i])
     return out

@@ -79,7 +79,7 @@ class OneClass(Output):
         """Return the likeliest label, or None below the threshold, and the probabilities of all."""
         if not logits:
             return []
-        values = np.stack(logits).astype(np.float64)
+        values = np.concatenate(logits).reshape(len(logits), -1).astype(np.float64)
         likely = softmax(values, axis=1)
         return [
             Answer(self.labels[best] if row[best] >= self.threshold else None, row)
@@ -98,9 +98,8 @@ class OneClass(Output):
 
     def record(self, answer: Answer) -> dict[str, Any]:
         record = super().record(answer)
-        return record | {
-            "probabilities": dict(zip(self.labels, record["probabilities"], strict=True))
-        }
+        record["probabilities"] = dict(zip(self.labels, record["probabilities"], strict=True))
+        return record
 
 
 @dataclass(frozen=True)

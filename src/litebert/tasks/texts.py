@@ -117,6 +117,8 @@ class TextTask(Task[Example]):
         return "the model was fine-tuned on single texts, give a text"
 
     def example(self, value: Any, name: str) -> Example:
+        if isinstance(value, str) and not self.pair:
+            return Example(value)
         counts = (1, 2) if self.pair is None else (1 + self.pair,)
         texts = list_texts([value] if isinstance(value, str) else value, *counts)
         return Example(texts[0], texts[1] if len(texts) > 1 else None)
@@ -144,10 +146,10 @@ class TextTask(Task[Example]):
         length: int,
         notes: Notes | None = None,
     ) -> list[Item]:
-        notes = Notes() if notes is None else notes
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
-            notes.add_cut(cut, len(rows), length)
+            if notes is not None:
+                notes.add_cut(cut, len(rows), length)
             return [
                 Item(i, (row,), example.label, group=example.group, weight=example.weight)
                 for i, (row, example) in enumerate(zip(rows, examples, strict=True))
@@ -161,7 +163,8 @@ class TextTask(Task[Example]):
             cut += len(first) + len(second or ()) + specials > length
             row = build_row(tokenizer, first, second, length)
             items.append(Item(i, (row,), example.label, group=example.group, weight=example.weight))
-        notes.add_cut(cut, len(items), length)
+        if notes is not None:
+            notes.add_cut(cut, len(items), length)
         return items
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:

@@ -51,7 +51,7 @@ class Item:
     @property
     def length(self) -> int:
         """Tokens of its longest row."""
-        return max(len(row.ids) for row in self.rows)
+        return max([len(row.ids) for row in self.rows])
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ class Coverage:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.unknown = self.tokens = 0
         self._unknown_id = tokenizer.unk_id
-        self._added = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id}
+        self._added = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
 
     def add(self, rows: Iterable[Sequence[int] | NDArray[Any]]) -> None:
         """Count the token ids of rows. The special tokens that litebert adds are not counted."""
-        ids = [np.asarray(row) for row in rows]
+        ids = list(rows)
         if not ids:
             return
         flat = np.concatenate(ids)

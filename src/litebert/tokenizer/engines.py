@@ -308,6 +308,12 @@ class SentencePieceEngine:
 # --------------------------------------------------------------------------------------- tokenizers
 
 
+WORDS = 1 << 16
+"""Words whose tokens are kept."""
+LONGEST_WORD = 32
+"""Characters of a word whose tokens are kept."""
+
+
 class TokenizersEngine:
     """A WordPiece, byte-level BPE or unigram model of `tokenizers`.
 
@@ -367,6 +373,16 @@ class TokenizersEngine:
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
         has_others = not {*self.special_ids} <= {*self.roles.values()}
+        # There, what stands between two spaces has its tokens whatever stands beside it.
+        normalizer, splitter = self._spec.get("normalizer"), self._spec.get("pre_tokenizer")
+        known = _find_part(normalizer, "BertNormalizer"), _find_part(splitter, "BertPreTokenizer")
+        self._knows_words = (
+            self.kind.takes_longest
+            and splitter is not None
+            and known == (normalizer, splitter)
+            and {*added} <= {*self.roles.values()}
+        )
+        self._words: dict[str, list[int]] = {}
         if kind.finds_special or has_others:
             self._splitter = self._hide_roles()
         else:
@@ -397,7 +413,25 @@ class TokenizersEngine:
         return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._encode_texts(texts)]
+        if not self._knows_words:
+            return [encoding.ids for encoding in self._encode_texts(texts)]
+        encoded = []
+        for text in texts:
+            ids: list[int] = []
+            for word in text.split(" "):
+                known = self._words.get(word)
+                ids += self._encode_word(word) if known is None else known
+            encoded.append(ids)
+        return encoded
+
+    def _encode_word(self, word: str) -> list[int]:
+        (encoding,) = self._encode_texts([word])
+        ids: list[int] = encoding.ids
+        if len(word) <= LONGEST_WORD:
+            if len(self._words) >= WORDS:
+                self._words.clear()
+            self._words[word] = ids
+        return ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids, and the first and last character of each token as the library counts

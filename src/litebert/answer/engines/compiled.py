@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,47 +30,40 @@ from litebert.tasks.rows import PaddedRows
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
 
-T = TypeVar("T")
+MOST_WORK = 10**11
+"""Multiplications of a call, about."""
 
 
 class CompiledRuntime(Runtime):
     """A network on a CPU without padding."""
 
-    # What lies between two products should stay in the cache.
-    capabilities = Capabilities(tokens=512, early_exit=True, takes_threads=True, dtypes=DTYPES)
+    capabilities = Capabilities(early_exit=True, takes_threads=True, dtypes=DTYPES)
 
     def __init__(
         self, loaded: LoadedModel, device: str, threads: int | None = None, dtype: Dtype = "float32"
     ) -> None:
         check_device("compiled", device)
         self.network, weights = open_network(loaded, dtype)
-        self._count = count_threads() if threads is None else threads
-        self._alone = threading.local()
+        self._threads = count_threads() if threads is None else threads
         self._reads, steps = list_steps(self.network, loaded.task_record, weights)
         self._head = self.network.head(self._reads, steps)
         self._pooled: dict[tuple[Pooling, int], tuple[Head, VectorMap | None]] = {}
-        self.renew_in_forks("_side_by_side")
-
-    @property
-    def _threads(self) -> int:
-        """One where a pass is computed beside others."""
-        return getattr(self._alone, "threads", self._count)
+        # A call is not interrupted, so it should end within a second or so.
+        tokens = max(MOST_WORK // self.network.weights, 512 * self._threads)
+        self.capabilities = replace(self.capabilities, tokens=tokens)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        return self._lay_side_by_side(self._head.of(Rows.of(*rows), self._threads), rows)
-
-    def _lay_side_by_side(self, result: Floats, rows: PaddedRows) -> NDArray[np.float32]:
-        """(R, C), or (R, S, C) with zeros in place of padding."""
+        result = self._head.of(rows.end_to_end, self._threads)
         if self._reads != "tokens":
             return result
-        padded = np.zeros((*rows.ids.shape, result.shape[-1]), np.float32)
+        padded = np.zeros((*rows.mask.shape, result.shape[-1]), np.float32)
         padded[rows.mask] = result
         return padded
 
     def vectors(
         self, rows: PaddedRows, pooling: Pooling, vector_map: VectorMap | None = None
     ) -> NDArray[np.float32]:
-        return self._pool(pooling, vector_map).of(Rows.of(*rows), self._threads)
+        return self._pool(pooling, vector_map).of(rows.end_to_end, self._threads)
 
     def _pool(self, pooling: Pooling, vector_map: VectorMap | None) -> Head:
         key = pooling, id(vector_map)
@@ -88,44 +79,25 @@ class CompiledRuntime(Runtime):
         return self._pooled[key][0]
 
     def walk(self, rows: PaddedRows) -> CompiledWalk:
-        return CompiledWalk(self._head, Rows.of(*rows), self._threads)
-
-    def map_passes(
-        self, compute: Callable[[PaddedRows], T], passes: Sequence[PaddedRows]
-    ) -> Iterable[T]:
-        # A pass on each thread keeps all of them busy; threads of one pass wait for each other.
-        if len(passes) == 1 or self._threads == 1:
-            return map(compute, passes)
-        return self._side_by_side.map(compute, passes)
-
-    @cached_property
-    def _side_by_side(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(
-            self._count, initializer=lambda: setattr(self._alone, "threads", 1)
-        )
+        return CompiledWalk(self._head, rows.end_to_end, self._threads)
 
 
 class CompiledWalk:
     """A batch on its way through the network, as `runtime.Walk` describes it."""
 
     def __init__(self, head: Head, rows: Rows, threads: int) -> None:
-        self._head, self._rows, self._threads, self._layer = head, rows, threads, 0
-        self._state: Floats | None = None
+        self._head, self._rows, self._threads, self._layer = head, rows, threads, -1
+        self._width = head.network.config.hidden_size
+        self._state = np.empty(len(rows.ids) * self._width, np.float32)
 
     def step(self) -> NDArray[np.float32]:
-        layers = (self._layer if self._layer else -1, self._layer + 1)
-        state, logits = self._head.run(self._rows, self._threads, self._state, layers)
-        if self._state is None:  # its room may be taken by another batch
-            state = state.copy()
-        self._state, self._layer = state, self._layer + 1
-        return logits
+        begin, self._layer = self._layer, max(self._layer, 0) + 1
+        return self._head.of(self._rows, self._threads, self._state, (begin, self._layer))
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
         """Go on with these rows only; padding, which `length` tells others of, there is none."""
-        assert self._state is not None
-        width = self._head.network.config.hidden_size
         self._rows, tokens = self._rows.select(rows)
-        self._state = self._state.reshape(-1, width)[tokens].reshape(-1)
+        self._state = self._state.reshape(-1, self._width)[tokens].reshape(-1)
 
 
 def open_network(loaded: LoadedModel, dtype: Dtype = "float32") -> tuple[Network, Stored]:
@@ -355,9 +327,11 @@ class CompiledMasks:
     ) -> tuple[Rows, Floats, NDArray[np.int64]]:
         """The rows, their last states, and the number of the token at each flat position."""
         real = np.ones(ids.shape, bool) if mask is None else mask
-        rows = Rows.of(ids, np.zeros_like(ids), real)
-        state, _ = self._head.run(rows, self._threads, chosen=np.zeros(0, np.int64))
-        return rows, state.copy(), np.cumsum(real.ravel()) - 1
+        starts = np.array([0, *np.cumsum(real.sum(1))], np.int64)
+        rows = Rows(ids[real].astype(np.int32), None, starts)
+        state = np.empty(len(rows.ids) * self._network.config.hidden_size, np.float32)
+        self._head.of(rows, self._threads, state, chosen=np.zeros(0, np.int64))
+        return rows, state, np.cumsum(real.ravel()) - 1
 
     def logits(
         self, states: tuple[Rows, Floats, NDArray[np.int64]], positions: NDArray[np.int64]
@@ -365,7 +339,7 @@ class CompiledMasks:
         rows, state, numbers = states
         end = self._network.config.layers, self._network.config.layers
         parts = [
-            self._head.run(rows, self._threads, state, end, numbers[positions[at : at + step]])[1]
+            self._head.of(rows, self._threads, state, end, numbers[positions[at : at + step]])
             for step in (max(1, len(rows.ids)),)
             for at in range(0, max(1, len(positions)), step)
         ]

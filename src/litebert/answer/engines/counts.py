@@ -35,13 +35,14 @@ class CountsRuntime(Runtime):
         self._two = loaded.task.get("problem") == "classes" and loaded.task["classes"] == 2
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        counts, count = self._counts, len(rows.ids)
-        places = np.nonzero(rows.mask & (rows.ids < len(counts.idf)))
-        side = rows.types[places] if self._pairs else np.zeros(len(places[0]), np.int64)
+        counts, count, flat = self._counts, len(rows), rows.end_to_end
+        known = flat.ids < len(counts.idf)
         # A number for each side of a row, and a feature of it.
-        sides = side * count + places[0]
+        sides = np.repeat(np.arange(count), rows.lengths)[known]
+        if self._pairs and flat.types is not None:
+            sides = sides + count * flat.types[known]
         columns = [np.full(count, bias, np.float64) for bias in counts.bias]
-        whole, values = self._weigh(sides, rows.ids[places], count * (1 + self._pairs))
+        whole, values = self._weigh(sides, flat.ids[known], count * (1 + self._pairs))
         if self._pairs:
             whole, values = self._join(whole, values, count)
         row, feature = whole

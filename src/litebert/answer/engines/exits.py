@@ -7,6 +7,7 @@ Shapes: R rows, S tokens, C numbers of the head.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from litebert.base.errors import ConfigError
 from litebert.judge.exits import ExitRule
 from litebert.tasks.outputs import Output
 from litebert.tasks.rows import PaddedRows
+from litebert.tasks.scoring import EVALUATION_TOKENS
 
 Exit = Literal["auto", "off"] | float
 """When rows leave: as calibrated where trained for it, never, or at a threshold of one's own."""
@@ -29,7 +31,8 @@ class EarlyExit(Runtime):
 
     def __init__(self, runtime: Runtime, rule: ExitRule, output: Output, layers: int) -> None:
         self.runtime, self.rule, self.output, self.layers = runtime, rule, output, layers
-        self.capabilities = runtime.capabilities
+        tokens = min(runtime.capabilities.tokens, EVALUATION_TOKENS)
+        self.capabilities = replace(runtime.capabilities, tokens=tokens)
         self.rows = self.used = 0
         """Rows that were answered so far, and layers that they used."""
 
@@ -43,7 +46,7 @@ class EarlyExit(Runtime):
 
     def logits_and_layers(self, rows: PaddedRows) -> NDArray[np.float32]:
         """Compute the logits of each row, and how many layers it used: (R, C + 1)."""
-        walk, lengths = self.runtime.walk(rows), rows.mask.sum(1)
+        walk, lengths = self.runtime.walk(rows), np.array(rows.lengths)
         active = np.arange(len(lengths))  # the rows that are computed; some have left already
         staying, streak = np.ones(len(active), bool), np.zeros(len(active), np.int64)
         results, before = np.zeros((len(active), self.output.width + 1), np.float32), None
@@ -61,7 +64,7 @@ class EarlyExit(Runtime):
                 rest = np.flatnonzero(staying)
                 active, streak = active[rest], streak[rest]
                 before, staying = now[rest], staying[rest]
-                walk.keep(rest, min(rows.ids.shape[1], -(-int(lengths[active].max()) // 8) * 8))
+                walk.keep(rest, min(rows.size, -(-int(lengths[active].max()) // 8) * 8))
         self.rows, self.used = self.rows + len(results), self.used + int(results[:, -1].sum())
         return results
 

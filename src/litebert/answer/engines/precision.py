@@ -88,8 +88,8 @@ class Comparison:
         reference = self._reference()
         if reference is None:
             return
-        few = _count_first(np.full(len(rows.ids), rows.ids.shape[1]))
-        first = PaddedRows(rows.ids[:few], rows.types[:few], rows.mask[:few])
+        few = _count_first(np.array(rows.lengths))
+        first = rows.part(0, few)
         actual = vectors[:few].astype(np.float64)
         expected = compute(reference, first).astype(np.float64)
         lengths = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)

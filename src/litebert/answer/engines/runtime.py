@@ -58,7 +58,7 @@ class Walk(Protocol):
 
 
 class Runtime:
-    """Computes the numbers of a model for padded rows. A subclass needs `logits` alone.
+    """Computes the numbers of a model for rows. A subclass needs `logits` alone.
 
     For sentence vectors, a runtime gets the encoder as a model without classes, whose logits are
     the last states.

@@ -15,7 +15,8 @@ from litebert.answer.engines.runtime import Runtime
 from litebert.answer.predicting import not_finite
 from litebert.base.errors import ConfigError, DataError
 from litebert.tasks.outputs import softmax
-from litebert.tasks.rows import PaddedRows, pad_ids
+from litebert.tasks.rows import PaddedRows
+from litebert.tasks.values import EncodedRow
 from litebert.text.records import check_texts
 from litebert.tokenizer import Tokenizer
 
@@ -94,8 +95,8 @@ class GraphFiller(MaskFiller):
     def compute_logits(
         self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
     ) -> Iterator[NDArray[np.float32]]:
-        ids, mask = pad_ids([row], self.tokenizer.pad_id, len(row))
-        logits = self.runtime.logits(PaddedRows(ids, np.zeros_like(ids), mask))
+        whole = EncodedRow(np.array(row, np.int32), np.zeros(len(row), np.int32))
+        logits = self.runtime.logits(PaddedRows([whole], self.tokenizer.pad_id, len(row)))
         yield from logits[0, positions]
 
 
