@@ -40,7 +40,7 @@ WIDE = "-mprefer-vector-width=512"
 BLOCK = 64
 """Rows to a block, over which sums are taken together (training.c)."""
 STRETCH = 16384
-"""Elements of a tensor whose squares are summed together (training.c)."""
+"""Elements of a tensor that are computed together (training.c)."""
 WIDEST = 16384
 """The longest row, in elements, that the functions of training.c hold at once."""
 
@@ -83,6 +83,7 @@ SIGNATURES: dict[Source, dict[str, str]] = {
         "add_norm_backward": "ppippppi" + "ppnni",
         "split_heads": "pppppnnnnii",
         "split_heads_backward": "ppppp" + "pppp" + "nnnnii",
+        "drop": "ppllfnii",
         "softmax": "pppifnnnnii",
         "softmax_backward": "pppfnnii",
         "cross_entropy": "pppppnnlii",

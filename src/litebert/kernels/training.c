@@ -7,7 +7,8 @@
 
 #include "functions.h"
 
-#define WIDEST 16384 /* elements of a row that are held in float32 at once; loader.py knows it */
+#define WIDEST 16384  /* elements of a row that are held in float32 at once; loader.py knows it */
+#define STRETCH 16384 /* elements of a tensor that are computed together; loader.py knows it */
 
 /* The n elements behind `at` as float32: in place, or in `held` when they are bfloat16. */
 static inline const float *read_row(const void *data, int type, long at, long n, float *restrict held) {
@@ -280,6 +281,31 @@ void split_heads_backward(const void *dq, const void *dk, const void *dv, const 
     if (dbias) join(parts, dbias, rows, 3 * hidden);
 }
 
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
+
+/* A number for each one, every bit of it depending on all bits (`lowbias32` of C. Wellons, 2018) */
+static inline uint32_t mix(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352dU;
+    x = (x ^ x >> 15) * 0x846ca68bU;
+    return x ^ x >> 16;
+}
+
+/* y = x times `scale`, or times 0 where the number that the key draws for a place is below `dropped`; n below 2^32.
+   The way back is the same with the gradient, so nothing is kept for it. */
+void drop(const void *x, void *y, int64_t key, int64_t dropped, float scale, long n, int type, int threads) {
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32), least = (uint32_t)dropped;
+    IN_PARALLEL
+    for (long from = 0; from < n; from += STRETCH) {
+        long count = from + STRETCH < n ? STRETCH : n - from;
+        float in[STRETCH], out[STRETCH];
+        const float *restrict values = read_row(x, type, from, count, in);
+        float *restrict to = open_row(y, type, from, out);
+        for (long i = 0; i < count; i++)
+            to[i] = values[i] * (mix(mix((uint32_t)(from + i) ^ low) + high) < least ? 0.0f : scale);
+        close_row(y, type, from, count, to);
+    }
+}
+
 /* ---- softmax and cross-entropy ----------------------------------------------------------------------------------- */
 
 /* scores (batch, heads, length, keys) in place: softmax(scale scores + mask). The mask has strides over the first
@@ -383,8 +409,6 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
 }
 
 /* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
-
-#define STRETCH 16384 /* elements of a tensor whose squares are summed together; loader.py knows it */
 
 /* first, second: 1 - beta1, 1 - beta2. m and v take the gradient in; update = m / (sqrt(v) + eps) + decay w.
    w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */

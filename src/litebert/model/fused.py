@@ -260,6 +260,31 @@ class _SplitHeads(Function):
         return dqkv, dbias, None, None
 
 
+def dropout(x: Tensor, p: float) -> Tensor:
+    """x / (1 - p), with a share p of the elements 0; torch's generator draws one key for all."""
+    y: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Dropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        ctx.draws = (int(torch.empty((), dtype=torch.int64).random_()), int(p * 2**32), 1 / (1 - p))
+        return _drop(x, *ctx.draws)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        return _drop(dy, *ctx.draws), None
+
+
+def _drop(x: Tensor, key: int, dropped: int, scale: float) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    call("drop", x, y, key, dropped, scale, x.numel(), _TYPES[x.dtype], elements=x.numel())
+    return y
+
+
 def attention_weights(q_BASD: Tensor, k_BASD: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """softmax(scale q k^T + mask), (B, A, S, S)."""
     weights: Tensor = _Weights.apply(q_BASD, k_BASD, mask, scale)  # type: ignore[no-untyped-call]

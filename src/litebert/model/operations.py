@@ -46,8 +46,22 @@ def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool
     return ACTIVATIONS[activation](gate) * value
 
 
+def dropout(x: Tensor, p: float) -> Tensor:
+    """A share p of the elements 0, the others divided by 1 - p."""
+    if p and fused.can_follow(x, None, 1):
+        return fused.dropout(x, p)
+    return F.dropout(x, p)
+
+
+class Dropout(nn.Dropout):
+    """`dropout` in training; the identity otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.p) if self.training else x
+
+
 def linear_norm(
-    x: Tensor, linear: nn.Linear, dropout: nn.Dropout, residual: Tensor, norm: nn.LayerNorm
+    x: Tensor, linear: nn.Linear, dropout: Dropout, residual: Tensor, norm: nn.LayerNorm
 ) -> Tensor:
     """norm(residual + dropout(x W + b))."""
     if not (
@@ -99,9 +113,10 @@ def linear_heads(
 
 
 def attend(
-    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float
+    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, share: float
 ) -> Tensor:
-    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), (B, A, S, D) each, in the dtype of q.
+    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), (B, A, S, D) each, in the dtype of q,
+    with dropout of a share of the weights.
 
     The mask is broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are
     added to the scores.
@@ -109,22 +124,22 @@ def attend(
     learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q_BASD.dtype)
-    if not (
-        q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()
-    ):
-        return F.scaled_dot_product_attention(
-            q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
-        )
+    coarse = q_BASD.dtype == torch.bfloat16
     scale = q_BASD.shape[-1] ** -0.5
-    if not learned and fused.can_follow(q_BASD, None, k_BASD.shape[2]):
+    # PyTorch's fused attention has no dropout on a CPU either.
+    if (coarse or share) and not learned and fused.can_follow(q_BASD, None, k_BASD.shape[2]):
         weights_BASS = fused.attention_weights(q_BASD, k_BASD, mask, scale)
-        return F.dropout(weights_BASS, dropout) @ v_BASD
+        return dropout(weights_BASS, share) @ v_BASD
+    if not (coarse and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
+        return F.scaled_dot_product_attention(
+            q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=share
+        )
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
         scores_BASS += additive(mask, scores_BASS.dtype) if mask.dtype == torch.bool else mask
     with torch.autocast("cpu", enabled=False):  # which would take the softmax to float32 and back
         weights_BASS = scores_BASS.softmax(-1)
-    return F.dropout(weights_BASS, dropout) @ v_BASD
+    return dropout(weights_BASS, share) @ v_BASD
 
 
 def computing_dtype(x: Tensor) -> torch.dtype:
