@@ -408,35 +408,84 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
     }
 }
 
-/* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
+/* ---- the step of AdamW, and of LAMB without bias correction ----------------------------------------------------- */
 
-/* first, second: 1 - beta1, 1 - beta2. m and v take the gradient in; update = m / (sqrt(v) + eps) + decay w.
-   w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */
-void moments(const float *restrict gradient, float *restrict m, float *restrict v, float *restrict w,
-             float *restrict update, float *squares, long n, float first, float second, float eps, float decay,
-             float rate, int threads) {
+typedef struct {
+    float scale, first, second, step, root, eps, decay, rate;
+} rates;
+
+/* first, second: 1 - beta1, 1 - beta2. m and v take `scale` times the gradient in;
+   update = step m / (root sqrt(v) + eps) + decay w. */
+static inline void advance(const float *restrict gradient, float *restrict m, float *restrict v,
+                           const float *restrict w, float *restrict update, long n, rates r) {
+    for (long i = 0; i < n; i++) update[i] = r.scale * gradient[i];
+    for (long i = 0; i < n; i++) {
+        float g = update[i];
+        m[i] += r.first * (g - m[i]);
+        v[i] = (1.0f - r.second) * v[i] + r.second * g * g;
+        update[i] = r.step * m[i] / (r.root * sqrtf(v[i]) + r.eps) + r.decay * w[i];
+    }
+}
+
+/* w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */
+void moments(const float *gradient, float *m, float *v, float *restrict w, float *restrict update, float *squares,
+             long n, float scale, float first, float second, float step, float root, float eps, float decay, float rate,
+             int threads) {
+    rates r = {scale, first, second, step, root, eps, decay, rate};
     IN_PARALLEL
     for (long from = 0; from < n; from += STRETCH) {
-        long to = from + STRETCH < n ? from + STRETCH : n;
+        long count = from + STRETCH < n ? STRETCH : n - from;
         float held[STRETCH], weights = 0.0f, updates = 0.0f;
-        for (long i = from; i < to; i++) {
-            float g = gradient[i];
-            m[i] += first * (g - m[i]);
-            v[i] = (1.0f - second) * v[i] + second * g * g;
-            held[i - from] = m[i] / (sqrtf(v[i]) + eps) + decay * w[i];
-        }
+        float *restrict at = w + from;
+        advance(gradient + from, m + from, v + from, at, held, count, r);
         if (!update) {
-            for (long i = from; i < to; i++) w[i] -= rate * held[i - from];
+            for (long i = 0; i < count; i++) at[i] -= rate * held[i];
             continue;
         }
 #pragma omp simd reduction(+ : weights, updates)
-        for (long i = from; i < to; i++) {
-            weights += w[i] * w[i];
-            updates += held[i - from] * held[i - from];
-            update[i] = held[i - from];
+        for (long i = 0; i < count; i++) {
+            weights += at[i] * at[i];
+            updates += held[i] * held[i];
+            update[from + i] = held[i];
         }
         squares[from / STRETCH * 2] = weights;
         squares[from / STRETCH * 2 + 1] = updates;
+    }
+}
+
+/* Of a table w (rows, width), whose gradient has rows at `places`, ascending, and zeros elsewhere. The moments of a row
+   that never had a gradient are zeros and stay so; neither they nor zeros of a gradient are written. */
+void moments_of_rows(const float *gradient, const int64_t *places, long given, float *m, float *v, float *w, long rows,
+                     long width, float scale, float first, float second, float step, float root, float eps, float decay,
+                     float rate, int threads) {
+    rates r = {scale, first, second, step, root, eps, decay, rate};
+    /* Frequent words lie together, so threads take blocks in turn. */
+    _Pragma("omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)")
+    for (long block = 0; block < blocks_of(rows); block++) {
+        float held[WIDEST];
+        long next = 0, behind = given;
+        while (next < behind) {
+            long middle = (next + behind) / 2;
+            if (places[middle] < block * BLOCK) next = middle + 1;
+            else behind = middle;
+        }
+        for (long row = block * BLOCK; row < end_of(block, rows); row++) {
+            float *restrict at = w + row * width;
+            const float *from = ZEROS;
+            uint32_t any = 0;
+            if (next < given && places[next] == row) {
+                from = gradient + next++ * width;
+                any = 1;
+            } else {
+                const uint32_t *a = (const uint32_t *)(m + row * width), *b = (const uint32_t *)(v + row * width);
+                for (long i = 0; i < width; i++) any |= a[i] | b[i];
+            }
+            if (any)
+                advance(from, m + row * width, v + row * width, at, held, width, r);
+            else
+                for (long i = 0; i < width; i++) held[i] = decay * at[i];
+            for (long i = 0; i < width; i++) at[i] -= rate * held[i];
+        }
     }
 }
 

@@ -402,9 +402,10 @@ class _CrossEntropy(Function):
 
 def can_update(parameters: list[Tensor]) -> bool:
     """True where `update` can step these parameters."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     tensors = [
         *parameters,
-        *(parameter.grad for parameter in parameters if parameter.grad is not None),
+        *(gradient.values() if gradient.is_sparse else gradient for gradient in gradients),
     ]
     plain = all(
         tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
@@ -418,14 +419,36 @@ def can_update(parameters: list[Tensor]) -> bool:
 
 
 def update(
-    parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool
+    parameter: Tensor, state: Mapping[str, Tensor], group: Mapping[str, Any], adapt: bool
 ) -> None:
-    """A step of AdamW without bias correction, or with `adapt` of LAMB, in place."""
-    assert parameter.grad is not None
+    """A step of AdamW, or with `adapt` of LAMB, in place; the gradient counts `group["scale"]`
+    times, and a sparse one is coalesced.
+    """
+    gradient, first, second = parameter.grad, state["exp_avg"], state["exp_avg_sq"]
+    assert gradient is not None
     n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
+    step = root = 1.0
+    if "step" in state:
+        t = int(state["step"])
+        step, root = 1 / (1 - beta1**t), (1 - beta2**t) ** -0.5
+    decay = group["weight_decay"]
+    rates = (group["scale"], 1 - beta1, 1 - beta2, step, root, group["eps"], decay, rate)
+    moments = (first, second, parameter)
+    if gradient.is_sparse and not adapt:
+        places, rows = gradient.indices()[0], gradient.values()
+        call(
+            "moments_of_rows",
+            rows,
+            places,
+            len(rows),
+            *moments,
+            *parameter.shape,
+            *rates,
+            elements=n,
+        )
+        return
     steps = torch.empty_like(parameter) if adapt else None
     squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
-    rates = (1 - beta1, 1 - beta2, group["eps"], group["weight_decay"], rate)
-    call("moments", parameter.grad, first, second, parameter, steps, squares, n, *rates, elements=n)
+    call("moments", gradient.to_dense(), *moments, steps, squares, n, *rates, elements=n)
     if adapt:
         call("adapted", parameter, steps, squares, n, rate, elements=n)
