@@ -261,6 +261,34 @@ def test_dropout_is_the_same_by_any_number_of_threads() -> None:
     assert torch.equal(drawn[0], drawn[2])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("other", DTYPES)
+def test_a_norm_of_a_sum_drops_what_is_added(
+    bias: bool, dtype: torch.dtype, other: torch.dtype
+) -> None:
+    rows, width, share = 70, 24, 0.25
+    factors = kept_after(5, rows * width, share).view(rows, width) / (1 - share)
+    added, residual = normal(rows, width).to(dtype), normal(rows, width, seed=3).to(other)
+    inputs = [added, residual, *(normal(width, seed=seed) for seed in (4, 5, 6))]
+
+    def compute(added: Tensor, residual: Tensor, shift: Tensor, *rest: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        norm = with_parameters(nn.LayerNorm(width), *rest)
+        return fused.add_norm(added, shift if bias else None, residual, norm, share) + 0 * shift
+
+    def plain(added: Tensor, residual: Tensor, shift: Tensor, *rest: Tensor) -> Tensor:
+        moved = (added.float() + shift if bias else added) * factors
+        weight, bias_of_norm = rest
+        sum_ = moved + residual
+        return nn.functional.layer_norm(sum_, (width,), weight, bias_of_norm) + 0 * shift
+
+    near = NEAR if dtype == other == torch.float32 else 0.01
+    for actual, expected in zip(gradients(compute, inputs), gradients(plain, inputs), strict=True):
+        distance = (actual.float() - expected.float()).norm()
+        assert distance <= near * (1 + expected.float().norm())
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_attention_drops_weights_in_float32(masked: bool) -> None:
     batch, heads, length, size, share = 3, 2, 9, 4, 0.25

@@ -79,8 +79,8 @@ SIGNATURES: dict[Source, dict[str, str]] = {
     "training": {
         "activate": "pppnniiii",
         "activate_backward": "pppppnniii",
-        "add_norm": "pippipppp" + "ipnnfi",
-        "add_norm_backward": "ppippppi" + "ppnni",
+        "add_norm": "pip" + "llf" + "pipppp" + "ipnnfi",
+        "add_norm_backward": "ppipp" + "llf" + "ppi" + "ppnni",
         "split_heads": "pppppnnnnii",
         "split_heads_backward": "ppppp" + "pppp" + "nnnnii",
         "drop": "ppllfnii",

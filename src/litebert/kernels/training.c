@@ -124,21 +124,59 @@ void activate_backward(const void *slopes, const void *dy, void *dx, float *dbia
     if (dbias) join(parts, dbias, rows, wide);
 }
 
-/* ---- layer norm of x, or of z = x + bias + residual --------------------------------------------------------------- */
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
 
-/* y as z; stats (rows, 2): the mean and one over the deviation. With a residual z is stored, for the way back. */
-void add_norm(const void *x, int x_type, const float *bias, const void *residual, int residual_type,
-              const float *restrict weight, const float *restrict shift, void *z, void *y, int z_type, float *stats,
-              long rows, long width, float eps, int threads) {
+/* A number for each one, every bit of it depending on all bits (`lowbias32` of C. Wellons, 2018) */
+static inline uint32_t mix(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352dU;
+    x = (x ^ x >> 15) * 0x846ca68bU;
+    return x ^ x >> 16;
+}
+
+/* The factors of n places: `scale`, or 0 where the number that the key draws for a place, which counts modulo 2^32, is
+   below `dropped`. The way back draws them again, so they are not kept. */
+static inline void draw(float *restrict factors, long at, long n, int64_t key, int64_t dropped, float scale) {
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32), least = (uint32_t)dropped;
+    for (long i = 0; i < n; i++)
+        factors[i] = mix(mix((uint32_t)(at + i) ^ low) + high) < least ? 0.0f : scale;
+}
+
+/* y = x times its factors; the same with gradients is the way back */
+void drop(const void *x, void *y, int64_t key, int64_t dropped, float scale, long n, int type, int threads) {
+    IN_PARALLEL
+    for (long from = 0; from < n; from += STRETCH) {
+        long count = from + STRETCH < n ? STRETCH : n - from;
+        float in[STRETCH], out[STRETCH], factors[STRETCH];
+        const float *restrict values = read_row(x, type, from, count, in);
+        float *restrict to = open_row(y, type, from, out);
+        draw(factors, from, count, key, dropped, scale);
+        for (long i = 0; i < count; i++) to[i] = values[i] * factors[i];
+        close_row(y, type, from, count, to);
+    }
+}
+
+/* ---- layer norm of x, or of z = (x + bias) factors + residual ----------------------------------------------------- */
+
+/* y as z; stats (rows, 2): the mean and one over the deviation. With a residual z is stored, for the way back. There are
+   factors of dropout where `dropped` is above 0. */
+void add_norm(const void *x, int x_type, const float *bias, int64_t key, int64_t dropped, float scale,
+              const void *residual, int residual_type, const float *restrict weight, const float *restrict shift,
+              void *z, void *y, int z_type, float *stats, long rows, long width, float eps, int threads) {
     IN_PARALLEL
     for (long row = 0; row < rows; row++) {
-        float in[WIDEST], other[WIDEST], sum[WIDEST], out[WIDEST];
+        float in[WIDEST], other[WIDEST], sum[WIDEST], out[WIDEST], factors[WIDEST];
         const float *values = read_row(x, x_type, row * width, width, in);
         float mean = 0.0f, square = 0.0f;
         if (residual) {
-            const float *restrict a = values, *restrict b = read_row(residual, residual_type, row * width, width, other);
+            const float *a = values, *restrict b = read_row(residual, residual_type, row * width, width, other);
             float *restrict to = open_row(z, z_type, row * width, sum);
-            const float *restrict shifts = bias ? bias : ZEROS;
+            const float *shifts = bias ? bias : ZEROS;
+            if (dropped) {
+                draw(factors, row * width, width, key, dropped, scale);
+                for (long i = 0; i < width; i++) factors[i] *= a[i] + shifts[i];
+                a = factors;
+                shifts = ZEROS;
+            }
             if (z_type) {
                 bf16 *restrict kept = (bf16 *)z + row * width;
                 for (long i = 0; i < width; i++) {
@@ -166,20 +204,20 @@ void add_norm(const void *x, int x_type, const float *bias, const void *residual
     }
 }
 
-/* dz as z, and again as x where x has another type (else dx is null); sums (3, width): of weight, shift and bias. */
+/* dz as z, and dx where x has another type or factors (else it is null); sums (3, width): of weight, shift and bias. */
 void add_norm_backward(const void *dy, const void *z, int z_type, const float *stats, const float *restrict weight,
-                       void *dz, void *dx, int x_type, float *sums, float *parts, long rows, long width,
-                       int threads) {
+                       int64_t key, int64_t dropped, float scale, void *dz, void *dx, int x_type, float *sums,
+                       float *parts, long rows, long width, int threads) {
     IN_PARALLEL
     for (long block = 0; block < blocks_of(rows); block++) {
-        float in[WIDEST], grad[WIDEST], out[WIDEST];
+        float in[WIDEST], grad[WIDEST], out[WIDEST], factors[WIDEST];
         float *restrict dweight = parts + block * 3 * width, *restrict dshift = dweight + width,
               *restrict dbias = dshift + width;
         memset(dweight, 0, 3 * width * sizeof(float));
         for (long row = block * BLOCK; row < end_of(block, rows); row++) {
             const float *restrict from = read_row(z, z_type, row * width, width, in);
             const float *restrict g = read_row(dy, z_type, row * width, width, grad);
-            float *restrict to = open_row(dz, z_type, row * width, out);
+            float *to = open_row(dz, z_type, row * width, out);
             float mean = stats[2 * row], rate = stats[2 * row + 1], first = 0.0f, second = 0.0f;
 #pragma omp simd reduction(+ : first, second)
             for (long i = 0; i < width; i++) {
@@ -191,15 +229,17 @@ void add_norm_backward(const void *dy, const void *z, int z_type, const float *s
             }
             first /= width;
             second /= width;
-            for (long i = 0; i < width; i++) {
+            for (long i = 0; i < width; i++)
                 to[i] = rate * (g[i] * weight[i] - first - (from[i] - mean) * rate * second);
-                dbias[i] += to[i];
-            }
             close_row(dz, z_type, row * width, width, to);
-            if (dx) {
-                if (x_type == 0) memcpy((float *)dx + row * width, to, width * sizeof(float));
-                close_row(dx, x_type, row * width, width, to);
+            if (dropped) {
+                draw(factors, row * width, width, key, dropped, scale);
+                for (long i = 0; i < width; i++) factors[i] *= to[i];
+                to = factors;
             }
+            for (long i = 0; i < width; i++) dbias[i] += to[i];
+            if (dx && x_type == 0) memcpy((float *)dx + row * width, to, width * sizeof(float));
+            if (dx) close_row(dx, x_type, row * width, width, to);
         }
     }
     join(parts, sums, rows, 3 * width);
@@ -279,31 +319,6 @@ void split_heads_backward(const void *dq, const void *dk, const void *dv, const 
         }
     }
     if (dbias) join(parts, dbias, rows, 3 * hidden);
-}
-
-/* ---- dropout ----------------------------------------------------------------------------------------------------- */
-
-/* A number for each one, every bit of it depending on all bits (`lowbias32` of C. Wellons, 2018) */
-static inline uint32_t mix(uint32_t x) {
-    x = (x ^ x >> 16) * 0x7feb352dU;
-    x = (x ^ x >> 15) * 0x846ca68bU;
-    return x ^ x >> 16;
-}
-
-/* y = x times `scale`, or times 0 where the number that the key draws for a place is below `dropped`; n below 2^32.
-   The way back is the same with the gradient, so nothing is kept for it. */
-void drop(const void *x, void *y, int64_t key, int64_t dropped, float scale, long n, int type, int threads) {
-    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32), least = (uint32_t)dropped;
-    IN_PARALLEL
-    for (long from = 0; from < n; from += STRETCH) {
-        long count = from + STRETCH < n ? STRETCH : n - from;
-        float in[STRETCH], out[STRETCH];
-        const float *restrict values = read_row(x, type, from, count, in);
-        float *restrict to = open_row(y, type, from, out);
-        for (long i = 0; i < count; i++)
-            to[i] = values[i] * (mix(mix((uint32_t)(from + i) ^ low) + high) < least ? 0.0f : scale);
-        close_row(y, type, from, count, to);
-    }
 }
 
 /* ---- softmax and cross-entropy ----------------------------------------------------------------------------------- */

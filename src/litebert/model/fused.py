@@ -130,10 +130,16 @@ def norm_fits(
     return rows and all(gain.shape == x.shape[-1:] for gain in (bias, *gains) if gain is not None)
 
 
-def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
-    """norm(x + bias + residual), or norm(x); (..., W) in and out, in the wider dtype."""
+def add_norm(
+    x: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    norm: nn.LayerNorm,
+    share: float = 0.0,
+) -> Tensor:
+    """norm(dropout(x + bias) + residual), or norm(x); (..., W) in and out, in the wider dtype."""
     y: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
-        x, bias, residual, norm.weight, norm.bias, norm.eps
+        x, bias, residual, norm.weight, norm.bias, norm.eps, share
     )
     return y
 
@@ -148,6 +154,7 @@ class _AddNorm(Function):
         weight: Tensor,
         shift: Tensor | None,
         eps: float,
+        share: float,
     ) -> Tensor:
         assert norm_fits(x, bias, residual, weight, shift)
         x, residual = x.contiguous(), None if residual is None else residual.contiguous()
@@ -159,7 +166,8 @@ class _AddNorm(Function):
         rows, width = x.numel() // x.shape[-1], x.shape[-1]
         stats = torch.empty(rows, 2)
         x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
-        inputs = (x, x_type, bias, residual, other, weight, shift)
+        ctx.draws = _choose_draws(share)
+        inputs = (x, x_type, bias, *ctx.draws, residual, other, weight, shift)
         call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
         ctx.save_for_backward(z, stats, weight)
         ctx.dtypes = (
@@ -180,6 +188,9 @@ class _AddNorm(Function):
         narrower = next(
             (dtype for dtype in (x_dtype, residual_dtype) if dtype not in (z.dtype, None)), None
         )
+        dropped = ctx.draws[1] > 0
+        if dropped:  # the gradient of x has factors, and no other one
+            narrower = x_dtype
         other = None if narrower is None else torch.empty_like(z, dtype=narrower)
         sums, parts = _sums(rows, 3 * width)
         types = _TYPES[z.dtype], 0 if narrower is None else _TYPES[narrower]
@@ -190,6 +201,7 @@ class _AddNorm(Function):
             types[0],
             stats,
             weight,
+            *ctx.draws,
             dz,
             other,
             types[1],
@@ -200,14 +212,17 @@ class _AddNorm(Function):
             elements=z.numel(),
         )
         dweight, dshift, dbias = sums.view(3, width)
-        dx = dz if x_dtype == z.dtype else other
+        dx = dz if x_dtype == z.dtype and not dropped else other
         dresidual = None if residual_dtype is None else dz if residual_dtype == z.dtype else other
+        if dropped:
+            dresidual = dz.to(residual_dtype)
         return (
             dx,
             dbias if has_bias else None,
             dresidual,
             dweight,
             dshift if has_shift else None,
+            None,
             None,
         )
 
@@ -260,22 +275,30 @@ class _SplitHeads(Function):
         return dqkv, dbias, None, None
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """x / (1 - p), with a share p of the elements 0; torch's generator draws one key for all."""
-    y: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
+def dropout(x: Tensor, share: float) -> Tensor:
+    """x / (1 - share), with this share of the elements 0."""
+    y: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
     return y
 
 
 class _Dropout(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        ctx.draws = (int(torch.empty((), dtype=torch.int64).random_()), int(p * 2**32), 1 / (1 - p))
+    def forward(ctx: Any, x: Tensor, share: float) -> Tensor:
+        ctx.draws = _choose_draws(share)
         return _drop(x, *ctx.draws)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         return _drop(dy, *ctx.draws), None
+
+
+def _choose_draws(share: float) -> tuple[int, int, float]:
+    """A key of torch's generator, the share as one of 2^32, and the factor of what stays."""
+    if share == 0:
+        return 0, 0, 1.0
+    key = int(torch.empty((), dtype=torch.int64).random_())
+    return key, int(share * 2**32), 1 / (1 - share)
 
 
 def _drop(x: Tensor, key: int, dropped: int, scale: float) -> Tensor:

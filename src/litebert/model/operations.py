@@ -4,7 +4,8 @@ pass for several.
 PyTorch's way is the reference; it runs everywhere, and exports and `torch.compile` see it. The
 compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias
 of a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
-way back. Both agree to rounding (tests/model/test_operations.py).
+way back. Both agree to rounding (tests/model/test_fused.py), but they drop other elements:
+PyTorch's generator draws one after the other, and the compiled pass each by its place.
 
 `attend` and `pad_rows` are ways around kernels that are slow on a CPU in bfloat16, with figures in
 docs/adr/0007-the-small-recipes.md: the backward pass of PyTorch's fused attention, and oneDNN's
@@ -46,11 +47,11 @@ def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool
     return ACTIVATIONS[activation](gate) * value
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """A share p of the elements 0, the others divided by 1 - p."""
-    if p and fused.can_follow(x, None, 1):
-        return fused.dropout(x, p)
-    return F.dropout(x, p)
+def dropout(x: Tensor, share: float) -> Tensor:
+    """A share of the elements 0, the others divided by 1 - share."""
+    if share and fused.can_follow(x, None, 1):
+        return fused.dropout(x, share)
+    return F.dropout(x, share)
 
 
 class Dropout(nn.Dropout):
@@ -70,9 +71,8 @@ def linear_norm(
     ):
         normed: Tensor = norm(residual + dropout(linear(x)))
         return normed
-    if dropout.p and dropout.training:
-        return fused.add_norm(dropout(linear(x)), None, residual, norm)
-    return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
+    share = dropout.p if dropout.training else 0.0
+    return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm, share)
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
