@@ -7,21 +7,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, OptimizerConfig
 from litebert.kernels import loader
 from litebert.model import fused, operations
 from litebert.model.attention_positions import AttentionPositions, Rotary
 from litebert.model.blocks import Attention, Block, FeedForward
-from litebert.train.optim import Lamb, UncorrectedAdamW
+from litebert.train.optim import AdamW, Lamb, Optimizers
 
 pytestmark = pytest.mark.skipif(
     loader.library() is None, reason=f"compiled kernels are {loader.describe()}"
@@ -151,7 +153,7 @@ def test_a_norm_of_a_sum(
     ) -> Tensor:
         linear = with_parameters(nn.Linear(8, width, bias=bias), weight, rest[0] if bias else None)
         norm = with_parameters(nn.LayerNorm(width, bias=shift), scale, rest[-1] if shift else None)
-        return operations.linear_norm(x, linear, nn.Dropout(0.0), residual, norm)
+        return operations.linear_norm(x, linear, operations.Dropout(0.0), residual, norm)
 
     both(compute, inputs, dtype)
 
@@ -195,6 +197,118 @@ def test_attention(
         return block.inner(x, mask, positions)
 
     both(compute, inputs, dtype)
+
+
+def kept_after(seed: int, count: int, share: float) -> Tensor:
+    """What dropout keeps of so many places after this seed: `drop` of training.c, in NumPy."""
+    torch.manual_seed(seed)
+    key = int(torch.empty((), dtype=torch.int64).random_())
+
+    def mix(x: Any) -> Any:
+        x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
+        x = (x ^ x >> 15) * np.uint32(0x846CA68B)
+        return x ^ x >> 16
+
+    low, high = np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
+    drawn = mix(mix(np.arange(count, dtype=np.uint32) ^ low) + high)
+    torch.manual_seed(seed)
+    return torch.from_numpy(drawn >= share * 2**32)
+
+
+@fast
+@given(
+    size=st.sampled_from([1, 7, 16384, 40001]),
+    share=st.sampled_from([0.1, 0.5, 0.999]),
+    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_dropout_draws_each_place_by_its_number(
+    size: int, share: float, seed: int, dtype: torch.dtype
+) -> None:
+    x, weights = normal(size).to(dtype).requires_grad_(), normal(size, seed=1).to(dtype)
+    factor = kept_after(seed, size, share) * torch.tensor(1 / (1 - share), dtype=torch.float32)
+    y: Any = operations.dropout(x, share)
+    y.backward(weights)
+    assert x.grad is not None
+    assert torch.equal(y, (x.detach().float() * factor).to(dtype))
+    assert torch.equal(x.grad, (weights.float() * factor).to(dtype))
+
+
+def test_dropout_keeps_its_share_and_draws_neighbors_and_keys_independently() -> None:
+    size, share = 2**20, 0.3
+    draws = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        kept = operations.dropout(torch.ones(size, requires_grad=True), share) > 0
+        draws.append(kept.double() - (1 - share))
+    variance, least = share * (1 - share), 5 / size**0.5  # five standard errors
+    for number, drawn in enumerate(draws):
+        assert abs(drawn.mean()) < least * variance**0.5
+        for stride in (1, 2, 32, 384, 16384):
+            assert abs((drawn[stride:] * drawn[:-stride]).mean()) < least * variance
+        for other in draws[:number]:
+            assert abs((drawn * other).mean()) < least * variance
+
+
+def test_dropout_is_the_same_by_any_number_of_threads() -> None:
+    drawn, threads = [], torch.get_num_threads()
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        torch.manual_seed(3)
+        drawn.append(operations.dropout(torch.ones(70000, requires_grad=True), 0.1))
+    torch.set_num_threads(threads)
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("other", DTYPES)
+def test_a_norm_of_a_sum_drops_what_is_added(
+    bias: bool, dtype: torch.dtype, other: torch.dtype
+) -> None:
+    rows, width, share = 70, 24, 0.25
+    factors = kept_after(5, rows * width, share).view(rows, width) / (1 - share)
+    added, residual = normal(rows, width).to(dtype), normal(rows, width, seed=3).to(other)
+    inputs = [added, residual, *(normal(width, seed=seed) for seed in (4, 5, 6))]
+
+    def compute(added: Tensor, residual: Tensor, shift: Tensor, *rest: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        norm = with_parameters(nn.LayerNorm(width), *rest)
+        return fused.add_norm(added, shift if bias else None, residual, norm, share) + 0 * shift
+
+    def plain(added: Tensor, residual: Tensor, shift: Tensor, *rest: Tensor) -> Tensor:
+        moved = (added.float() + shift if bias else added) * factors
+        weight, bias_of_norm = rest
+        sum_ = moved + residual
+        return nn.functional.layer_norm(sum_, (width,), weight, bias_of_norm) + 0 * shift
+
+    near = NEAR if dtype == other == torch.float32 else 0.01
+    for actual, expected in zip(gradients(compute, inputs), gradients(plain, inputs), strict=True):
+        distance = (actual.float() - expected.float()).norm()
+        assert distance <= near * (1 + expected.float().norm())
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_drops_weights_in_float32(masked: bool) -> None:
+    batch, heads, length, size, share = 3, 2, 9, 4, 0.25
+    parts = [normal(batch, heads, length, size, seed=seed) for seed in range(3)]
+    mask = (torch.arange(length) < 5 + torch.arange(batch)[:, None])[:, None, None]
+    mask = mask if masked else torch.ones_like(mask)
+    kept = kept_after(11, batch * heads * length * length, share)
+    kept = kept.view(batch, heads, length, length)
+
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch.manual_seed(11)
+        return operations.attend(q, k, v, mask if masked else None, share)
+
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.mT / size**0.5).masked_fill(~mask, -torch.inf)
+        mixed: Tensor = scores.softmax(-1) * kept / (1 - share) @ v
+        return mixed
+
+    for actual, expected in zip(gradients(compute, parts), gradients(plain, parts), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @fast
@@ -331,17 +445,19 @@ def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
 @fast
 @given(
     size=st.sampled_from([1, 7, 16384, 40001]),
-    lamb=st.booleans(),
+    build=st.sampled_from([Lamb, AdamW, partial(AdamW, bias_correction=False)]),
     decay=st.sampled_from([0.0, 0.1]),
+    scale=st.sampled_from([1.0, 0.3]),
 )
-def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
+def test_a_step_of_an_optimizer(size: int, build: Any, decay: float, scale: float) -> None:
     """From the same state both ways move the weights alike; a weight of zero has no norm to adapt
     to.
     """
     outcomes = []
     for uses_kernels in (True, False):
         parameters = [nn.Parameter(normal(size)), nn.Parameter(torch.zeros(size))]
-        optimizer = (Lamb if lamb else UncorrectedAdamW)(parameters, lr=0.01, weight_decay=decay)
+        optimizer = build(parameters, lr=0.01, weight_decay=decay)
+        optimizer.param_groups[0]["scale"] = scale
         for step in range(3):
             for number, parameter in enumerate(parameters):
                 parameter.grad = normal(size, seed=10 * step + number)
@@ -353,6 +469,36 @@ def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
         outcomes.append([*(parameter.detach() for parameter in parameters), *states])
     for kernel_outcome, reference_outcome in zip(*outcomes, strict=True):
         assert (kernel_outcome - reference_outcome).norm() <= 1e-6 * reference_outcome.norm()
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+@pytest.mark.parametrize("clip", [0.0, 0.01])
+@pytest.mark.parametrize("uses_kernels", [True, False])
+def test_a_table_learns_the_same_from_a_sparse_gradient(
+    name: Any, clip: float, uses_kernels: bool
+) -> None:
+    """Rows that are never read, read again after steps without them, and twice in one batch."""
+    generator, tables, norms = torch.Generator().manual_seed(0), [], []
+    batches = [torch.randint(0, 200, (2, 30), generator=generator) for _ in range(6)]
+    factors = normal(30, 20)
+    for sparse in (True, False):
+        table = nn.Embedding(300, 20, sparse=sparse)
+        table.weight.data = normal(300, 20, seed=4)
+        config = OptimizerConfig(name=name, learning_rate=0.01, weight_decay=0.1)
+        optimizers = Optimizers(table, config)
+        for batch in batches:
+            for rows in batch:  # two micro-batches
+                (table(rows) * factors).sum().backward()
+            assert table.weight.grad is not None
+            assert table.weight.grad.is_sparse == sparse
+            with nullcontext() if uses_kernels else reference():
+                norms.append(optimizers.clip(clip))
+                optimizers.step(1.0)
+            optimizers.zero_grad()
+        tables.append((table.weight.detach(), *optimizers.state().values()))
+    torch.testing.assert_close(norms[: len(batches)], norms[len(batches) :], rtol=1e-6, atol=0)
+    for sparse_result, dense in zip(*tables, strict=True):
+        torch.testing.assert_close(sparse_result, dense, rtol=2e-6, atol=1e-8)
 
 
 def test_a_gradient_that_is_not_finite_reaches_the_weights_of_an_optimizer() -> None:

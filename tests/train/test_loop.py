@@ -35,9 +35,12 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
     loop, seen = loop_of(point, data, folder), {}
 
     def step(factor: float) -> None:
+        scales = {
+            p: group.get("scale", 1.0) for group in loop.optimizers._groups for p in group["params"]
+        }
         seen.update(
             {
-                name: p.grad.clone()
+                name: scales[p] * p.grad
                 for name, p in loop.trainable.module.named_parameters()
                 if p.grad is not None
             }

@@ -21,10 +21,10 @@ from litebert.model.blocks import Block
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import choose
 from litebert.train.optim import (
+    AdamW,
     Lamb,
     Muon,
     Optimizers,
-    UncorrectedAdamW,
     build_optimizers,
     has_float32_iteration,
     orthogonalize,
@@ -98,7 +98,7 @@ def numpy_lamb(w: Any, grads: list[Any], lr: float, decay: float, adapt: bool) -
     [
         (Lamb, True),
         (lambda params, **rest: Lamb([{"params": params, "adapt": False}], **rest), False),
-        (UncorrectedAdamW, False),
+        (partial(AdamW, bias_correction=False), False),
     ],
 )
 def test_lamb_and_uncorrected_adamw_follow_the_formulas(
@@ -206,7 +206,38 @@ def test_every_trainable_parameter_is_in_one_group_by_its_role(config: Optimizer
         if config.name == "lamb":
             assert group.get("adapt", True) == is_matrix
         else:
-            assert (kind == "UncorrectedAdamW") == (kind != "Muon" and not config.bias_correction)
+            assert kind in ("Muon", "AdamW")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+def test_corrected_adamw_and_clipping_are_torchs(dtype: torch.dtype, clip: float) -> None:
+    """In float32 by the compiled pass, in float64 by torch's operations."""
+    mine, theirs = Small().to(dtype), Small().to(dtype)
+    optimizers = Optimizers(mine, OptimizerConfig(learning_rate=0.01, weight_decay=0.1))
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.ndim >= 2], "weight_decay": 0.1},
+        {"params": [p for p in theirs.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=0.01, eps=1e-6)
+    for step in range(5):
+        for model in (mine, theirs):
+            model.zero_grad()
+            generator = torch.Generator().manual_seed(step)
+            model(torch.randint(11, (8, 5), generator=generator)).pow(2).sum().backward()
+        norm = optimizers.clip(clip)
+        expected = nn.utils.clip_grad_norm_(theirs.parameters(), clip or torch.inf)
+        torch.testing.assert_close(norm, expected)
+        optimizers.step(1.0)
+        adamw.step()
+    close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-6)
+    if dtype == torch.float64:
+        close = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-14)
+    for parameter, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        close(parameter, other)
+    name, state = "block.input.weight", optimizers.state()
+    for key, value in adamw.state[theirs.block.input.weight].items():
+        close(state[f"{name}.{key}"], value)
 
 
 @needs_muon
@@ -379,7 +410,7 @@ def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise
         point = config(train={"budget": "1 steps", "optimizer": OptimizerConfig(name=name)})
         pretrain(point, tiny_data, tmp_path / name, on_step=partial(note_kinds, name))
         arithmetic[name] = json.loads((tmp_path / name / "run.json").read_text())["arithmetic"]
-    assert kinds["muon"] == [Muon, torch.optim.AdamW]
+    assert kinds["muon"] == [Muon, AdamW]
     assert arithmetic["muon"].startswith(arithmetic["adamw"])
     file = tmp_path / "muon" / "run.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "arithmetic": arithmetic["adamw"]}))

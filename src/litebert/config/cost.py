@@ -207,17 +207,18 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 
 
 def attention_weights(config: Config) -> int:
-    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers
+    """Bytes of the A x S x S weights that a CPU keeps of one sequence, in all layers
     (model/operations.py).
 
-    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing
-    is. Within a window there are fewer (`keys_read`).
+    With dropout they are kept before and after it; without, in bfloat16 only. Within a window there
+    are fewer (`keys_read`).
     """
-    if config.train.precision == "float32":
-        return 0
-    length = config.sequences.length
+    length, width = config.sequences.length, 4 if config.train.precision == "float32" else 2
+    kept = 0 if width == 4 else width
     each = [
-        (5 if shape.attention_dropout else 2) * shape.heads * keys_read(shape, length, within)
+        (2 * width if shape.attention_dropout else kept)
+        * shape.heads
+        * keys_read(shape, length, within)
         for shape in _encoders(config)
         for within in shape.window_map()
     ]

@@ -269,6 +269,9 @@ def make_loop(
     and `remarks` of the caller go into the metrics.
     """
     config, ranks = setup.config, ranks or Ranks()
+    # A batch reads few of the words, and a CPU would write zeros for the others. DDP sums no sparse
+    # gradients.
+    model.encoder.embedding.word.sparse = machine.device.type == "cpu" and ranks.size == 1
     positions = model.encoder.config.max_positions
     if (shape := setup.computing_teacher) is not None:
         positions = min(positions, shape.max_positions)

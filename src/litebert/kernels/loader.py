@@ -40,7 +40,7 @@ WIDE = "-mprefer-vector-width=512"
 BLOCK = 64
 """Rows to a block, over which sums are taken together (training.c)."""
 STRETCH = 16384
-"""Elements of a tensor whose squares are summed together (training.c)."""
+"""Elements of a tensor that are computed together (training.c)."""
 WIDEST = 16384
 """The longest row, in elements, that the functions of training.c hold at once."""
 
@@ -79,15 +79,17 @@ SIGNATURES: dict[Source, dict[str, str]] = {
     "training": {
         "activate": "pppnniiii",
         "activate_backward": "pppppnniii",
-        "add_norm": "pippipppp" + "ipnnfi",
-        "add_norm_backward": "ppippppi" + "ppnni",
+        "add_norm": "pip" + "llf" + "pipppp" + "ipnnfi",
+        "add_norm_backward": "ppipp" + "llf" + "ppi" + "ppnni",
         "split_heads": "pppppnnnnii",
         "split_heads_backward": "ppppp" + "pppp" + "nnnnii",
+        "drop": "ppllfnii",
         "softmax": "pppifnnnnii",
         "softmax_backward": "pppfnnii",
         "cross_entropy": "pppppnnlii",
         "cross_entropy_backward": "pppppnnlii",
-        "moments": "ppppppnfffffi",
+        "moments": "ppppppnffffffffi",
+        "moments_of_rows": "ppnpppnnffffffffi",
         "adapted": "pppnfi",
     },
     "answers": {"answer": "pn", "multiply_once": "ppppnnn"},

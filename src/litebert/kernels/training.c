@@ -7,7 +7,8 @@
 
 #include "functions.h"
 
-#define WIDEST 16384 /* elements of a row that are held in float32 at once; loader.py knows it */
+#define WIDEST 16384  /* elements of a row that are held in float32 at once; loader.py knows it */
+#define STRETCH 16384 /* elements of a tensor that are computed together; loader.py knows it */
 
 /* The n elements behind `at` as float32: in place, or in `held` when they are bfloat16. */
 static inline const float *read_row(const void *data, int type, long at, long n, float *restrict held) {
@@ -123,21 +124,59 @@ void activate_backward(const void *slopes, const void *dy, void *dx, float *dbia
     if (dbias) join(parts, dbias, rows, wide);
 }
 
-/* ---- layer norm of x, or of z = x + bias + residual --------------------------------------------------------------- */
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
 
-/* y as z; stats (rows, 2): the mean and one over the deviation. With a residual z is stored, for the way back. */
-void add_norm(const void *x, int x_type, const float *bias, const void *residual, int residual_type,
-              const float *restrict weight, const float *restrict shift, void *z, void *y, int z_type, float *stats,
-              long rows, long width, float eps, int threads) {
+/* A number for each one, every bit of it depending on all bits (`lowbias32` of C. Wellons, 2018) */
+static inline uint32_t mix(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352dU;
+    x = (x ^ x >> 15) * 0x846ca68bU;
+    return x ^ x >> 16;
+}
+
+/* The factors of n places: `scale`, or 0 where the number that the key draws for a place, which counts modulo 2^32, is
+   below `dropped`. The way back draws them again, so they are not kept. */
+static inline void draw(float *restrict factors, long at, long n, int64_t key, int64_t dropped, float scale) {
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32), least = (uint32_t)dropped;
+    for (long i = 0; i < n; i++)
+        factors[i] = mix(mix((uint32_t)(at + i) ^ low) + high) < least ? 0.0f : scale;
+}
+
+/* y = x times its factors; the same with gradients is the way back */
+void drop(const void *x, void *y, int64_t key, int64_t dropped, float scale, long n, int type, int threads) {
+    IN_PARALLEL
+    for (long from = 0; from < n; from += STRETCH) {
+        long count = from + STRETCH < n ? STRETCH : n - from;
+        float in[STRETCH], out[STRETCH], factors[STRETCH];
+        const float *restrict values = read_row(x, type, from, count, in);
+        float *restrict to = open_row(y, type, from, out);
+        draw(factors, from, count, key, dropped, scale);
+        for (long i = 0; i < count; i++) to[i] = values[i] * factors[i];
+        close_row(y, type, from, count, to);
+    }
+}
+
+/* ---- layer norm of x, or of z = (x + bias) factors + residual ----------------------------------------------------- */
+
+/* y as z; stats (rows, 2): the mean and one over the deviation. With a residual z is stored, for the way back. There are
+   factors of dropout where `dropped` is above 0. */
+void add_norm(const void *x, int x_type, const float *bias, int64_t key, int64_t dropped, float scale,
+              const void *residual, int residual_type, const float *restrict weight, const float *restrict shift,
+              void *z, void *y, int z_type, float *stats, long rows, long width, float eps, int threads) {
     IN_PARALLEL
     for (long row = 0; row < rows; row++) {
-        float in[WIDEST], other[WIDEST], sum[WIDEST], out[WIDEST];
+        float in[WIDEST], other[WIDEST], sum[WIDEST], out[WIDEST], factors[WIDEST];
         const float *values = read_row(x, x_type, row * width, width, in);
         float mean = 0.0f, square = 0.0f;
         if (residual) {
-            const float *restrict a = values, *restrict b = read_row(residual, residual_type, row * width, width, other);
+            const float *a = values, *restrict b = read_row(residual, residual_type, row * width, width, other);
             float *restrict to = open_row(z, z_type, row * width, sum);
-            const float *restrict shifts = bias ? bias : ZEROS;
+            const float *shifts = bias ? bias : ZEROS;
+            if (dropped) {
+                draw(factors, row * width, width, key, dropped, scale);
+                for (long i = 0; i < width; i++) factors[i] *= a[i] + shifts[i];
+                a = factors;
+                shifts = ZEROS;
+            }
             if (z_type) {
                 bf16 *restrict kept = (bf16 *)z + row * width;
                 for (long i = 0; i < width; i++) {
@@ -165,20 +204,20 @@ void add_norm(const void *x, int x_type, const float *bias, const void *residual
     }
 }
 
-/* dz as z, and again as x where x has another type (else dx is null); sums (3, width): of weight, shift and bias. */
+/* dz as z, and dx where x has another type or factors (else it is null); sums (3, width): of weight, shift and bias. */
 void add_norm_backward(const void *dy, const void *z, int z_type, const float *stats, const float *restrict weight,
-                       void *dz, void *dx, int x_type, float *sums, float *parts, long rows, long width,
-                       int threads) {
+                       int64_t key, int64_t dropped, float scale, void *dz, void *dx, int x_type, float *sums,
+                       float *parts, long rows, long width, int threads) {
     IN_PARALLEL
     for (long block = 0; block < blocks_of(rows); block++) {
-        float in[WIDEST], grad[WIDEST], out[WIDEST];
+        float in[WIDEST], grad[WIDEST], out[WIDEST], factors[WIDEST];
         float *restrict dweight = parts + block * 3 * width, *restrict dshift = dweight + width,
               *restrict dbias = dshift + width;
         memset(dweight, 0, 3 * width * sizeof(float));
         for (long row = block * BLOCK; row < end_of(block, rows); row++) {
             const float *restrict from = read_row(z, z_type, row * width, width, in);
             const float *restrict g = read_row(dy, z_type, row * width, width, grad);
-            float *restrict to = open_row(dz, z_type, row * width, out);
+            float *to = open_row(dz, z_type, row * width, out);
             float mean = stats[2 * row], rate = stats[2 * row + 1], first = 0.0f, second = 0.0f;
 #pragma omp simd reduction(+ : first, second)
             for (long i = 0; i < width; i++) {
@@ -190,15 +229,17 @@ void add_norm_backward(const void *dy, const void *z, int z_type, const float *s
             }
             first /= width;
             second /= width;
-            for (long i = 0; i < width; i++) {
+            for (long i = 0; i < width; i++)
                 to[i] = rate * (g[i] * weight[i] - first - (from[i] - mean) * rate * second);
-                dbias[i] += to[i];
-            }
             close_row(dz, z_type, row * width, width, to);
-            if (dx) {
-                if (x_type == 0) memcpy((float *)dx + row * width, to, width * sizeof(float));
-                close_row(dx, x_type, row * width, width, to);
+            if (dropped) {
+                draw(factors, row * width, width, key, dropped, scale);
+                for (long i = 0; i < width; i++) factors[i] *= to[i];
+                to = factors;
             }
+            for (long i = 0; i < width; i++) dbias[i] += to[i];
+            if (dx && x_type == 0) memcpy((float *)dx + row * width, to, width * sizeof(float));
+            if (dx) close_row(dx, x_type, row * width, width, to);
         }
     }
     join(parts, sums, rows, 3 * width);
@@ -382,37 +423,84 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
     }
 }
 
-/* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
+/* ---- the step of AdamW, and of LAMB without bias correction ----------------------------------------------------- */
 
-#define STRETCH 16384 /* elements of a tensor whose squares are summed together; loader.py knows it */
+typedef struct {
+    float scale, first, second, step, root, eps, decay, rate;
+} rates;
 
-/* first, second: 1 - beta1, 1 - beta2. m and v take the gradient in; update = m / (sqrt(v) + eps) + decay w.
-   w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */
-void moments(const float *restrict gradient, float *restrict m, float *restrict v, float *restrict w,
-             float *restrict update, float *squares, long n, float first, float second, float eps, float decay,
-             float rate, int threads) {
+/* first, second: 1 - beta1, 1 - beta2. m and v take `scale` times the gradient in;
+   update = step m / (root sqrt(v) + eps) + decay w. */
+static inline void advance(const float *restrict gradient, float *restrict m, float *restrict v,
+                           const float *restrict w, float *restrict update, long n, rates r) {
+    for (long i = 0; i < n; i++) update[i] = r.scale * gradient[i];
+    for (long i = 0; i < n; i++) {
+        float g = update[i];
+        m[i] += r.first * (g - m[i]);
+        v[i] = (1.0f - r.second) * v[i] + r.second * g * g;
+        update[i] = r.step * m[i] / (r.root * sqrtf(v[i]) + r.eps) + r.decay * w[i];
+    }
+}
+
+/* w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */
+void moments(const float *gradient, float *m, float *v, float *restrict w, float *restrict update, float *squares,
+             long n, float scale, float first, float second, float step, float root, float eps, float decay, float rate,
+             int threads) {
+    rates r = {scale, first, second, step, root, eps, decay, rate};
     IN_PARALLEL
     for (long from = 0; from < n; from += STRETCH) {
-        long to = from + STRETCH < n ? from + STRETCH : n;
+        long count = from + STRETCH < n ? STRETCH : n - from;
         float held[STRETCH], weights = 0.0f, updates = 0.0f;
-        for (long i = from; i < to; i++) {
-            float g = gradient[i];
-            m[i] += first * (g - m[i]);
-            v[i] = (1.0f - second) * v[i] + second * g * g;
-            held[i - from] = m[i] / (sqrtf(v[i]) + eps) + decay * w[i];
-        }
+        float *restrict at = w + from;
+        advance(gradient + from, m + from, v + from, at, held, count, r);
         if (!update) {
-            for (long i = from; i < to; i++) w[i] -= rate * held[i - from];
+            for (long i = 0; i < count; i++) at[i] -= rate * held[i];
             continue;
         }
 #pragma omp simd reduction(+ : weights, updates)
-        for (long i = from; i < to; i++) {
-            weights += w[i] * w[i];
-            updates += held[i - from] * held[i - from];
-            update[i] = held[i - from];
+        for (long i = 0; i < count; i++) {
+            weights += at[i] * at[i];
+            updates += held[i] * held[i];
+            update[from + i] = held[i];
         }
         squares[from / STRETCH * 2] = weights;
         squares[from / STRETCH * 2 + 1] = updates;
+    }
+}
+
+/* Of a table w (rows, width), whose gradient has rows at `places`, ascending, and zeros elsewhere. The moments of a row
+   that never had a gradient are zeros and stay so; neither they nor zeros of a gradient are written. */
+void moments_of_rows(const float *gradient, const int64_t *places, long given, float *m, float *v, float *w, long rows,
+                     long width, float scale, float first, float second, float step, float root, float eps, float decay,
+                     float rate, int threads) {
+    rates r = {scale, first, second, step, root, eps, decay, rate};
+    /* Frequent words lie together, so threads take blocks in turn. */
+    _Pragma("omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)")
+    for (long block = 0; block < blocks_of(rows); block++) {
+        float held[WIDEST];
+        long next = 0, behind = given;
+        while (next < behind) {
+            long middle = (next + behind) / 2;
+            if (places[middle] < block * BLOCK) next = middle + 1;
+            else behind = middle;
+        }
+        for (long row = block * BLOCK; row < end_of(block, rows); row++) {
+            float *restrict at = w + row * width;
+            const float *from = ZEROS;
+            uint32_t any = 0;
+            if (next < given && places[next] == row) {
+                from = gradient + next++ * width;
+                any = 1;
+            } else {
+                const uint32_t *a = (const uint32_t *)(m + row * width), *b = (const uint32_t *)(v + row * width);
+                for (long i = 0; i < width; i++) any |= a[i] | b[i];
+            }
+            if (any)
+                advance(from, m + row * width, v + row * width, at, held, width, r);
+            else
+                for (long i = 0; i < width; i++) held[i] = decay * at[i];
+            for (long i = 0; i < width; i++) at[i] -= rate * held[i];
+        }
     }
 }
 

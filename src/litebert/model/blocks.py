@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model.operations import (
+    Dropout,
     Rotation,
     attend,
     layer_norm,
@@ -33,7 +34,7 @@ class Block(nn.Module):
     """Compute the last product's input from a state (pre-norm: normalized) and more inputs."""
     output: nn.Linear
     """The last matrix multiplication, whose result is added to the state."""
-    dropout: nn.Dropout
+    dropout: Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
         """Transform, add and normalize, (B, S, H); a pre-norm block may leave out its `norm`."""
@@ -60,7 +61,7 @@ class Attention(Block):
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
         input_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
         self.norm = input_norm if norm else nn.Identity()
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
     def inner(
@@ -97,7 +98,7 @@ class FeedForward(Block):
         self.input = nn.Linear(config.hidden_size, width, bias=config.bias)
         self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout)
 
     def inner(self, x_BSH: Tensor) -> Tensor:
         """The hidden layer, (B, S, I)."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from litebert.base.registry import POSITIONS
 from litebert.config import EncoderConfig
 from litebert.kernels.network import too_long
-from litebert.model.operations import layer_norm
+from litebert.model.operations import Dropout, layer_norm
 
 Borrows = Literal["tables", "all"]
 """The parts that a generator's embedding borrows from the encoder's."""
@@ -70,7 +70,7 @@ class Embedding(nn.Module):
         if borrows != "all" or self.norm_after:
             normed = config.hidden_size if self.norm_after else width
             self.norm = nn.LayerNorm(normed, eps=config.norm_eps, bias=config.bias)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout)
         bias = config.bias and not self.norm_after
         self.project = (
             nn.Linear(width, config.hidden_size, bias=bias) if config.projects else nn.Identity()

@@ -130,10 +130,16 @@ def norm_fits(
     return rows and all(gain.shape == x.shape[-1:] for gain in (bias, *gains) if gain is not None)
 
 
-def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
-    """norm(x + bias + residual), or norm(x); (..., W) in and out, in the wider dtype."""
+def add_norm(
+    x: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    norm: nn.LayerNorm,
+    share: float = 0.0,
+) -> Tensor:
+    """norm(dropout(x + bias) + residual), or norm(x); (..., W) in and out, in the wider dtype."""
     y: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
-        x, bias, residual, norm.weight, norm.bias, norm.eps
+        x, bias, residual, norm.weight, norm.bias, norm.eps, share
     )
     return y
 
@@ -148,6 +154,7 @@ class _AddNorm(Function):
         weight: Tensor,
         shift: Tensor | None,
         eps: float,
+        share: float,
     ) -> Tensor:
         assert norm_fits(x, bias, residual, weight, shift)
         x, residual = x.contiguous(), None if residual is None else residual.contiguous()
@@ -159,7 +166,8 @@ class _AddNorm(Function):
         rows, width = x.numel() // x.shape[-1], x.shape[-1]
         stats = torch.empty(rows, 2)
         x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
-        inputs = (x, x_type, bias, residual, other, weight, shift)
+        ctx.draws = _choose_draws(share)
+        inputs = (x, x_type, bias, *ctx.draws, residual, other, weight, shift)
         call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
         ctx.save_for_backward(z, stats, weight)
         ctx.dtypes = (
@@ -180,6 +188,9 @@ class _AddNorm(Function):
         narrower = next(
             (dtype for dtype in (x_dtype, residual_dtype) if dtype not in (z.dtype, None)), None
         )
+        dropped = ctx.draws[1] > 0
+        if dropped:  # the gradient of x has factors, and no other one
+            narrower = x_dtype
         other = None if narrower is None else torch.empty_like(z, dtype=narrower)
         sums, parts = _sums(rows, 3 * width)
         types = _TYPES[z.dtype], 0 if narrower is None else _TYPES[narrower]
@@ -190,6 +201,7 @@ class _AddNorm(Function):
             types[0],
             stats,
             weight,
+            *ctx.draws,
             dz,
             other,
             types[1],
@@ -200,14 +212,17 @@ class _AddNorm(Function):
             elements=z.numel(),
         )
         dweight, dshift, dbias = sums.view(3, width)
-        dx = dz if x_dtype == z.dtype else other
+        dx = dz if x_dtype == z.dtype and not dropped else other
         dresidual = None if residual_dtype is None else dz if residual_dtype == z.dtype else other
+        if dropped:
+            dresidual = dz.to(residual_dtype)
         return (
             dx,
             dbias if has_bias else None,
             dresidual,
             dweight,
             dshift if has_shift else None,
+            None,
             None,
         )
 
@@ -258,6 +273,39 @@ class _SplitHeads(Function):
             elements=dqkv.numel(),
         )
         return dqkv, dbias, None, None
+
+
+def dropout(x: Tensor, share: float) -> Tensor:
+    """x / (1 - share), with this share of the elements 0."""
+    y: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Dropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, share: float) -> Tensor:
+        ctx.draws = _choose_draws(share)
+        return _drop(x, *ctx.draws)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        return _drop(dy, *ctx.draws), None
+
+
+def _choose_draws(share: float) -> tuple[int, int, float]:
+    """A key of torch's generator, the share as one of 2^32, and the factor of what stays."""
+    if share == 0:
+        return 0, 0, 1.0
+    key = int(torch.empty((), dtype=torch.int64).random_())
+    return key, int(share * 2**32), 1 / (1 - share)
+
+
+def _drop(x: Tensor, key: int, dropped: int, scale: float) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    call("drop", x, y, key, dropped, scale, x.numel(), _TYPES[x.dtype], elements=x.numel())
+    return y
 
 
 def attention_weights(q_BASD: Tensor, k_BASD: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -377,9 +425,10 @@ class _CrossEntropy(Function):
 
 def can_update(parameters: list[Tensor]) -> bool:
     """True where `update` can step these parameters."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     tensors = [
         *parameters,
-        *(parameter.grad for parameter in parameters if parameter.grad is not None),
+        *(gradient.values() if gradient.is_sparse else gradient for gradient in gradients),
     ]
     plain = all(
         tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
@@ -393,14 +442,36 @@ def can_update(parameters: list[Tensor]) -> bool:
 
 
 def update(
-    parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool
+    parameter: Tensor, state: Mapping[str, Tensor], group: Mapping[str, Any], adapt: bool
 ) -> None:
-    """A step of AdamW without bias correction, or with `adapt` of LAMB, in place."""
-    assert parameter.grad is not None
+    """A step of AdamW, or with `adapt` of LAMB, in place; the gradient counts `group["scale"]`
+    times, and a sparse one is coalesced.
+    """
+    gradient, first, second = parameter.grad, state["exp_avg"], state["exp_avg_sq"]
+    assert gradient is not None
     n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
+    step = root = 1.0
+    if "step" in state:
+        t = int(state["step"])
+        step, root = 1 / (1 - beta1**t), (1 - beta2**t) ** -0.5
+    decay = group["weight_decay"]
+    rates = (group["scale"], 1 - beta1, 1 - beta2, step, root, group["eps"], decay, rate)
+    moments = (first, second, parameter)
+    if gradient.is_sparse and not adapt:
+        places, rows = gradient.indices()[0], gradient.values()
+        call(
+            "moments_of_rows",
+            rows,
+            places,
+            len(rows),
+            *moments,
+            *parameter.shape,
+            *rates,
+            elements=n,
+        )
+        return
     steps = torch.empty_like(parameter) if adapt else None
     squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
-    rates = (1 - beta1, 1 - beta2, group["eps"], group["weight_decay"], rate)
-    call("moments", parameter.grad, first, second, parameter, steps, squares, n, *rates, elements=n)
+    call("moments", gradient.to_dense(), *moments, steps, squares, n, *rates, elements=n)
     if adapt:
         call("adapted", parameter, steps, squares, n, rate, elements=n)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from litebert.config import EncoderConfig, HeadActivation, Pooling, SpanBoundaryConfig
 from litebert.model.encoder import make_initializer
-from litebert.model.operations import layer_norm, linear_activation, pad_rows
+from litebert.model.operations import Dropout, layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):
@@ -90,7 +90,7 @@ class ClassifierHead(nn.Module):
         predicts: bool = False,
     ) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.dense, self.norm = None, None
         if predicts:
             self.activation: HeadActivation = config.activation
@@ -121,7 +121,7 @@ class StateHead(ClassifierHead):
 
     def __init__(self) -> None:
         nn.Module.__init__(self)
-        self.dropout = nn.Dropout(0.0)
+        self.dropout = Dropout(0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H), unchanged."""

@@ -4,7 +4,8 @@ pass for several.
 PyTorch's way is the reference; it runs everywhere, and exports and `torch.compile` see it. The
 compiled way (training.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias
 of a matrix multiplication joins the pass that follows it, and its gradient the one before it on the
-way back. Both agree to rounding (tests/model/test_operations.py).
+way back. Both agree to rounding (tests/model/test_fused.py), but they drop other elements:
+PyTorch's generator draws one after the other, and the compiled pass each by its place.
 
 `attend` and `pad_rows` are ways around kernels that are slow on a CPU in bfloat16, with figures in
 docs/decisions.md: the backward pass of PyTorch's fused attention, and oneDNN's
@@ -46,8 +47,22 @@ def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool
     return ACTIVATIONS[activation](gate) * value
 
 
+def dropout(x: Tensor, share: float) -> Tensor:
+    """A share of the elements 0, the others divided by 1 - share."""
+    if share and fused.can_follow(x, None, 1):
+        return fused.dropout(x, share)
+    return F.dropout(x, share)
+
+
+class Dropout(nn.Dropout):
+    """`dropout` in training; the identity otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.p) if self.training else x
+
+
 def linear_norm(
-    x: Tensor, linear: nn.Linear, dropout: nn.Dropout, residual: Tensor, norm: nn.LayerNorm
+    x: Tensor, linear: nn.Linear, dropout: Dropout, residual: Tensor, norm: nn.LayerNorm
 ) -> Tensor:
     """norm(residual + dropout(x W + b))."""
     if not (
@@ -56,9 +71,8 @@ def linear_norm(
     ):
         added = residual + dropout(linear(x))
         return norm(added).to(added.dtype)  # type: ignore[no-any-return]
-    if dropout.p and dropout.training:
-        return fused.add_norm(dropout(linear(x)), None, residual, norm)
-    return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
+    share = dropout.p if dropout.training else 0.0
+    return fused.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm, share)
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
@@ -99,9 +113,10 @@ def linear_heads(
 
 
 def attend(
-    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float
+    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, share: float
 ) -> Tensor:
-    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), (B, A, S, D) each, in the dtype of q.
+    """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), (B, A, S, D) each, in the dtype of q,
+    with dropout of a share of the weights.
 
     The mask is broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are
     added to the scores.
@@ -109,22 +124,22 @@ def attend(
     learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q_BASD.dtype)
-    if not (
-        q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()
-    ):
-        return F.scaled_dot_product_attention(
-            q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
-        )
+    coarse = q_BASD.dtype == torch.bfloat16
     scale = q_BASD.shape[-1] ** -0.5
-    if not learned and fused.can_follow(q_BASD, None, k_BASD.shape[2]):
+    # PyTorch's fused attention has no dropout on a CPU either.
+    if (coarse or share) and not learned and fused.can_follow(q_BASD, None, k_BASD.shape[2]):
         weights_BASS = fused.attention_weights(q_BASD, k_BASD, mask, scale)
-        return F.dropout(weights_BASS, dropout) @ v_BASD
+        return dropout(weights_BASS, share) @ v_BASD
+    if not (coarse and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
+        return F.scaled_dot_product_attention(
+            q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=share
+        )
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
         scores_BASS += additive(mask, scores_BASS.dtype) if mask.dtype == torch.bool else mask
     with torch.autocast("cpu", enabled=False):  # which would take the softmax to float32 and back
         weights_BASS = scores_BASS.softmax(-1)
-    return F.dropout(weights_BASS, dropout) @ v_BASD
+    return dropout(weights_BASS, share) @ v_BASD
 
 
 def computing_dtype(x: Tensor) -> torch.dtype:

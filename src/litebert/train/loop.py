@@ -9,7 +9,6 @@ that a step is finite.
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from types import FrameType
 from typing import Generic
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from litebert.base.errors import NonFiniteError, RunError
 from litebert.base.json_reader import fault_of, numbers
@@ -393,7 +392,7 @@ class Loop(Generic[B]):
             for name, loss in losses.items():
                 self.window.add(name, loss)
         self.ranks.sum([total])  # the gradients are summed already
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
+        norm = self.optimizers.clip(self.config.clip)
         self._drop_nonfinite(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)

@@ -14,7 +14,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from torch import nn
 
 from litebert.base.errors import ConfigError
 from litebert.base.progress import task
@@ -148,7 +147,7 @@ def measure(
             [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
         ).sum().backward()  # type: ignore[no-untyped-call]
         middle = _read_clock(device)
-        nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
+        optimizers.clip(config.train.clip)
         optimizers.step(0.0)
         optimizers.zero_grad()
         return middle - start, _read_clock(device) - middle

@@ -32,15 +32,17 @@ _MUON_STEPS = 5
 _MUON_EPS = 1e-7
 
 
-class UncorrectedAdamW(torch.optim.Optimizer):
-    """AdamW without bias correction, as in the TensorFlow releases (`optimization.py`,
-    `AdamWeightDecayOptimizer`).
+class AdamW(torch.optim.Optimizer):
+    """AdamW (Loshchilov and Hutter 2019), on a CPU in one compiled pass.
 
-    For each parameter w with gradient g:
+    For each parameter w with gradient g, at its step t:
 
         m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
-        u = m / (sqrt(v) + eps) + weight_decay w
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w
         w = w - lr u
+
+    Without `bias_correction` both divisors are 1, as in the TensorFlow releases (`optimization.py`,
+    `AdamWeightDecayOptimizer`). A gradient counts `group["scale"]` times.
     """
 
     def __init__(
@@ -50,10 +52,11 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
+        bias_correction: bool = True,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        )
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "scale": 1.0})
+        self.bias_correction = bias_correction
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -63,14 +66,17 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
+                if self.bias_correction:
+                    self.state[param]["step"] += 1
+                if param.grad.is_sparse:
+                    param.grad = param.grad.coalesce()
             if fused.can_update(params):
                 for param in params:
-                    state = self.state[param]
-                    fused.update(
-                        param, state["exp_avg"], state["exp_avg_sq"], group, self.is_adapted(group)
-                    )
+                    fused.update(param, self.state[param], group, self.is_adapted(group))
                 continue
-            grads = [param.grad for param in params]
+            grads = [param.grad.to_dense() for param in params]
+            if group["scale"] != 1:
+                torch._foreach_mul_(grads, group["scale"])
             first, second = (
                 [self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq")
             )
@@ -79,8 +85,13 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             torch._foreach_mul_(second, beta2)
             torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
             scale = torch._foreach_sqrt(second)
+            if self.bias_correction:
+                times = [int(self.state[param]["step"]) for param in params]
+                torch._foreach_div_(scale, [(1 - beta2**t) ** 0.5 for t in times])
             torch._foreach_add_(scale, group["eps"])
             update = list(torch._foreach_div(first, scale))
+            if self.bias_correction:
+                torch._foreach_div_(update, [1 - beta1**t for t in times])
             if group["weight_decay"]:
                 torch._foreach_add_(update, params, alpha=group["weight_decay"])
             self.adapt(group, params, update)
@@ -94,14 +105,17 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         """Scale the updates of a group in place; here they stay as they are."""
 
 
-class Lamb(UncorrectedAdamW):
+class Lamb(AdamW):
     """LAMB (You et al. 2020) as in the official ALBERT code (`lamb_optimizer.py`).
 
         w = w - lr r u,   r = |w| / |u| when the group adapts and both norms are positive, else 1
 
     No bias correction, and no upper limit on r. A shared block has one r for each matrix, its
-    gradient summed over its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
+    gradient summed over its uses. A group with `adapt` False takes the step of `AdamW`.
     """
+
+    def __init__(self, params: Iterable[Any], lr: float, **settings: Any) -> None:
+        super().__init__(params, lr, **settings, bias_correction=False)
 
     def is_adapted(self, group: Mapping[str, Any]) -> bool:
         return bool(group.get("adapt", True))
@@ -220,10 +234,10 @@ def build_optimizers(
     ]
     if config.name == "lamb":
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
-    elif config.bias_correction:
+    elif config.bias_correction and any(param.device.type != "cpu" for _, param in named):
         optimizers.append(torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True))
     else:
-        optimizers.append(UncorrectedAdamW(groups, lr=lr, betas=betas, eps=eps))
+        optimizers.append(AdamW(groups, lr, betas, eps, bias_correction=config.bias_correction))
     return optimizers
 
 
@@ -245,13 +259,13 @@ def _group_by_rate(
 
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
     """Allocate the state that the optimizer would allocate for the parameter at its first step."""
-    if isinstance(optimizer, UncorrectedAdamW):
-        return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
-    if isinstance(optimizer, torch.optim.AdamW):
-        moments = {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
-        # The fused kernel reads the step on the device.
-        return {"step": torch.zeros((), dtype=torch.float32, device=param.device), **moments}
-    return {"momentum_buffer": torch.zeros_like(param)}
+    if not isinstance(optimizer, (AdamW, torch.optim.AdamW)):
+        return {"momentum_buffer": torch.zeros_like(param)}
+    moments = {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
+    if isinstance(optimizer, AdamW) and not optimizer.bias_correction:
+        return moments
+    # Torch's fused kernel reads the step on the device.
+    return {"step": torch.zeros((), dtype=torch.float32, device=param.device), **moments}
 
 
 class Optimizers:
@@ -268,6 +282,7 @@ class Optimizers:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         names = {param: name for name, param in module.named_parameters()}
         self._optimizers = build_optimizers(module, config, rates, muon_in_float32)
+        self._parameters = [param for param in module.parameters() if param.requires_grad]
         self._ranks = ranks
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
@@ -277,6 +292,26 @@ class Optimizers:
                 optimizer.state[param] = _zero_state(optimizer, param)
                 for key, tensor in optimizer.state[param].items():
                     self._state[f"{names[param]}.{key}"] = tensor
+
+    def clip(self, limit: float) -> Tensor:
+        """Return the norm of all gradients together, which the next step takes scaled to `limit` at
+        most; 0 is no limit.
+        """
+        for param in self._parameters:
+            if param.grad is not None and param.grad.is_sparse:
+                param.grad = param.grad.coalesce()
+        grads = [param.grad for param in self._parameters if param.grad is not None]
+        norm = nn.utils.get_total_norm(
+            [grad.values() if grad.is_sparse else grad for grad in grads]
+        )
+        scale = ((limit or math.inf) / (norm + 1e-6)).clamp(max=1.0)  # as in `clip_grad_norm_`
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                if isinstance(optimizer, AdamW) and norm.device.type == "cpu":
+                    group["scale"] = scale.item()  # multiplied in the pass of the step
+                else:
+                    nn.utils.clip_grads_with_norm_(group["params"], limit or math.inf, norm)
+        return norm
 
     def step(self, factor: float) -> None:
         """Take one step of all, every learning rate at `factor` of its peak."""

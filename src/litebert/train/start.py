@@ -473,7 +473,7 @@ def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     """Describe what decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
     kernels = (
-        ", compiled kernels"
+        ", compiled kernels that draw dropout"
         if machine.device.type == "cpu" and loader.library() is not None
         else ""
     )

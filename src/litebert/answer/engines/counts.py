@@ -56,7 +56,7 @@ class CountsRuntime(Runtime):
         return odds.astype(np.float32)
 
     def _weigh(
-        self, sides: NDArray[np.int64], ids: NDArray[np.int64], count: int
+        self, sides: NDArray[np.int64], ids: NDArray[np.int32], count: int
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:
         """The TF-IDF of features: (sides, features) and values, (N,), in the order of both."""
         known = len(self._counts.idf)
