@@ -13,13 +13,11 @@ import json
 import random
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import litebert
-from litebert.demo import unpack
 
 PENALTIES = (3e-3, 1e-3, 3e-4, 1e-4)
 
@@ -53,24 +51,18 @@ def accuracy(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     return float(((x @ weights[:-1] + weights[-1] > 0) == (y > 0.5)).mean())
 
 
-def main() -> None:
-    model, benchmarks = Path(sys.argv[1]), Path(sys.argv[2])
-    if model.suffix == ".zip":
-        (model,) = unpack(tempfile.mkdtemp(), model).values()
-    dtype: Any = sys.argv[3] if len(sys.argv) > 3 else None
-    encoder = litebert.load(model, dtype=dtype).sentence_encoder
-
-    def embed(texts: list[str]) -> np.ndarray:
-        vectors = np.asarray(encoder.encode(texts), np.float64)
-        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit
-
+def judge(
+    embed: Callable[[list[str]], np.ndarray], benchmarks: Path, with_labels: bool = True
+) -> dict[str, float | list[float]]:
+    """Scores times 100 of unit vectors, float64 (texts, numbers): STS-B dev, SQuAD dev, SST-2 dev after 1,000 labels."""
     head, *rows = read_tsv(benchmarks / "glue/STS-B/dev.tsv")
     first, second, score = (head.index(name) for name in ("sentence1", "sentence2", "score"))
     rows = [row for row in rows if len(row) > score]
     cosines = (embed([row[first] for row in rows]) * embed([row[second] for row in rows])).sum(1)
     gold = np.array([float(row[score]) for row in rows])
-    print(f"STS-B dev {100 * np.corrcoef(rank(cosines), rank(gold))[0, 1]:.2f}", flush=True)
+    scores: dict[str, float | list[float]] = {
+        "STS-B": 100 * np.corrcoef(rank(cosines), rank(gold))[0, 1]
+    }
 
     paragraphs: list[str] = []
     questions, answers = [], []
@@ -82,31 +74,50 @@ def main() -> None:
             paragraphs.append(paragraph["context"])
     similar = embed(questions) @ embed(paragraphs).T
     above = (similar > similar[np.arange(len(answers)), answers][:, None]).sum(1)
-    print(
-        f"SQuAD dev recall@1 {100 * (above == 0).mean():.2f},"
-        f" MRR@10 {100 * np.where(above < 10, 1 / (above + 1), 0).mean():.2f}",
-        flush=True,
-    )
+    scores["recall@1"] = 100 * float((above == 0).mean())
+    scores["MRR@10"] = 100 * float(np.where(above < 10, 1 / (above + 1), 0).mean())
+    if with_labels:
+        train = read_tsv(benchmarks / "glue/SST-2/train.tsv")[1:]
+        dev = read_tsv(benchmarks / "glue/SST-2/dev.tsv")[1:]
+        dev_x, dev_y = embed([row[0] for row in dev]), np.array([float(row[1]) for row in dev])
+        draws = scores["SST-2"] = []
+        for seed in range(3):
+            draw = random.Random(seed).sample(train, 1000)
+            x, y = embed([row[0] for row in draw]), np.array([float(row[1]) for row in draw])
+            draws.append(100 * accuracy(fit_by_folds(x, y), dev_x, dev_y))
+    return {
+        name: [round(v, 1) for v in value] if isinstance(value, list) else round(float(value), 2)
+        for name, value in scores.items()
+    }
 
-    train = read_tsv(benchmarks / "glue/SST-2/train.tsv")[1:]
-    dev = read_tsv(benchmarks / "glue/SST-2/dev.tsv")[1:]
-    dev_x, dev_y = embed([row[0] for row in dev]), np.array([float(row[1]) for row in dev])
-    for seed in range(3):
-        draw = random.Random(seed).sample(train, 1000)
-        x, y = embed([row[0] for row in draw]), np.array([float(row[1]) for row in draw])
-        fold = np.arange(len(x)) % 4
 
-        def sum_of_folds(
-            penalty: float, x: np.ndarray = x, y: np.ndarray = y, fold: np.ndarray = fold
-        ) -> float:
-            return sum(
-                accuracy(fit(x[fold != i], y[fold != i], penalty), x[fold == i], y[fold == i])
-                for i in range(4)
-            )
+def fit_by_folds(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The weights of the penalty that four folds prefer."""
+    fold = np.arange(len(x)) % 4
 
-        best = max(PENALTIES, key=sum_of_folds)
-        right = accuracy(fit(x, y, best), dev_x, dev_y)
-        print(f"SST-2 of 1,000 labels, draw {seed}: {100 * right:.1f}", flush=True)
+    def sum_of_folds(penalty: float) -> float:
+        parts = ((fold != i, fold == i) for i in range(4))
+        return sum(accuracy(fit(x[a], y[a], penalty), x[b], y[b]) for a, b in parts)
+
+    return fit(x, y, max(PENALTIES, key=sum_of_folds))
+
+
+def main() -> None:
+    import litebert
+    from litebert.demo import unpack
+
+    model, benchmarks = Path(sys.argv[1]), Path(sys.argv[2])
+    if model.suffix == ".zip":
+        (model,) = unpack(tempfile.mkdtemp(), model).values()
+    dtype: Any = sys.argv[3] if len(sys.argv) > 3 else None
+    encoder = litebert.load(model, dtype=dtype).sentence_encoder
+
+    def embed(texts: list[str]) -> np.ndarray:
+        vectors = np.asarray(encoder.encode(texts), np.float64)
+        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+    print(json.dumps(judge(embed, benchmarks)))
 
 
 if __name__ == "__main__":
