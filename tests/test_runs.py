@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -118,11 +117,9 @@ def test_the_models_of_the_demo_are_made_and_packed(
         "PIECES": "300",
         "EPOCHS": "1",
     }
-    passages = [{"context": "Bado tamu kumi sana.", "qas": [{"question": "Nani bado kali leo?"}]}]
-    squad = tmp_path / "squad.json"
-    squad.write_text(json.dumps({"data": [{"paragraphs": passages}]}))
+    vectors = unpack(tmp_path / "package")["vectors"]
     out = tmp_path / "out"
-    texts = [str(tiny_corpus), str(squad)]
+    texts = [str(tiny_corpus), str(vectors)]
     command = [str(ROOT / "runs" / "demo.sh"), str(out), str(encoder), *texts]
     for _ in range(2):  # the second time, everything is there
         done = subprocess.run(command, env=settings, capture_output=True, text=True)

@@ -1,9 +1,11 @@
-"""Join the texts of all sources, each once, without those of the sets that judge; add questions and sentences of our own.
+"""Join the texts of all sources, each once, without those of the sets that judge; add questions,
+and sentences of our own.
 
     python runs/encoder/corpus.py OUT DATA
 
-reads OUT/texts/SOURCE.txt (of extract.py) for every row of sources.tsv and writes OUT/corpus.txt, a text a line,
-and OUT/counts.json. DATA holds what judges: glue/STS-B, glue/SST-2, glue/CoLA, glue/RTE, squad, race, wnut17.
+reads OUT/texts/SOURCE.txt (of extract.py) for every row of sources.tsv and writes OUT/corpus.txt,
+a text a line, and OUT/counts.json. DATA holds what judges: glue/STS-B, glue/SST-2, glue/CoLA,
+glue/RTE, squad, race, wnut17.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import sentences
+import sentences  # type: ignore[import-not-found]
 
 RUN, STRIDE = 32, 12
-"""A text is judged if it shares a run of RUN letters and digits that starts at a multiple of STRIDE in it."""
+"""A text is left out if it shares a run of RUN letters and digits, which starts at a multiple of
+STRIDE in it, with one that judges.
+"""
 DOCUMENTATION = 6000
 MOST = {
     "anarchism": 36_000,
@@ -47,7 +51,7 @@ def read_tsv(path: Path) -> list[list[str]]:
 
 
 def judging_sets(data: Path) -> dict[str, list[str]]:
-    """The texts of each set that judges; one that DATA lacks is an error, so that none is forgotten."""
+    """The texts of each set that judges. One that DATA lacks is an error."""
     sets: dict[str, list[str]] = {}
     for part in ("dev", "test"):
         head, *rows = read_tsv(data / f"glue/STS-B/{part}.tsv")
@@ -61,7 +65,9 @@ def judging_sets(data: Path) -> dict[str, list[str]]:
         for article in json.loads((data / f"squad/{name}.json").read_text("utf-8"))["data"]:
             for paragraph in article["paragraphs"]:
                 texts += [paragraph["context"], *(qa["question"] for qa in paragraph["qas"])]
-    passages = sorted((data / "race/dev").glob("*/*.txt")) or sorted((data / "race/dev").glob("*/*"))
+    passages = sorted((data / "race/dev").glob("*/*.txt")) or sorted(
+        (data / "race/dev").glob("*/*")
+    )
     sets["RACE dev"] = [json.loads(path.read_text("utf-8"))["article"] for path in passages]
     texts = sets["WNUT-17 dev and test"] = []
     for path in sorted(p for part in ("dev", "test") for p in (data / "wnut17").glob(f"*{part}*")):
@@ -94,14 +100,21 @@ class Judged:
 
 VERB = r"is|was|are|were|has been|had|has|can|could|will|would|did"
 STATES = re.compile(
-    rf"^((?:The |An? |In [^,]{{3,30}}, )?[A-Z][^,.;:()\"]{{2,45}}?) ({VERB}) ([^.;:()\"]{{12,140}})\.$"
+    rf"^((?:The |An? |In [^,]{{3,30}}, )?[A-Z][^,.;:()\"]{{2,45}}?) ({VERB}) "
+    r"([^.;:()\"]{12,140})\.$"
 )
 DOES = re.compile(
-    r"^((?:The )?[A-Z][^,.;:()\"]{2,40}?) ([a-z]{3,}ed|began|became|took|made|won|wrote|led|held|gave|found|built|fought"
-    r"|came|went|grew|lost|left|contains|includes|provides|requires|allows|supports|uses) ([^.;:()\"]{12,120})\.$"
+    r"^((?:The )?[A-Z][^,.;:()\"]{2,40}?) "
+    r"([a-z]{3,}ed|began|became|took|made|won|wrote|led|held|gave|found|built|fought|came|went|grew"
+    r"|lost|left|contains|includes|provides|requires|allows|supports|uses) "
+    r"([^.;:()\"]{12,120})\.$"
 )
-PLACE = re.compile(r"^(.{6,}) (in|by|at|on|from|for|to|with|of) ((?:the |a |an )?[^ ]+(?: [^ ]+){0,4})$")
-NO_SUBJECT = re.compile(r"(It|There|This|That|He|She|They|We|You|I|What|If|As|In|When|These|Those|But|And|So) ")
+PLACE = re.compile(
+    r"^(.{6,}) (in|by|at|on|from|for|to|with|of) ((?:the |a |an )?[^ ]+(?: [^ ]+){0,4})$"
+)
+NO_SUBJECT = re.compile(
+    r"(It|There|This|That|He|She|They|We|You|I|What|If|As|In|When|These|Those|But|And|So) "
+)
 TIME = re.compile(
     r"\d{3,4}|century|January|March|April|June|July|August|September|October|November|December|morning|night|year"
 )
@@ -122,18 +135,25 @@ def question(text: str, rng: random.Random) -> str | None:
             if verb in ("had", "has") and not body.startswith("been"):
                 return None
             if preposition == "by":
-                return f"{rng.choice(['Who', 'What', 'By whom', 'By what'])} {verb} {subject} {body}{' by' if rng.random() < 0.5 else ''}?"
+                who = rng.choice(["Who", "What"])
+                return f"{who} {verb} {subject} {body} by?"
             if preposition not in ("in", "on", "at"):
                 return f"What {verb} {subject} {body} {preposition}?"
             year = ["When", "In what year", "What year"] if re.search(r"\d{4}", thing) else ["When"]
             return f"{rng.choice(year) if TIME.search(thing) else 'Where'} {verb} {subject} {body}?"
         if verb in ("is", "was", "are", "were") and pick < 0.85:
-            return f"{'Who' if PERSON.search(name) and rng.random() < 0.5 else 'What'} {verb} {rest}?"
+            return (
+                f"{'Who' if PERSON.search(name) and rng.random() < 0.5 else 'What'} {verb} {rest}?"
+            )
         return None if verb in ("had", "has") else f"{verb.capitalize()} {subject} {rest}?"
     match = DOES.match(text)
     if match and not NO_SUBJECT.match(match[1] + " "):
         name, verb, rest = match.groups()
-        who = "Who" if PERSON.search(name) and rng.random() < 0.5 else rng.choice(["What", f"Which {name.split()[-1]}"])
+        who = (
+            "Who"
+            if PERSON.search(name) and rng.random() < 0.5
+            else rng.choice(["What", f"Which {name.split()[-1]}"])
+        )
         return f"{who} {verb} {rest}?"
     return None
 
@@ -148,11 +168,13 @@ def questions(text: str, name: str, kind: str, rng: random.Random) -> Iterator[s
         if re.search(r"\(\d{4}-\d{2,4}\)|born in", gloss):
             yield f"Who was {word.title()}?"
         elif rng.random() < 0.12:
-            yield rng.choice(["What is {}?", "What does {} mean?", "What is the meaning of {}?"]).format(word)
+            yield rng.choice(
+                ["What is {}?", "What does {} mean?", "What is the meaning of {}?"]
+            ).format(word)
 
 
 def some(texts: list[str], most: int, rng: random.Random) -> list[str]:
-    """At most about `most` texts, in whole stretches, so that a paragraph stays beside its sentences."""
+    """About `most` texts, in stretches, so that a paragraph stays beside its sentences."""
     if len(texts) <= most * 1.05:
         return texts
     starts = list(range(0, len(texts), 16))
@@ -196,7 +218,14 @@ def main() -> None:
                 most = MOST.get(name, DOCUMENTATION if kind == "documentation" else 60_000)
                 texts = some((out / f"texts/{name}.txt").read_text("utf-8").splitlines(), most, rng)
                 asking = name != "vaderSentiment"
-                add(name, (x for t in texts for x in (t, *(questions(t, name, kind, rng) if asking else ()))))
+                add(
+                    name,
+                    (
+                        x
+                        for t in texts
+                        for x in (t, *(questions(t, name, kind, rng) if asking else ()))
+                    ),
+                )
     (out / "counts.json").write_text(json.dumps(counts, indent=1))
     print(f"{sum(counts.values()):,} texts in {out / 'corpus.txt'}")
     for name, number in left.most_common():

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file
 
 from litebert.config.serialization import to_json
 from litebert.interop import files
-from litebert.interop.sentence_modules import VectorMap, write_dense
+from litebert.interop.loaded import VectorMap
+from litebert.interop.sentence_modules import write_dense
 from litebert.recipes import albert_next
 from litebert.tokenizer import Tokenizer
 
@@ -42,7 +43,12 @@ def main() -> None:
     )
     sequences = replace(config.sequences, length=LENGTH)
     config = replace(
-        config, name="vectors", encoder=encoder, sequences=sequences, objectives=("mlm",), train=type(config.train)()
+        config,
+        name="vectors",
+        encoder=encoder,
+        sequences=sequences,
+        objectives=("mlm",),
+        train=type(config.train)(),
     )
     task = {
         "task": "pairs",
@@ -59,7 +65,9 @@ def main() -> None:
     with files.new_folder(out) as partial:
         shutil.copytree(work / "tokenizer", partial / "tokenizer")
         fingerprint = Tokenizer.load(partial / "tokenizer").fingerprint
-        files.write_arrays(partial / "model.safetensors", weights, {"tokenizer_fingerprint": fingerprint})
+        files.write_arrays(
+            partial / "model.safetensors", weights, {"tokenizer_fingerprint": fingerprint}
+        )
         write_dense(partial / "2_Dense", map_)
         (partial / "recipe.json").write_text(to_json(config), encoding="utf-8")
         (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")

@@ -54,7 +54,9 @@ def accuracy(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
 def judge(
     embed: Callable[[list[str]], np.ndarray], benchmarks: Path, with_labels: bool = True
 ) -> dict[str, float | list[float]]:
-    """Scores times 100 of unit vectors, float64 (texts, numbers): STS-B dev, SQuAD dev, SST-2 dev after 1,000 labels."""
+    """Scores times 100 of unit vectors, float64 (texts, numbers): STS-B dev, SQuAD dev, and SST-2
+    dev after 1,000 labels.
+    """
     head, *rows = read_tsv(benchmarks / "glue/STS-B/dev.tsv")
     first, second, score = (head.index(name) for name in ("sentence1", "sentence2", "score"))
     rows = [row for row in rows if len(row) > score]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of words and of forms)
 """Sentences of our own: captions, headlines, questions of a forum, opinions; and clauses of reviews, joined anew.
 
 A student needs texts of the kinds that people compare, and not their meaning from people: the teacher has it. Few texts
@@ -21,7 +22,9 @@ worker, fisherman, teacher, student, bride, monk, nurse, tourist, climber, gymna
 firefighter, baseball player, hockey player, basketball player, swimmer, skier, snowboarder, street performer, vendor, rider""")
 GROUPS = words("""men, women, boys, girls, children, people, young men, young women, teenagers, workers, soldiers, players,
 cyclists, musicians, dancers, students, friends, kids, tourists, runners, skiers, police officers, older men""")
-MANY = words("two, three, four, five, several, some, a group of, many, a few, a crowd of, a couple of, a team of")
+MANY = words(
+    "two, three, four, five, several, some, a group of, many, a few, a crowd of, a couple of, a team of"
+)
 LOOKS = words("""in a red shirt, in a blue jacket, wearing a hat, with long hair, in a black suit, wearing sunglasses, in a white
 dress, with a beard, in a yellow raincoat, wearing a helmet, in jeans, with a backpack, in a green sweater, wearing a uniform,
 with glasses, in shorts, with short hair, in a wheelchair, wearing a scarf, in an orange vest""")
@@ -35,10 +38,14 @@ COOKING = words("""slicing, cutting, peeling, chopping, cooking, frying, mixing,
 grating, boiling, seasoning, baking, grilling, mashing, holding, pouring sauce on, tasting, buying, selling, serving, picking""")
 MUSIC = words("""a guitar, the piano, a flute, the drums, a violin, a trumpet, a keyboard, the harp, an electric guitar,
 a saxophone, the cello, a harmonica, an accordion, a bamboo flute, the bass""")
-GAMES = words("football, soccer, basketball, tennis, chess, cards, baseball, volleyball, golf, rugby, hockey, a video game, badminton")
+GAMES = words(
+    "football, soccer, basketball, tennis, chess, cards, baseball, volleyball, golf, rugby, hockey, a video game, badminton"
+)
 RIDES = words("""a horse, a bicycle, a motorcycle, a skateboard, an elephant, a scooter, a wave, a bull, a mountain bike, a camel,
 a unicycle, a bus, a train, a roller coaster, a sled, an escalator""")
-VEHICLES = words("a car, a truck, a tractor, a bus, a boat, a sports car, a van, a taxi, a go-kart, a racing car")
+VEHICLES = words(
+    "a car, a truck, a tractor, a bus, a boat, a sports car, a van, a taxi, a go-kart, a racing car"
+)
 DOING = words("""reading a book, reading a newspaper, talking on the phone, typing on a laptop, taking a photo, looking at a map,
 putting on makeup, brushing her hair, combing his hair, lifting weights, doing push-ups, climbing a rock wall, climbing a rope,
 jumping into a pool, swimming in the sea, walking a dog, pushing a stroller, carrying a box, carrying a baby, throwing a ball,
@@ -124,7 +131,9 @@ def captions(rng: random.Random) -> Iterator[str]:
         elif form < 0.84:
             text = f"{subject} {be} not {action}{tail}"
         elif form < 0.88:
-            text = f"there is no {re.sub(r'^(an?|the|two|some|several) ', '', subject)} {action}{tail}"
+            text = (
+                f"there is no {re.sub(r'^(an?|the|two|some|several) ', '', subject)} {action}{tail}"
+            )
         elif form < 0.94:
             text = f"{subject} {be} {action} and {rng.choice(DOING)}{tail}"
         else:
@@ -149,10 +158,14 @@ missile, signs trade deal, to meet pope, backs ceasefire plan, arrests journalis
 website, sends troops to border, loses confidence vote, dies at 84, announces cabinet, hosts climate summit, suspends aid""")
 EVENTS = words("""bus crash, car bomb, suicide attack, plane crash, train derailment, earthquake, flood, landslide, factory fire,
 hotel fire, mine blast, shooting, typhoon, building collapse, ferry accident, air strike, stampede, heat wave, drone strike, riot""")
-CRIMES = words("murder, fraud, bribery, spying, drug smuggling, tax evasion, match fixing, hacking, arson, kidnapping, theft, bombing")
+CRIMES = words(
+    "murder, fraud, bribery, spying, drug smuggling, tax evasion, match fixing, hacking, arson, kidnapping, theft, bombing"
+)
 FIRMS = words("""the carmaker, the airline, the bank, the software maker, the chip maker, the oil company, the drug maker, the phone
 company, the retailer, the media group, the insurer, the steel producer, the food company, the internet company, the broker""")
-MOVES = words("rose, fell, climbed, slipped, jumped, dropped, gained, lost, edged up, edged down, surged, tumbled, added, shed")
+MOVES = words(
+    "rose, fell, climbed, slipped, jumped, dropped, gained, lost, edged up, edged down, surged, tumbled, added, shed"
+)
 CAUSES = words("""earnings disappoint, oil prices climb, hopes of a deal grow, investors await data, the dollar weakens, fears about
 debt return, jobs report beats forecasts, trade talks stall, banks report losses, growth slows, the central bank holds rates""")
 CLAIMS = words("""the talks would continue next week, no decision had been made, the company expects sales to grow, the investigation is
@@ -161,12 +174,16 @@ troops were needed, the plan would cost too much, the suspect acted alone, the a
 prices would remain stable, the decision would be appealed, the evidence was not enough, the virus had been contained""")
 SPEAKERS = words("""a spokesman, a spokeswoman, the minister, the company, police, the judge, the mayor, a lawyer for the family,
 the president, officials, an analyst, the coach, a witness, the agency, the chairman, prosecutors, a doctor, the governor""")
-DAYS = words("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, last week, earlier this month, this year, late Tuesday")
+DAYS = words(
+    "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, last week, earlier this month, this year, late Tuesday"
+)
 
 
 def news(rng: random.Random) -> Iterator[str]:
     def number() -> str:
-        return str(rng.choice([rng.randrange(2, 20), rng.randrange(20, 100), rng.randrange(100, 1000)]))
+        return str(
+            rng.choice([rng.randrange(2, 20), rng.randrange(20, 100), rng.randrange(100, 1000)])
+        )
 
     def body() -> str:
         return f"{rng.choice(LANDS).removeprefix('the ')} {rng.choice(WHO)}"
@@ -174,20 +191,46 @@ def news(rng: random.Random) -> Iterator[str]:
     forms: list[Callable[[], str]] = [
         lambda: f"{body()} {rng.choice(DEEDS)}",
         lambda: f"{body()} {rng.choice(DEEDS)}",
-        lambda: f"{number()} {rng.choice(['killed', 'dead', 'injured', 'missing', 'feared dead'])} in {rng.choice(LANDS + CITIES)} {rng.choice(EVENTS)}",
+        lambda: (
+            f"{number()} {rng.choice(['killed', 'dead', 'injured', 'missing', 'feared dead'])} in {rng.choice(LANDS + CITIES)} {rng.choice(EVENTS)}"
+        ),
         lambda: f"Death toll in {rng.choice(LANDS)} {rng.choice(EVENTS)} rises to {number()}",
-        lambda: f"{rng.choice(['At least', 'More than', 'Nearly', 'About'])} {number()} people were {rng.choice(['killed', 'hurt', 'wounded', 'rescued', 'evacuated'])} in a {rng.choice(EVENTS)} in {rng.choice(CITIES)} on {rng.choice(DAYS[:7])}.",
-        lambda: f"{rng.choice(LANDS)}, {rng.choice(LANDS)} {rng.choice(['sign trade deal', 'hold talks', 'trade blame', 'to resume ties', 'agree on border', 'exchange fire', 'meet over refugees'])}",
-        lambda: f"Police {rng.choice(['arrest', 'question', 'charge', 'release', 'hunt'])} {rng.choice(['man', 'woman', 'teenager', number() + ' suspects', 'former minister'])} over {rng.choice(CITIES)} {rng.choice(CRIMES)}",
-        lambda: f"{rng.choice(['Stocks', 'Shares', 'Oil prices', 'Asian markets', 'Gold', 'European shares', 'Wall Street', 'The euro'])} {rng.choice(['rise', 'fall', 'slip', 'climb', 'end higher', 'close lower', 'gain', 'drop'])} as {rng.choice(CAUSES)}",
-        lambda: f"The {rng.choice(['index', 'broader index', 'blue-chip average', 'stock', 'technology index', 'dollar', 'benchmark bond'])} {rng.choice(MOVES)} {rng.randrange(1, 300)}.{rng.randrange(100):02d} points, or {rng.randrange(1, 9)}.{rng.randrange(10)} percent, to {rng.randrange(1, 9)},{rng.randrange(1000):03d}.{rng.randrange(100):02d}.",
-        lambda: f"Shares of {rng.choice(FIRMS)} {rng.choice(MOVES)} {rng.randrange(1, 30)} percent to ${rng.randrange(2, 200)}.{rng.randrange(100):02d} on {rng.choice(DAYS[:7])}.",
-        lambda: f"{rng.choice(SPEAKERS).capitalize()} said {rng.choice(['', 'on ' + rng.choice(DAYS[:7]) + ' '])}that {rng.choice(CLAIMS)}.",
-        lambda: f"{rng.choice(SPEAKERS).capitalize()} {rng.choice(['denied', 'confirmed', 'told reporters', 'acknowledged', 'warned', 'testified'])} that {rng.choice(CLAIMS)}.",
-        lambda: f"\"{rng.choice(CLAIMS).capitalize()},\" {rng.choice(SPEAKERS)} said {rng.choice(DAYS[7:] + ['in a statement', 'in an interview', 'at a news conference'])}.",
-        lambda: f"{rng.choice(FIRMS).capitalize()} reported a {rng.choice(['profit', 'loss', 'net income'])} of ${rng.randrange(2, 900)} million, or {rng.randrange(2, 99)} cents a share, compared with ${rng.randrange(2, 900)} million a year {rng.choice(['ago', 'earlier'])}.",
-        lambda: f"{body()} {rng.choice(DEEDS)}, {rng.choice(SPEAKERS)} said on {rng.choice(DAYS[:7])}.",
-        lambda: f"{rng.choice(LANDS)} {rng.choice(['beat', 'lose to', 'draw with', 'face', 'hold off'])} {rng.choice(LANDS)} in {rng.choice(['World Cup qualifier', 'first Test', 'final', 'opening match', 'Davis Cup', 'semi-final'])}",
+        lambda: (
+            f"{rng.choice(['At least', 'More than', 'Nearly', 'About'])} {number()} people were {rng.choice(['killed', 'hurt', 'wounded', 'rescued', 'evacuated'])} in a {rng.choice(EVENTS)} in {rng.choice(CITIES)} on {rng.choice(DAYS[:7])}."
+        ),
+        lambda: (
+            f"{rng.choice(LANDS)}, {rng.choice(LANDS)} {rng.choice(['sign trade deal', 'hold talks', 'trade blame', 'to resume ties', 'agree on border', 'exchange fire', 'meet over refugees'])}"
+        ),
+        lambda: (
+            f"Police {rng.choice(['arrest', 'question', 'charge', 'release', 'hunt'])} {rng.choice(['man', 'woman', 'teenager', number() + ' suspects', 'former minister'])} over {rng.choice(CITIES)} {rng.choice(CRIMES)}"
+        ),
+        lambda: (
+            f"{rng.choice(['Stocks', 'Shares', 'Oil prices', 'Asian markets', 'Gold', 'European shares', 'Wall Street', 'The euro'])} {rng.choice(['rise', 'fall', 'slip', 'climb', 'end higher', 'close lower', 'gain', 'drop'])} as {rng.choice(CAUSES)}"
+        ),
+        lambda: (
+            f"The {rng.choice(['index', 'broader index', 'blue-chip average', 'stock', 'technology index', 'dollar', 'benchmark bond'])} {rng.choice(MOVES)} {rng.randrange(1, 300)}.{rng.randrange(100):02d} points, or {rng.randrange(1, 9)}.{rng.randrange(10)} percent, to {rng.randrange(1, 9)},{rng.randrange(1000):03d}.{rng.randrange(100):02d}."
+        ),
+        lambda: (
+            f"Shares of {rng.choice(FIRMS)} {rng.choice(MOVES)} {rng.randrange(1, 30)} percent to ${rng.randrange(2, 200)}.{rng.randrange(100):02d} on {rng.choice(DAYS[:7])}."
+        ),
+        lambda: (
+            f"{rng.choice(SPEAKERS).capitalize()} said {rng.choice(['', 'on ' + rng.choice(DAYS[:7]) + ' '])}that {rng.choice(CLAIMS)}."
+        ),
+        lambda: (
+            f"{rng.choice(SPEAKERS).capitalize()} {rng.choice(['denied', 'confirmed', 'told reporters', 'acknowledged', 'warned', 'testified'])} that {rng.choice(CLAIMS)}."
+        ),
+        lambda: (
+            f'"{rng.choice(CLAIMS).capitalize()}," {rng.choice(SPEAKERS)} said {rng.choice([*DAYS[7:], "in a statement", "in an interview", "at a news conference"])}.'
+        ),
+        lambda: (
+            f"{rng.choice(FIRMS).capitalize()} reported a {rng.choice(['profit', 'loss', 'net income'])} of ${rng.randrange(2, 900)} million, or {rng.randrange(2, 99)} cents a share, compared with ${rng.randrange(2, 900)} million a year {rng.choice(['ago', 'earlier'])}."
+        ),
+        lambda: (
+            f"{body()} {rng.choice(DEEDS)}, {rng.choice(SPEAKERS)} said on {rng.choice(DAYS[:7])}."
+        ),
+        lambda: (
+            f"{rng.choice(LANDS)} {rng.choice(['beat', 'lose to', 'draw with', 'face', 'hold off'])} {rng.choice(LANDS)} in {rng.choice(['World Cup qualifier', 'first Test', 'final', 'opening match', 'Davis Cup', 'semi-final'])}"
+        ),
     ]
     while True:
         text = rng.choice(forms)()
@@ -209,7 +252,9 @@ home, make yogurt, bake bread without yeast, thicken a sauce, season a wok, roas
 TOPICS = words("""the warranty, your budget, the recipe, the manual, the weather, the contract, the software, your employer, the airline,
 the law in your country, the size of the room, the age of the child, your doctor, the context, the quality of the light, the dough, the
 oven, the operating system, the publisher, the editor, your landlord, the bank, the teacher, the license, the dog, the data, the soil""")
-HEDGES = words("I think, In my experience, As far as I know, Personally, In general, Usually, Of course, Unfortunately, To be honest, Yes")
+HEDGES = words(
+    "I think, In my experience, As far as I know, Personally, In general, Usually, Of course, Unfortunately, To be honest, Yes"
+)
 
 
 def forum(rng: random.Random) -> Iterator[str]:
@@ -219,18 +264,36 @@ def forum(rng: random.Random) -> Iterator[str]:
     forms: list[Callable[[], str]] = [
         lambda: f"How do I {task()}?",
         lambda: f"How can I {task()}?",
-        lambda: f"What is the {rng.choice(['best', 'easiest', 'cheapest', 'safest', 'fastest'])} way to {task()}?",
-        lambda: f"Is it {rng.choice(['possible', 'safe', 'legal', 'worth it', 'hard', 'a good idea'])} to {task()}?",
+        lambda: (
+            f"What is the {rng.choice(['best', 'easiest', 'cheapest', 'safest', 'fastest'])} way to {task()}?"
+        ),
+        lambda: (
+            f"Is it {rng.choice(['possible', 'safe', 'legal', 'worth it', 'hard', 'a good idea'])} to {task()}?"
+        ),
         lambda: f"Should I {task()} before I {task()}?",
-        lambda: f"Do I need {rng.choice(['a permit', 'special tools', 'experience', 'help', 'a license'])} to {task()}?",
+        lambda: (
+            f"Do I need {rng.choice(['a permit', 'special tools', 'experience', 'help', 'a license'])} to {task()}?"
+        ),
         lambda: f"How long does it take to {task()}?",
         lambda: f"Why would anyone {task()}?",
-        lambda: f"You {rng.choice(['should', 'could', 'can', 'have to', 'do not need to', 'should not', 'might want to', 'cannot'])} {task()}.",
-        lambda: f"{rng.choice(HEDGES)}, it {rng.choice(['depends on', 'has nothing to do with', 'is a question of', 'comes down to'])} {rng.choice(TOPICS)}.",
-        lambda: f"{rng.choice(HEDGES)}, you {rng.choice(['should', 'can', 'do not have to', 'must'])} {rng.choice(['ask about', 'check', 'read', 'ignore', 'worry about', 'look at', 'pay attention to'])} {rng.choice(TOPICS)} first.",
-        lambda: f"I {rng.choice(['tried to', 'want to', 'had to', 'would not', 'managed to', 'never learned to', 'need to'])} {task()}, but {rng.choice(TOPICS)} {rng.choice(['was a problem', 'did not help', 'made it easy', 'was fine', 'confused me'])}.",
-        lambda: f"The {rng.choice(['answer', 'short answer', 'problem', 'key', 'trick', 'rule'])} is {rng.choice(['simple', 'that it depends', 'to be patient', 'to start early', 'not obvious'])}: {task()}.",
-        lambda: f"{rng.choice(['There is nothing wrong with', 'There is no point in', 'I would avoid', 'I recommend', 'It is not about'])} {rng.choice(TOPICS)}.",
+        lambda: (
+            f"You {rng.choice(['should', 'could', 'can', 'have to', 'do not need to', 'should not', 'might want to', 'cannot'])} {task()}."
+        ),
+        lambda: (
+            f"{rng.choice(HEDGES)}, it {rng.choice(['depends on', 'has nothing to do with', 'is a question of', 'comes down to'])} {rng.choice(TOPICS)}."
+        ),
+        lambda: (
+            f"{rng.choice(HEDGES)}, you {rng.choice(['should', 'can', 'do not have to', 'must'])} {rng.choice(['ask about', 'check', 'read', 'ignore', 'worry about', 'look at', 'pay attention to'])} {rng.choice(TOPICS)} first."
+        ),
+        lambda: (
+            f"I {rng.choice(['tried to', 'want to', 'had to', 'would not', 'managed to', 'never learned to', 'need to'])} {task()}, but {rng.choice(TOPICS)} {rng.choice(['was a problem', 'did not help', 'made it easy', 'was fine', 'confused me'])}."
+        ),
+        lambda: (
+            f"The {rng.choice(['answer', 'short answer', 'problem', 'key', 'trick', 'rule'])} is {rng.choice(['simple', 'that it depends', 'to be patient', 'to start early', 'not obvious'])}: {task()}."
+        ),
+        lambda: (
+            f"{rng.choice(['There is nothing wrong with', 'There is no point in', 'I would avoid', 'I recommend', 'It is not about'])} {rng.choice(TOPICS)}."
+        ),
     ]
     while True:
         yield rng.choice(forms)()
@@ -281,27 +344,53 @@ def opinions(rng: random.Random) -> Iterator[str]:
         lambda: f"{film()} about {rng.choice(ABOUT)}",
         lambda: f"it's {film()}, but it {rng.choice(DOES)}",
         lambda: f"the {rng.choice(PARTS)} is {quality()}",
-        lambda: f"The {rng.choice(PARTS)} is {quality()}, but the {rng.choice(PARTS)} is {quality()}.",
+        lambda: (
+            f"The {rng.choice(PARTS)} is {quality()}, but the {rng.choice(PARTS)} is {quality()}."
+        ),
         lambda: f"The {rng.choice(PARTS)} and the {rng.choice(PARTS)} are {quality()}.",
         lambda: f"this {rng.choice(FILMS)} {rng.choice(DOES)}",
-        lambda: f"{rng.choice(['despite', 'because of', 'thanks to', 'even with', 'except for', 'without'])} its {quality()} {rng.choice(PARTS)}, the {rng.choice(FILMS)} {rng.choice(DOES)}",
-        lambda: f"{rng.choice(['I loved', 'I hated', 'I liked', 'I could not stand', 'I was bored by', 'I enjoyed', 'I expected more from'])} the {rng.choice(PARTS)} of this {rng.choice(FILMS)}.",
+        lambda: (
+            f"{rng.choice(['despite', 'because of', 'thanks to', 'even with', 'except for', 'without'])} its {quality()} {rng.choice(PARTS)}, the {rng.choice(FILMS)} {rng.choice(DOES)}"
+        ),
+        lambda: (
+            f"{rng.choice(['I loved', 'I hated', 'I liked', 'I could not stand', 'I was bored by', 'I enjoyed', 'I expected more from'])} the {rng.choice(PARTS)} of this {rng.choice(FILMS)}."
+        ),
         lambda: f"as {film()}, it {rng.choice(DOES)}, and the {rng.choice(PARTS)} is {quality()}",
-        lambda: f"{rng.choice(['one of the most', 'the most', 'perhaps the most', 'not the most'])} {rng.choice(GOOD + BAD)} {rng.choice(FILMS)}s {rng.choice(['of the year', 'in years', 'I have seen', 'ever made', 'of this season'])}",
-        lambda: f"if you like {rng.choice(GOOD + BAD)} {rng.choice(FILMS)}s about {rng.choice(ABOUT)}, this one {rng.choice(DOES)}",
+        lambda: (
+            f"{rng.choice(['one of the most', 'the most', 'perhaps the most', 'not the most'])} {rng.choice(GOOD + BAD)} {rng.choice(FILMS)}s {rng.choice(['of the year', 'in years', 'I have seen', 'ever made', 'of this season'])}"
+        ),
+        lambda: (
+            f"if you like {rng.choice(GOOD + BAD)} {rng.choice(FILMS)}s about {rng.choice(ABOUT)}, this one {rng.choice(DOES)}"
+        ),
     ]
     while True:
         yield rng.choice(forms)()
 
 
-CLAUSE = re.compile(r"(?:\s*[,;:]\s+|\s+-+\s+|\s+(?=(?:and|but|that|which|while|because|although|with|when|as|if)\s))")
-JOINTS = (", ", ", and ", ", but ", " and ", " but ", "; ", " that is ", " with ", ", yet ", " because ", " though ")
+CLAUSE = re.compile(
+    r"(?:\s*[,;:]\s+|\s+-+\s+|\s+(?=(?:and|but|that|which|while|because|although|with|when|as|if)\s))"
+)
+JOINTS = (
+    ", ",
+    ", and ",
+    ", but ",
+    " and ",
+    " but ",
+    "; ",
+    " that is ",
+    " with ",
+    ", yet ",
+    " because ",
+    " though ",
+)
 
 
 def spliced(reviews: Iterable[str], rng: random.Random) -> Iterator[str]:
     """Phrases of reviews, and clauses of two of them in one sentence."""
     reviews = list(reviews)
-    clauses = [c.strip(" .") for text in reviews for c in CLAUSE.split(text) if 2 <= len(c.split()) <= 18]
+    clauses = [
+        c.strip(" .") for text in reviews for c in CLAUSE.split(text) if 2 <= len(c.split()) <= 18
+    ]
     while True:
         pick = rng.random()
         if pick < 0.3:

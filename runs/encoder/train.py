@@ -2,10 +2,11 @@
 
     python runs/encoder/train.py WORK --minutes 10 [--judge BENCHMARKS]
 
-WORK holds corpus*.txt (or .txt.xz), counts.json, tokenizer/ and teacher/ (the folder of all-MiniLM-L6-v2). The
-teacher's vectors are kept in WORK/vectors, and the training in WORK/checkpoint.pt every five minutes, so that the same
-command goes on after a stop. The end is WORK/student.safetensors, in the names of litebert, with a map to the
-teacher's space. It needs torch, numpy, tokenizers and safetensors, and uses a GPU where torch finds one.
+WORK holds corpus*.txt (or .txt.xz), counts.json, tokenizer/ and teacher/ (the folder of
+all-MiniLM-L6-v2). The teacher's vectors are kept in WORK/taught, and the training in
+WORK/checkpoint.pt every five minutes, so that the same command goes on after a stop. The end is
+WORK/student.safetensors, in the names of litebert, with a map to the teacher's space. It needs
+torch, numpy, tokenizers and safetensors, and uses a GPU where torch finds one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +60,7 @@ def encode_part(part: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tokens_of(file: Path, of: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of all texts in one array, and how many each has; in as many processes as there are cores."""
+    """The ids of all texts in one array, and how many each has, by a process a core."""
     global texts, tokenizer
     texts, tokenizer = of, Tokenizer.from_file(str(file))
     tokenizer.no_padding()
@@ -122,11 +124,15 @@ class Teacher:
         for i in range(6):
             name = f"encoder.layer.{i}."
             q, k, v = (
-                self.linear(x, f"{name}attention.self.{part}").view(n, length, 12, 32).transpose(1, 2)
+                self.linear(x, f"{name}attention.self.{part}")
+                .view(n, length, 12, 32)
+                .transpose(1, 2)
                 for part in ("query", "key", "value")
             )
             a = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :])
-            a = self.linear(a.transpose(1, 2).reshape(n, length, WIDTH), f"{name}attention.output.dense")
+            a = self.linear(
+                a.transpose(1, 2).reshape(n, length, WIDTH), f"{name}attention.output.dense"
+            )
             x = self.norm(x + a, f"{name}attention.output.LayerNorm")
             inner = F.gelu(self.linear(x, f"{name}intermediate.dense"))
             x = self.norm(x + self.linear(inner, f"{name}output.dense"), f"{name}output.LayerNorm")
@@ -135,17 +141,21 @@ class Teacher:
 
 
 class Student(nn.Module):
-    """litebert's encoder with rotary positions and a gated feed-forward network, pre-norm and without biases.
+    """litebert's encoder: rotary positions, gated feed-forward, normalized before, without biases.
 
     One pass takes texts of several lengths: all but attention works on the tokens of all of them.
     """
 
-    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, inner: int) -> None:
+    def __init__(
+        self, vocabulary: int, embedding: int, hidden: int, layers: int, inner: int
+    ) -> None:
         super().__init__()
         self.hidden, self.heads = hidden, hidden // 32
 
         def matrix(out: int, into: int, std: float = 0.02) -> nn.Parameter:
-            return nn.Parameter(nn.init.trunc_normal_(torch.empty(out, into), std=std, a=-2 * std, b=2 * std))
+            return nn.Parameter(
+                nn.init.trunc_normal_(torch.empty(out, into), std=std, a=-2 * std, b=2 * std)
+            )
 
         self.word = nn.Embedding(vocabulary, embedding)
         nn.init.normal_(self.word.weight, std=0.1)
@@ -157,10 +167,16 @@ class Student(nn.Module):
         self.up = nn.ParameterList(matrix(2 * inner, hidden) for _ in blocks)
         self.down = nn.ParameterList(matrix(hidden, inner) for _ in blocks)
         # The table has a norm of its own, so the first layer has none.
-        self.attention_norm = nn.ParameterList(nn.Parameter(torch.ones(hidden)) for _ in range(layers - 1))
+        self.attention_norm = nn.ParameterList(
+            nn.Parameter(torch.ones(hidden)) for _ in range(layers - 1)
+        )
         self.inner_norm = nn.ParameterList(nn.Parameter(torch.ones(hidden)) for _ in blocks)
         self.map = nn.Linear(hidden, WIDTH)
-        angles = torch.outer(torch.arange(LENGTHS[-1]).float(), 10000.0 ** (-torch.arange(0, 32, 2) / 32))
+        angles = torch.outer(
+            torch.arange(LENGTHS[-1]).float(), 10000.0 ** (-torch.arange(0, 32, 2) / 32)
+        )
+        self.cos: Tensor
+        self.sin: Tensor
         self.register_buffer("cos", torch.cat((angles.cos(), angles.cos()), -1), False)
         self.register_buffer("sin", torch.cat((-angles.sin(), angles.sin()), -1), False)
 
@@ -170,7 +186,10 @@ class Student(nn.Module):
         def norm(x: Tensor, weight: Tensor) -> Tensor:
             return F.layer_norm(x, (self.hidden,), weight, None, 1e-6)
 
-        x = norm(F.linear(self.word(torch.cat([r.reshape(-1) for r in batch])), self.project), self.table_norm)
+        x = norm(
+            F.linear(self.word(torch.cat([r.reshape(-1) for r in batch])), self.project),
+            self.table_norm,
+        )
         cos, sin = (
             torch.cat([t[: r.shape[1]].repeat(len(r), 1) for r in batch])[:, None].to(x.dtype)
             for t in (self.cos, self.sin)
@@ -188,7 +207,8 @@ class Student(nn.Module):
             outs = []
             for r, end in zip(batch, ends, strict=True):
                 q_, k_, v_ = (
-                    t[end - r.numel() : end].view(*r.shape, self.heads, 32).transpose(1, 2) for t in (q, k, v)
+                    t[end - r.numel() : end].view(*r.shape, self.heads, 32).transpose(1, 2)
+                    for t in (q, k, v)
                 )
                 a = F.scaled_dot_product_attention(q_, k_, v_, attn_mask=(r != 0)[:, None, None, :])
                 outs.append(a.transpose(1, 2).reshape(r.numel(), self.hidden))
@@ -230,7 +250,9 @@ def autocast(device: str) -> torch.autocast:
 
 
 def fit_table(rows: Rows, taught: Tensor, vocabulary: int, seconds: float) -> Tensor:
-    """Token vectors (V, WIDTH), whose sum over a text, by the root of its tokens, is its vector less the mean one."""
+    """Token vectors (V, WIDTH): their sum over a text, by the root of its tokens, is its vector
+    less the mean one.
+    """
     device, began, step = taught.device, time.time(), 0
     mean = taught[torch.randint(len(taught), (100_000,), device=device)].float().mean(0)
     table = nn.Parameter(torch.zeros(vocabulary, WIDTH, device=device))
@@ -239,10 +261,17 @@ def fit_table(rows: Rows, taught: Tensor, vocabulary: int, seconds: float) -> Te
     while step == 0 or time.time() - began < seconds:
         adam.param_groups[0]["lr"] = 0.02 * max(0.02, 1 - (time.time() - began) / seconds)
         ids, which = rows[int(torch.multinomial(sizes, 1))]
-        drawn = torch.randint(len(ids), (131072 // ids.shape[1] if device.type == "cuda" else 64,), device=device)
-        loss = (static(ids[drawn].long(), table) - (taught[which[drawn]].float() - mean)).square().sum(-1).mean()
+        drawn = torch.randint(
+            len(ids), (131072 // ids.shape[1] if device.type == "cuda" else 64,), device=device
+        )
+        loss = (
+            (static(ids[drawn].long(), table) - (taught[which[drawn]].float() - mean))
+            .square()
+            .sum(-1)
+            .mean()
+        )
         adam.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         adam.step()
         step += 1
     log(f"table of token vectors: {step} steps, squared error {loss.item():.4f}")
@@ -251,11 +280,13 @@ def fit_table(rows: Rows, taught: Tensor, vocabulary: int, seconds: float) -> Te
 
 def static(ids: Tensor, table: Tensor) -> Tensor:
     real = (ids != 0).float()
-    return F.embedding_bag(ids, table, per_sample_weights=real / real.sum(1, keepdim=True).sqrt(), mode="sum")
+    return F.embedding_bag(
+        ids, table, per_sample_weights=real / real.sum(1, keepdim=True).sqrt(), mode="sum"
+    )
 
 
 def start_table(student: Student, table: Tensor, rows: Rows) -> None:
-    """The directions in which token vectors vary most, each as much as its tokens stand in texts."""
+    """The directions in which token vectors vary most, each as often as it stands in texts."""
     vocabulary, embedding = student.word.weight.shape
     counts = torch.zeros(vocabulary, device=table.device)
     for ids, _ in rows:
@@ -263,7 +294,9 @@ def start_table(student: Student, table: Tensor, rows: Rows) -> None:
     counts[0] = 0
     share = counts / counts.sum()
     centered = table - (table * share[:, None]).sum(0)
-    directions = torch.linalg.svd(centered * share.sqrt()[:, None], full_matrices=False)[2][:embedding]
+    directions = torch.linalg.svd(centered * share.sqrt()[:, None], full_matrices=False)[2][
+        :embedding
+    ]
     start = centered @ directions.T
     student.word.weight.data.copy_(start * (0.1 / start[counts > 0].std()))
 
@@ -271,18 +304,22 @@ def start_table(student: Student, table: Tensor, rows: Rows) -> None:
 class Training:
     """The steps over a batch whose shapes never change: on a GPU one graph, replayed."""
 
-    def __init__(self, student: Student, shapes: list[tuple[int, int]], options: argparse.Namespace) -> None:
+    def __init__(
+        self, student: Student, shapes: list[tuple[int, int]], options: argparse.Namespace
+    ) -> None:
         device = self.device = options.device
         self.student, self.options = student, options
         cuda = device == "cuda"
         table = student.word.weight
         rest = [p for p in student.parameters() if p is not table]
         rate = (lambda x: torch.tensor(x, device=device)) if cuda else float
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": [table], "lr": rate(options.table_rate), "weight_decay": 0.0},
             {"params": rest, "lr": rate(options.rate), "weight_decay": 0.01},
         ]
-        self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-8, fused=cuda, capturable=cuda)
+        self.optimizer = torch.optim.AdamW(
+            groups, betas=(0.9, 0.98), eps=1e-8, fused=cuda, capturable=cuda
+        )
         self.batch = [torch.ones(shape, dtype=torch.long, device=device) for shape in shapes]
         number = sum(n for n, _ in shapes)
         self.goal = F.normalize(torch.randn(number, WIDTH, device=device), dim=-1)
@@ -295,12 +332,15 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.device):
             means = self.student.means(self.batch)
-        vectors = F.normalize(F.linear(means.float(), self.student.map.weight, self.student.map.bias), dim=-1)
+        vectors = F.normalize(
+            F.linear(means.float(), self.student.map.weight, self.student.map.bias), dim=-1
+        )
         cosine = (vectors * goal).sum(-1).mean()
         ours, theirs = vectors @ vectors.T, goal @ goal.T
         relation = (ours - theirs).square().mean()
         log_ours, log_theirs = (
-            (s / options.temperature).masked_fill(self.itself, -1e4).log_softmax(-1) for s in (ours, theirs)
+            (s / options.temperature).masked_fill(self.itself, -1e4).log_softmax(-1)
+            for s in (ours, theirs)
         )
         neighbors = (log_theirs.exp() * (log_theirs - log_ours)).sum(-1).mean()
         loss = 1 - cosine + options.relations * relation + options.neighbors * neighbors
@@ -312,7 +352,7 @@ class Training:
     def capture(self) -> None:
         """Record the step. The steps before it, on noise, are taken back."""
         weights = {k: v.clone() for k, v in self.student.state_dict().items()}
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
@@ -350,7 +390,12 @@ class Training:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path)
-    parser.add_argument("--minutes", type=float, default=600, help="minutes of training, after the teacher's answers")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=600,
+        help="minutes of training, after the teacher's answers",
+    )
     parser.add_argument("--judge", type=Path, help="the folder of benchmarks that judge.py reads")
     parser.add_argument("--embedding", type=int, default=144)
     parser.add_argument("--hidden", type=int, default=256)
@@ -379,10 +424,13 @@ def main() -> None:
         begin += number
     corpus = corpus[: options.texts or None]
     number = len(corpus)
-    log(f"{number:,} texts, {sum(map(len, corpus)) / 1e6:.0f} M characters; {device}, torch {torch.__version__}")
+    log(
+        f"{number:,} texts, {sum(map(len, corpus)) / 1e6:.0f} M characters; {device},"
+        f" torch {torch.__version__}"
+    )
 
     teacher_tokens = work / "teacher/tokenizer.json"
-    kept = work / "vectors"
+    kept = work / "taught"
     if not (kept / "done").is_file():
         kept.mkdir(exist_ok=True)
         flat, lengths = tokens_of(teacher_tokens, corpus)
@@ -397,8 +445,13 @@ def main() -> None:
         if not file.is_file():
             part = np.arange(i, min(number, i + 50_000))
             starts = np.concatenate(([0], np.cumsum(lengths)))
-            ids = flat[starts[part[0]] : starts[part[-1] + 1]]
-            vectors = run(teacher, rows_of(ids, lengths[part], np.arange(len(part)), device), len(part), device)
+            cut = flat[starts[part[0]] : starts[part[-1] + 1]]
+            vectors = run(
+                teacher,
+                rows_of(cut, lengths[part], np.arange(len(part)), device),
+                len(part),
+                device,
+            )
             np.save(work / "partial.npy", vectors.cpu().numpy().astype(np.float16))
             os.replace(work / "partial.npy", file)
             if i % 500_000 == 0:
@@ -409,7 +462,7 @@ def main() -> None:
     taught = torch.cat(parts).to(device, half)
     log("the teacher is done")
 
-    # Eight neighbors of the corpus, a paragraph and its sentences, have one place in the order of a pass.
+    # Eight neighbors of the corpus, a paragraph and its sentences, have one place in a pass.
     order = np.concatenate([np.flatnonzero(repeats[:number] > r) for r in range(repeats.max())])
     rows, blocks = [], []
     need = np.searchsorted(LENGTHS, own_lengths[order])
@@ -419,11 +472,15 @@ def main() -> None:
             rows += rows_of(own_flat, own_lengths, order[at], device)
             blocks.append(torch.from_numpy(at // 8).to(device))
     vocabulary = int(own_flat.max()) + 1
-    vocabulary = max(vocabulary, Tokenizer.from_file(str(work / "tokenizer/tokenizer.json")).get_vocab_size())
+    vocabulary = max(
+        vocabulary, Tokenizer.from_file(str(work / "tokenizer/tokenizer.json")).get_vocab_size()
+    )
 
-    def judge(pass_of: Callable[[Tensor], Tensor], of: Path, name: str, all_of_it: bool = False) -> None:
+    def judge(
+        pass_of: Callable[[Tensor], Tensor], of: Path, name: str, all_of_it: bool = False
+    ) -> None:
         if options.judge:
-            import judge as judging
+            import judge as judging  # type: ignore[import-not-found]
 
             def embed(some: list[str]) -> np.ndarray:
                 rows = rows_of(*tokens_of(of, some), np.arange(len(some)), device)
@@ -436,16 +493,19 @@ def main() -> None:
     own = work / "tokenizer/tokenizer.json"
     judge(teacher, teacher_tokens, "teacher")
     del teacher
-    student = Student(vocabulary, options.embedding, options.hidden, options.layers, options.inner).to(device)
+    student = Student(
+        vocabulary, options.embedding, options.hidden, options.layers, options.inner
+    ).to(device)
     table = fit_table(rows, taught, vocabulary, options.table_seconds)
     judge(lambda ids: static(ids, table), own, "table alone", True)
     start_table(student, table, rows)
-    del table
 
     total = sum(ids.numel() for ids, _ in rows)
     steps = max(1, round(total / options.tokens))
     each = [math.ceil(len(ids) / steps) for ids, _ in rows]
-    training = Training(student, [(n, ids.shape[1]) for n, (ids, _) in zip(each, rows, strict=True)], options)
+    training = Training(
+        student, [(n, ids.shape[1]) for n, (ids, _) in zip(each, rows, strict=True)], options
+    )
     if device == "cuda":
         training.capture()
     count = sum(p.numel() for p in student.parameters())
@@ -458,7 +518,8 @@ def main() -> None:
         student.load_state_dict(saved["student"])
         training.optimizer.load_state_dict(saved["optimizer"])
     began = last = time.time()
-    marks, orders = [0.25, 0.5, 0.75], []
+    marks = [0.25, 0.5, 0.75]
+    orders: list[Tensor] = []
     while (share := (spent + time.time() - began) / seconds) < 1:
         if step % steps == 0 or not orders:
             torch.manual_seed(options.seed * 1000 + step // steps)
@@ -466,19 +527,20 @@ def main() -> None:
             orders = [torch.argsort(key[block]) for block in blocks]
         begin, turn = 0, step % steps
         for (ids, which), permuted, n, into in zip(rows, orders, each, training.batch, strict=True):
-            at = permuted[torch.arange(turn * n, (turn + 1) * n, device=device) % len(permuted)]
-            into.copy_(ids[at])
-            training.goal[begin : begin + n] = taught[which[at]].float()
+            drawn = permuted[torch.arange(turn * n, (turn + 1) * n, device=device) % len(permuted)]
+            into.copy_(ids[drawn])
+            training.goal[begin : begin + n] = taught[which[drawn]].float()
             begin += n
         rise = min(1, (step + 1) / 100) * max(1 - share, 1e-3)
         training.step((options.table_rate * rise, options.rate * rise))
         step += 1
         if step % 50 == 0 and device == "cuda":
-            torch.cuda.synchronize()  # replays are queued without end otherwise, and the clock says nothing
+            torch.cuda.synchronize()  # replays would be queued without end, and the clock useless
         if step in (20, 100, 1000) or (marks and share > marks[0]) or step % 5000 == 0:
             cosine, relation, neighbors = training.running.tolist()
             log(
-                f"step {step} ({step / steps:.2f} passes, {1000 * (time.time() - began) / step:.1f} ms each):"
+                f"step {step} ({step / steps:.2f} passes,"
+                f" {1000 * (time.time() - began) / step:.1f} ms each):"
                 f" cosine {cosine:.4f}, relations {relation:.5f}, neighbors {neighbors:.4f}"
             )
         if marks and share > marks[0]:
@@ -487,7 +549,9 @@ def main() -> None:
         if time.time() - last > 300:
             last = time.time()
             kind = {"student": student.state_dict(), "optimizer": training.optimizer.state_dict()}
-            torch.save(kind | {"step": step, "spent": spent + last - began}, work / "checkpoint.partial")
+            torch.save(
+                kind | {"step": step, "spent": spent + last - began}, work / "checkpoint.partial"
+            )
             os.replace(work / "checkpoint.partial", checkpoint)
     log(f"trained: {step} steps, {step / steps:.2f} passes")
     names = student.names() | {"map.weight": "map.weight", "map.bias": "map.bias"}

@@ -167,10 +167,13 @@ def predict(words: list[str]) -> int:
 class EmbedArguments(Reading):
     """Write a sentence vector for every text: the mean of its last states, or [CLS].
 
+    Without MODEL, the package's own encoder computes them, which reads English.
+
     The suffix of --out may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
     (with the column "vector").
     """
 
+    model: ModelPath = ""
     out: str = "-"
     """File to write; - is standard output. A .jsonl file of float32 keeps the vectors of an
     interrupted run."""
@@ -194,6 +197,7 @@ def embed(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.model import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
+        from litebert.demo import ENCODER
         from litebert.text.tally import format_count
 
     output, part, layout = Path(arguments.out), arguments.parse_part(), arguments.layout
@@ -204,8 +208,13 @@ def embed(words: list[str]) -> int:
             "vectors are written as .npy, .parquet or .jsonl; give --out "
             f"{suggest(arguments.out, '.npy')}"
         )
+    if not arguments.model:
+        console.say(f"no MODEL: {ENCODER}, the encoder of the package, which reads English")
     model = load(
-        arguments.model, engine=arguments.engine, dtype=arguments.dtype, device=arguments.device
+        arguments.model or ENCODER,
+        engine=arguments.engine,
+        dtype=arguments.dtype,
+        device=arguments.device,
     )
     count = embed_file(
         model,
