@@ -2,7 +2,7 @@
 every verb.
 
 What a field means is written once, below the field. The tables of docs/reports/projection.md,
-docs/reference/features.md and docs/reference/filters.md are made here too, and the notebooks of
+docs/space.md and docs/reference/filters.md are made here too, and the notebooks of
 docs/tutorials. `--check` writes nothing and fails where a page is stale.
 """
 
@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -21,8 +21,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
 from litebert.commands import options
-from litebert.config import Config, TaskDistillConfig, cost
-from litebert.config.features import FEATURES
+from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
+from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
@@ -32,29 +32,21 @@ from overview import ROOT, format_citation, format_overview, format_readme
 from projection import Cluster, project_step
 from python_page import format_python_page
 
-PAGE, PROJECTION, FEATURES_PAGE, FILTERS_PAGE = (
+PAGE, PROJECTION, SPACE_PAGE, FILTERS_PAGE = (
     Path(__file__).parent / name
     for name in (
         "reference.md",
         "reports/projection.md",
-        "reference/features.md",
+        "space.md",
         "reference/filters.md",
     )
 )
-TYPES = {
-    "int": "whole number",
-    "float": "number",
-    "str": "text",
-    "bool": "true or false",
-    "Path": "path",
-    "dict": "numbers by name",
-}
 
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    projection = _replace_tables(PROJECTION, _projection(), _supply())
-    features = _replace_tables(FEATURES_PAGE, _features())
+    projection = _replace_tables(PROJECTION, _projection())
+    features = _replace_tables(SPACE_PAGE, _features(converts=True), _features(converts=False))
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
     notebooks = [
@@ -64,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     for page, text in (
         (PAGE, reference),
         (PROJECTION, projection),
-        (FEATURES_PAGE, features),
+        (SPACE_PAGE, features),
         (FILTERS_PAGE, filters),
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
@@ -81,21 +73,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _replace_tables(page: Path, *tables: Iterator[str]) -> str:
-    """The text of a page with new rows in its tables; a table is known by its head, and ends at an
-    empty line.
+    """The text of a page with new rows in its tables and paragraphs, each of which is known by its
+    first line and ends at an empty line.
     """
     text = page.read_text(encoding="utf-8")
     for table in tables:
         rows = [line for line in table if line]
         begin = text.index(rows[0])
-        text = text[:begin] + "\n".join(rows) + text[text.index("\n\n", begin) :]
+        text = text[:begin] + "\n".join(rows) + text[f"{text}\n".index("\n\n", begin) :]
     return text
 
 
 def _head() -> Iterator[str]:
     yield "# Reference"
     yield ""
-    yield "Written from the code by `make docs`; edit the docstrings, not this page."
+    yield "Look up a recipe, a field of a recipe, or an option of a verb."
     yield ""
 
 
@@ -103,76 +95,81 @@ def _recipes() -> Iterator[str]:
     yield "## Recipes"
     yield ""
     yield (
-        "Parameters are of the encoder with its pooler, exactly; the next column is what the "
-        "paper prints."
+        "L is the number of layers, H the hidden size and E the embedding size. Parameters are "
+        "those of the encoder with its pooler, counted exactly, with the paper's figure behind "
+        "them. [The systems](space.md#the-systems) shows what each recipe reads, masks and learns."
     )
     yield ""
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name, function in RECIPES.items():
         config = function()
-        shape, mask = config.encoder, config.masking
-        span = f"n-gram up to {mask.max_span}" if mask.span == "ngram" else mask.span
-        rows.append(
-            (
-                f"`{name}`",
-                f"{sum(cost.encoder_parameters(shape).values()):,}",
-                PUBLISHED.get(name, ("", ""))[0],
-                str(shape.layers),
-                str(shape.hidden_size),
-                str(shape.embedding_size),
-                shape.sharing,
-                f"{mask.unit}, {span}",
-                f"{mask.copies} copies" if mask.copies else "fresh",
-                " + ".join(config.objectives),
-                config.train.budget,
-                config.train.batch,
-            )
+        shape = config.encoder
+        count = f"{sum(cost.encoder_parameters(shape).values()):,}"
+        printed = PUBLISHED.get(name.removesuffix("-v1"), ("", ""))[0]
+        cells = (
+            f"{count} ({printed})" if printed else count,
+            f"{shape.layers}, {shape.hidden_size}, {shape.embedding_size}",
+            config.train.budget,
+            config.train.batch.removesuffix(" sequences"),
         )
+        rows.setdefault(cells, []).append(f"`{name}`")
     yield from _table(
-        "recipe | parameters | in print | L | H | E | sharing | masks | drawn | objectives "
-        "| budget | batch",
-        rows,
+        "recipe | parameters | L, H, E | budget | sequences a step",
+        [(", ".join(names), *cells) for cells, names in rows.items()],
     )
+    yield (
+        "The recipes `-v1` have the dropout of ALBERT's first version. `albert-next-base` and "
+        "`albert-next-large` are meant for GPUs and have not been trained yet."
+    )
+    yield ""
 
 
 def _space() -> Iterator[str]:
     yield "## The space"
     yield ""
-    yield "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`."
+    yield (
+        "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`. "
+        "Defaults stand in parentheses."
+    )
     yield ""
     yield from _fields_of(Config, "")
     yield "### Fine-tuning"
     yield ""
     yield inspect.getdoc(FinetuneConfig) or ""
     yield ""
-    rows = list(_rows(FinetuneConfig, ""))
-    place = next(i for i, row in enumerate(rows) if row[0] == "`distill`")
-    rows[place : place + 1] = _rows(TaskDistillConfig, "distill.")
-    yield from _table("field | kind | default | meaning", rows)
-    yield "What `--preset` gives a task:"
-    yield ""
-    rows = [
-        (
-            name,
-            task,
-            f"{point.train.optimizer.peak:g}",
-            str(point.train.batch).removesuffix(" sequences"),
-            str(point.length),
-            f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-            f"{point.train.schedule.warmup:g}",
-            "the model's" if point.dropout < 0 else f"{point.dropout:g}",
-            f"{point.deletion:g}",
-            f"{point.train.optimizer.weight_decay:g}",
-            f"{point.layer_decay:g}",
-        )
-        for name, points in FINETUNE_PRESETS.items()
-        for task, point in points.items()
-    ]
-    yield from _table(
-        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | deletion | "
-        "weight decay | layer decay",
-        rows,
+    yield from _items(FinetuneConfig, "", TaskDistillConfig)
+    yield (
+        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in "
+        "steps or as a share, and what differs from the defaults:"
     )
+    yield ""
+    usual = FinetuneConfig()
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, points in FINETUNE_PRESETS.items():
+        for task, point in points.items():
+            others = {
+                "dropout": (point.dropout, usual.dropout),
+                "deletion": (point.deletion, usual.deletion),
+                "weight decay": (
+                    point.train.optimizer.weight_decay,
+                    usual.train.optimizer.weight_decay,
+                ),
+                "layer decay": (point.layer_decay, usual.layer_decay),
+            }
+            cells = (
+                name,
+                f"{point.train.optimizer.peak:g}",
+                f"{str(point.train.batch).removesuffix(' sequences')}x{point.length}",
+                f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
+                f"{point.train.schedule.warmup:g}",
+                ", ".join(
+                    f"{what} {value:g}" for what, (value, known) in others.items() if value != known
+                ),
+            )
+            rows.setdefault(cells, []).append(task)
+    for (name, *settings), tasks in rows.items():
+        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, settings))}"
+    yield ""
 
 
 def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
@@ -184,102 +181,181 @@ def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
     yield ""
     yield inspect.getdoc(cls) or ""
     yield ""
-    rows = [row for row in _rows(cls, path) if row[0].strip("`").removeprefix(path) not in nested]
-    yield from _table("field | kind | default | meaning", rows)
+    yield from _items(cls, path, None, nested)
     for name in nested:
         yield from _fields_of(hints[name], f"{path}{name}.")
+
+
+def _items(
+    cls: type[Any], path: str, inner: type[Any] | None, left_out: Sequence[str] = ()
+) -> Iterator[str]:
+    """The fields of a config but those left out; `inner` is the class of its field `distill`."""
+    for option in _list_options(cls, path):
+        if inner is not None and option.name == "distill":
+            known = set(_list_options(DistillConfig, "distill."))
+            yield from (
+                item.format() for item in _list_options(inner, "distill.") if item not in known
+            )
+            yield "- `distill.*`: the other fields of [`distill`](#distill) in pretraining."
+        elif option.name.removeprefix(path) not in left_out:
+            yield option.format()
+    yield ""
 
 
 def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
-    yield from _table(
-        "verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()]
+    yield (
+        "`litebert VERB --help` says more about a verb. Fields of the recipe are options of "
+        "`pretrain`, `finetune` and `distill` too. A flag `--x` has an opposite `--no-x`. Every "
+        "verb takes these:"
     )
-    yield "Every other flag `--x` has an opposite `--no-x`."
     yield ""
-    yield "Every verb takes these flags, at any position:"
+    yield from (f"- `{flag}`: {line}" for flag, line in VERBOSITY.items())
     yield ""
-    yield from _table(
-        "flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()]
-    )
+    sections = dict(_list_sections())
+    holders: dict[Option, list[str]] = {}
+    for title, (_, options_of) in sections.items():
+        for option in options_of:
+            holders.setdefault(option, []).append(title)
+    groups: dict[tuple[str, ...], list[Option]] = {}
+    for option, titles in holders.items():
+        groups.setdefault(tuple(titles), []).append(option)
+    shared = {
+        titles: group
+        for titles, group in groups.items()
+        if len(titles) > 2 or (len(titles) == 2 and len(group) > 2)
+    }
+    yield "### Options that verbs share"
+    yield ""
+    for verbs, group in shared.items():
+        names = [f"`{verb.removeprefix('finetune ')}`" for verb in verbs]
+        yield f"{_join(names)}:"
+        yield ""
+        yield from (option.format() for option in group)
+        yield ""
+    common = {option for group in shared.values() for option in group}
+    for title, (meaning, options_of) in sections.items():
+        yield f"### `litebert {title}`"
+        yield ""
+        yield from (meaning, "") if meaning else ()
+        yield from (option.format() for option in options_of if option not in common)
+        if others := [f"`{option.name}`" for option in options_of if option in common]:
+            yield f"- [shared](#options-that-verbs-share): {', '.join(others)}"
+        yield ""
+
+
+def _list_sections() -> Iterator[tuple[str, tuple[str, list[Option]]]]:
+    """Each verb with what it does and its options, and each task of `finetune`."""
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
                 verb = options.name_verb(cls)
-                yield f"### `litebert {verb}`"
-                yield ""
-                yield inspect.getdoc(cls) or ""
-                yield ""
-                yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
+                about = (inspect.getdoc(cls) or "").split("\n\n")[0]
+                yield verb, (about, list(_list_options(cls, "--")))
                 if verb == "finetune":
-                    yield from _task_options()
+                    yield from _list_tasks()
 
 
-def _task_options() -> Iterator[str]:
+def _list_tasks() -> Iterator[tuple[str, tuple[str, list[Option]]]]:
     """The options of each task, once for the tasks that share them."""
     tasks: dict[type[Any], list[str]] = {}
     for name, task in registry.TASKS.items():
         tasks.setdefault(task.options, []).append(name)
     for cls, names in tasks.items():
-        yield f"#### Options of `--task` {', '.join(f'`{name}`' for name in names)}"
-        yield ""
         if dataclasses.fields(cls):
-            yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
-        else:
-            yield "None: their files come from the benchmark's folder."
-            yield ""
+            title = f"finetune --task {'|'.join(names)}"
+            yield title, ("", list(_list_options(cls, "--")))
 
 
-def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
-    """Name, kind, default and meaning of every field; `--` as prefix makes them options of a
-    verb."""
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A field of a config, or an option of a verb, as the page shows it."""
+
+    name: str
+    choices: str
+    default: str
+    meaning: str
+
+    def format(self) -> str:
+        return f"- `{self.name}`{self.choices}{self.default}: {self.meaning}"
+
+
+def _list_options(cls: type[Any], prefix: str) -> Iterator[Option]:
+    """The fields of a class; `--` as prefix makes them options of a verb."""
     meanings = options.meanings(cls)  # type: ignore[arg-type]  # a class is hashable
     kinds = get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
-        option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
-        if option and dataclasses.is_dataclass(group := options.bare(kind)):
-            yield from _rows(group, prefix)  # type: ignore[arg-type]  # a class
+        is_option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
+        if is_option and dataclasses.is_dataclass(group := options.bare(kind)):
+            yield from _list_options(group, prefix)  # type: ignore[arg-type]  # a class
             continue
-        name = item.name.replace("_", "-") if option else item.name
+        name = item.name.replace("_", "-") if is_option else item.name
         notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
         meaning = next(
             filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
         )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
-        name = name.upper().removesuffix("S") if "Positional" in map(str, notes) else prefix + name
-        default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
-        if item.default in ("", (), None):
-            default = "none"
-        elif isinstance(item.default, tuple):
-            default = f"`{' '.join(item.default)}`"
-        kind = options.bare(kind)
-        what = "flag" if option and options.is_flag(kind) else _kind(kind)
+        is_positional = any(
+            getattr(note, "positional", str(note) == "Positional") for note in notes
+        )
+        name = name.upper().removesuffix("S") if is_positional else prefix + name
+        choices = _list_choices(options.bare(kind))
         if named := re.search("name in `([A-Z]+)`", meaning):
-            what = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
-        yield (f"`{name}`", what, default, meaning)
+            choices = list(getattr(registry, named[1]))
+        is_flag = is_option and options.is_flag(options.bare(kind))
+        yield Option(
+            name,
+            f" `{'|'.join(choices)}`" if choices else "",
+            _format_default(item, is_option, is_flag),
+            meaning,
+        )
 
 
-def _kind(kind: Any) -> str:
+def _list_choices(kind: Any) -> list[str]:
+    """The words that a field accepts, or none where it accepts what it likes."""
     if get_origin(kind) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(kind))
+        return [str(value) for value in get_args(kind)]
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(
-            _kind(argument) for argument in get_args(kind) if argument is not type(None)
-        )
-    return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
+        kinds = [argument for argument in get_args(kind) if argument is not type(None)]
+        words = [word for argument in kinds for word in _list_choices(argument)]
+        return [*words, "number"] if words and len(kinds) > 1 else words
+    return []
 
 
-def _features() -> Iterator[str]:
-    rows = [
-        (
-            feature.name,
-            ", ".join(f"`{name}={value}`" for name, value in feature.fields.items()),
-            *(getattr(feature, way) for way in ("torch", "compiled", "onnx", "transformers")),
-        )
-        for feature in FEATURES
-    ]
-    yield from _table("feature | fields | PyTorch | compiled | ONNX | transformers", rows)
+def _format_default(item: dataclasses.Field[Any], is_option: bool, is_flag: bool) -> str:
+    if item.default is dataclasses.MISSING:
+        return " (required)" if is_option else ""
+    if is_flag:
+        return " (on)" if item.default else ""
+    if item.default in ("", (), None):
+        return ""
+    values = item.default if isinstance(item.default, tuple) else (item.default,)
+    return f" (`{' '.join(map(str, values))}`)"
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _features(*, converts: bool) -> Iterator[str]:
+    """The features that a class of transformers computes too, or those that only litebert does."""
+    yield "Those with a class in `transformers`:" if converts else "Those without one:"
+    known: Mapping[str, Any] = {}
+    shown = []
+    for feature in FEATURES:
+        assert {feature.torch, feature.compiled, feature.onnx} == {YES}, feature.name
+        if not feature.name.startswith("these"):
+            known = feature.fields
+        fields = {
+            name: value
+            for name, value in feature.fields.items()
+            if feature.fields == known or known.get(name) != value
+        }
+        if (feature.transformers == YES) == converts:
+            values = ", ".join(f"`{name}={value}`" for name, value in fields.items())
+            shown.append(f"{feature.name} ({values})")
+    yield f"{'; '.join(shown)}."
 
 
 def _filters(name: str) -> Iterator[str]:
@@ -291,31 +367,11 @@ def _filters(name: str) -> Iterator[str]:
 
 def _projection() -> Iterator[str]:
     rows = []
-    for name in (
-        "albert-xxlarge",
-        "bert-large",
-        "roberta-base",
-        "roberta-large",
-        "modernbert-base",
-    ):
+    for name in ("albert-xxlarge", "bert-large", "modernbert-base"):
         config = RECIPES[name]()
-        for devices in (8, 64, 512):
-            estimate = (
-                project_step(config, Cluster(devices))
-                if devices <= config.batch_sequences
-                else None
-            )
-            if estimate is None:
-                rows.append(
-                    (
-                        name,
-                        f"{config.batch_sequences:,}",
-                        str(devices),
-                        "fewer sequences than GPUs",
-                        *[""] * 4,
-                    )
-                )
-                continue
+        for devices in (8, 64):
+            estimate = project_step(config, Cluster(devices))
+            assert estimate  # no batch has fewer sequences than GPUs
             days = "-".join(dict.fromkeys(f"{day:,.1f}" for day in estimate.days or ()))
             each = f"{estimate.sequences} in passes of {estimate.micro_batch}"
             rows.append(
@@ -333,21 +389,6 @@ def _projection() -> Iterator[str]:
     yield from _table(
         "recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows
     )
-
-
-def _supply() -> Iterator[str]:
-    speed = Cluster(1).peak * Cluster(1).reached
-    needs = {
-        name: speed / (3 * cost.forward_flops(function())) / 1e6
-        for name, function in RECIPES.items()
-    }
-    fastest = sorted(needs, key=lambda name: -needs[name])
-    chosen = [*fastest[:4], "electra-small", "albert-base", "albert-xxlarge"]
-    rows = [
-        (name, f"{needs[name]:,.2f}", str(-int(-needs[name] // 1)))
-        for name in dict.fromkeys(chosen)
-    ]
-    yield from _table("recipe | million tokens/s | processes, at a million each", rows)
 
 
 def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

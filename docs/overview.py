@@ -18,7 +18,7 @@ SECTIONS = {
     "Pages": ("docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md", "docs/explanation/*.md"),
     "Reference": ("docs/reference/*.md",),
     "Development": ("*.md",),
-    "Optional": ("docs/reports/*.md", "docs/adr/*.md"),
+    "Optional": ("docs/reports/*.md",),
 }
 """The pages of each section, by patterns. "Optional" is what the format calls pages that a reader
 with little room leaves out."""

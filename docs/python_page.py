@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import litebert
 from litebert.answer.model import Model
+from litebert.cli import VERBS
 
 OBJECTS = (
     *(f"litebert.{name}" for name in litebert.__all__ if name.islower() and name != "replace"),
@@ -22,8 +23,7 @@ OBJECTS = (
 HEAD = """\
 # Python
 
-Use litebert from Python. Each verb of the command line is a function with the same name.
-`help(litebert.load)` shows every argument.
+Use litebert from Python. `help(litebert.load)` shows every argument.
 
 ```python
 from litebert import load
@@ -40,16 +40,18 @@ def format_python_page() -> str:
 
 def _list_names(title: str, classes: bool) -> Iterator[str]:
     yield f"## {title}\n"
-    yield "| name | what it does |\n|---|---|"
+    if not classes:
+        verbs = ", ".join(f"`{name}`" for name in litebert.__all__ if name in VERBS)
+        yield f"These do what the verbs of the command line do: {verbs}. Beside them:\n"
     for name in litebert.__all__:
         value = getattr(litebert, name)
-        if inspect.isclass(value) == classes:
-            yield f"| `litebert.{name}` | {_first_sentence(value)} |"
+        if inspect.isclass(value) == classes and name not in VERBS:
+            yield f"- `litebert.{name}`: {_first_sentence(value)}"
     if classes:
-        yield f"| `litebert.answer.model.Model` | {_first_sentence(Model)} |"
+        yield f"- `litebert.answer.model.Model`: {_first_sentence(Model)}"
     yield ""
 
 
 def _first_sentence(value: object) -> str:
     paragraph = (inspect.getdoc(value) or "").split("\n\n")[0]
-    return " ".join(paragraph.split()).replace("|", "\\|")
+    return " ".join(paragraph.split())

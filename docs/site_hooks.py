@@ -25,7 +25,7 @@ BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md"
 """Pages of the repository that lie beside docs/ and belong to the site."""
 PROJECT = ("AGENTS.md", "README.md")
 """Pages that only the repository has."""
-FOLDERS = {"Decisions": "adr/", "Studies": "reports/studies/"}
+FOLDERS = {"Studies": "reports/studies/"}
 """Folders whose pages form a section at the end, in the order of their names."""
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)

@@ -2,7 +2,7 @@
 light and small.
 
 A wall may be moved when the house gets better for it: change it here, and say why in
-docs/adr/0002-the-house.md.
+docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ LEVELS = (
     ("judge",),
     ("finetuning",),
     ("answer",),
+    ("fitting",),
     ("analysis",),
     ("distill", "studies", "serve", "sklearn", "mteb"),
     ("commands",),

@@ -67,7 +67,7 @@ def test_the_workflow_tries_the_versions_that_the_package_names() -> None:
 
 
 def test_the_compose_file_limits_the_service_and_names_what_serve_exposes() -> None:
-    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     block = re.search(r"^    # compose\.yaml\n((?: {4}.*\n)+)", page, re.M)
     assert block
     compose = yaml.safe_load(textwrap.dedent(block[1]))

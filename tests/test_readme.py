@@ -190,7 +190,7 @@ def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
     blocks = [
         block for block in list_cited_blocks(README.read_text(encoding="utf-8")) if block.numbers
     ]
-    assert sum(block.row for block in blocks) > 12
+    assert sum(block.row for block in blocks) > 4
     wrong = {}
     for block in blocks:
         assert block.links or not block.row, f"this row cites no page: {block.text}"
@@ -210,7 +210,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     option_names = set(re.findall(r"`--([a-z0-9-]+)`", reference))
     option_names |= {
-        field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
+        field.replace("_", "-") for field in re.findall(r"^- `([a-z0-9_.]+)`", reference, re.M)
     }
     # Of every program; mypy, pip, docker, hf, curl, tensorboard, sbatch; earlier versions.
     option_names |= {
@@ -242,8 +242,6 @@ def test_options_that_are_shown_exist(page: Path) -> None:
         for option in re.findall(r'add_argument\(\s*"--([a-z-]+)"', text)
     }
     text = page.read_text(encoding="utf-8")
-    if page.parent.name == "adr":  # its tables tell old names, and the new ones in the second cell
-        text = "\n".join(re.findall(r"^\|[^|]*\|([^|]*)\|", text, re.M))
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", text)
     assert {
         option if option in option_names else option.removeprefix("no-") for option in shown
@@ -316,6 +314,6 @@ def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
 
 def test_a_heading_that_is_not_there_is_found() -> None:
     assert leads_somewhere(README, "docs/reports/performance.md#answering")
-    assert leads_somewhere(README, "#measurements")
+    assert leads_somewhere(README, "#fast")
     assert not leads_somewhere(README, "docs/reports/performance.md#answers")
     assert not leads_somewhere(README, "docs/missing.md")

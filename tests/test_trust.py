@@ -33,7 +33,7 @@ def places(folder: Path) -> set[str]:
 
 def test_every_default_destination_is_on_the_page() -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `--(?:out|output|page)` \|[^|]*\| `([\w.]+)` \|", reference, re.M)
+    rows = re.findall(r"^- `--(?:out|page)` \(`([\w.]+)`\)", reference, re.M)
     assert {"tokenizer", "data", "quickstart", "analysis.html"} <= set(rows)
     table = TRUST[TRUST.index("## What is written") :].split("\n## ")[0]
     assert {name for name in rows if f"`{name}`" not in table} == set()

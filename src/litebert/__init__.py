@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from litebert.data.prepare import prepare_part as prepare_part
     from litebert.data.shards import Shards as Shards
     from litebert.finetuning.run import finetune as finetune
+    from litebert.fitting.run import fit as fit
     from litebert.model.encoder import Encoder as Encoder
     from litebert.model.pretrainer import Pretrainer as Pretrainer
     from litebert.recipes.files import recipe as recipe
@@ -69,6 +70,7 @@ _HOME = {
     "evaluate_retrieval": "answer.retrieval",
     "export": "answer.export",
     "finetune": "finetuning.run",
+    "fit": "fitting.run",
     "load": "answer.model",
     "load_static": "answer.static",
     "prepare": "data.prepare",

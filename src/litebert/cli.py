@@ -27,6 +27,7 @@ SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
 """The address of the pages, which the release workflow publishes."""
 
 VERBS: Mapping[str, tuple[str, str]] = {
+    "fit": ("fit", "make the best model that a file of labels allows"),
     "demo": ("demo", "try three small models in seconds, offline"),
     "quickstart": (
         "models",
@@ -66,7 +67,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
 """Each verb's file in `commands/`, and what it does; extensions' are in `registry.OWN_VERBS`."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Start": ("demo", "quickstart"),
+    "Start": ("fit", "demo", "quickstart"),
     "Prepare data": ("tokenizer", "prepare", "merge"),
     "Pretrain": ("recipes", "plan", "pretrain"),
     "Learn a task": ("finetune", "distill"),
@@ -85,7 +86,6 @@ OUT_OF_MEMORY = (
 Verb = Callable[[list[str]], int]
 SYNONYMS: Mapping[str, str] = {
     "fill": "fill-mask",
-    "fit": "finetune",
     "infer": "predict",
     "quantize": "export",
     "score": "evaluate",
@@ -241,7 +241,7 @@ def _settle_threads(verb: str) -> None:
     torch is loaded.
 
     Beside any busy program, spinning makes a step five times as long
-    (docs/adr/0007-the-small-recipes.md).
+    (docs/decisions.md).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

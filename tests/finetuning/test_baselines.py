@@ -39,7 +39,7 @@ from toys.killed import Killed, kill, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "baselines.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "finetuning.md"
 WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
 
 

@@ -210,6 +210,7 @@ HEADS: dict[str, tuple[bool, int, dict[str, Any], dict[str, Any]]] = {
         {"pooling": "mean"},
         {"pooler": False, "prediction": "hidden"},
     ),
+    "sequence of the mean of length 1": (True, 3, {"pooling": "unit"}, {"pooler": False}),
     "tokens": (False, 5, {}, {}),
     "tokens, predicting": (False, 5, {}, {"pooler": False, "prediction": "hidden"}),
     "span": (False, 2, {}, {}),

@@ -103,6 +103,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"reads_cls": False},
     ),
+    "a mean of length 1": ({"pooler": False}, {"pooling": "unit"}),
     "windows in all layers, global tokens": (
         {"window": 5, "global_every": 0, "global_tokens": 2, "pooler": False},
         {"pooling": "mean"},

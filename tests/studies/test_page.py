@@ -203,11 +203,12 @@ def test_the_page_of_a_study_says_what_a_student_asks(study: Study, tmp_path: Pa
         "# Which?",
         "It is so.",
         "The one comparison agrees with the paper.",
-        "The paper found it better: agrees.",
+        "| 3 of 3 | ",
+        " | agrees |",
         "](own.png)",
         "1 min 15 s of one core",
         "litebert study own --shards data --seeds 3\n",
-        "The runs do not need it.",
+        "`--pilot` names an earlier study",
     ):
         assert sentence in text
     assert (tmp_path / "own.png").stat().st_size > 1000

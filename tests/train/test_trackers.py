@@ -271,8 +271,8 @@ def test_mlflow_that_is_down_holds_a_run_up_for_seconds(
 def test_a_tracker_of_a_file_of_its_own(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The example of docs/tracking.md, as it stands there."""
-    page = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
+    """The example of docs/finetuning.md, as it stands there."""
+    page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
     code = page[
         page.index("    from litebert.base.registry") : page.index("\n`LITEBERT_EXTENSIONS")
     ]

@@ -29,6 +29,7 @@ from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.demo import locate
+from litebert.interop.counts import FeatureTokenizer
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.models import read_folder
 from litebert.interop.names import find_exported_graph
@@ -117,6 +118,8 @@ class Model(LoadedModel):
     @property
     def can_encode(self) -> bool:
         """True if it gives vectors; an exported model does only if it is a backbone."""
+        if self.engine == "counts":
+            return False
         return not self._has_graph or self.task.get("kind") == "backbone"
 
     @property
@@ -345,6 +348,8 @@ class Model(LoadedModel):
 
     def _as_states(self) -> Model:
         """Return the encoder as a model whose logits are the last states; an export as it is."""
+        if not self.can_encode and not self._has_graph:
+            raise ModelError(f"{self.path} counts words and makes no vectors; name another model")
         if not self.can_encode:
             raise ModelError(
                 f"{self.path} is an ONNX export that gives no states; export the model again with "
@@ -467,6 +472,13 @@ def load(
         opened = read_exported(Path(path), tokenizer)
     else:
         opened = read_folder(path, head, lazy=True, tokenizer=tokenizer)
+        if isinstance(opened.tokenizer, FeatureTokenizer):
+            if engine not in (None, "counts"):
+                raise ConfigError(
+                    f"{path} counts words: it has no network for the engine {engine}, and answers "
+                    "as it is"
+                )
+            engine = "counts"
         engine = engine or _choose_engine(opened, device, dtype)
     dtypes = ENGINES[engine].capabilities.dtypes
     if dtype is not None and dtype not in dtypes:

@@ -196,7 +196,7 @@ def keep_freed_memory() -> bool:
     """Have glibc keep freed memory for the next step of training; whether it does.
 
     Otherwise the kernel maps and clears the large tensors of every step again
-    (docs/adr/0007-the-small-recipes.md). Settings of malloc stay.
+    (docs/decisions.md). Settings of malloc stay.
     """
     if not sys.platform.startswith("linux") or any(
         name.startswith("MALLOC_") for name in os.environ

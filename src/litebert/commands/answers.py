@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from litebert.base.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError, require
 from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
@@ -86,11 +86,13 @@ class Reading:
 
 @dataclass
 class PredictArguments(Reading):
-    """Answer every row of the input with a fine-tuned model, in order.
+    """Answer texts, or every row of the input, with a fine-tuned model, in order.
 
     The suffix of --out may be .csv, .jsonl, or .json for the official SQuAD script.
     """
 
+    texts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT")] = ()
+    """Texts to answer at once, in place of --input."""
     pair_column: str | None = None
     """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
@@ -142,6 +144,13 @@ def predict(words: list[str]) -> int:
         exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
     )
+    if arguments.texts:
+        require(
+            arguments.input == ("-",) and arguments.out == "-",
+            "a TEXT on the line is answered on standard output; leave out --input and --out",
+        )
+        _show_answers(arguments.texts, model.predict(arguments.texts))
+        return 0
     count = predict_file(
         model,
         arguments.input,
@@ -161,6 +170,17 @@ def predict(words: list[str]) -> int:
         else f"{format_count(count, 'answer')} to {shorten(arguments.out)}"
     )
     return 0
+
+
+def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> None:
+    rows = []
+    for text, answer in zip(texts, answers, strict=True):
+        value, likely = answer["prediction"], answer.get("probabilities")
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        shown = f"{shown:.4g}" if isinstance(shown, float) else str(shown)
+        sure = f"{max(likely.values()):.0%}" if isinstance(likely, Mapping) and likely else ""
+        rows.append((text, shown, sure))
+    console.table(("text", "prediction", "probability"), rows)
 
 
 @dataclass

@@ -56,7 +56,7 @@ class PretrainArguments:
     """Start from the weights of another run or model folder of the same shape and tokenizer."""
     table_from: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start the token table from the table of a larger model, of any tokenizer
-    (page "A smaller model at pretraining")."""
+    (page "Distillation")."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Learn from a pretrained model of any size: its predictions, states or relations,
     by the fields of distill."""

@@ -16,9 +16,9 @@ Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 HeadActivation = Literal[Activation, "tanh"]
 """The activations that may follow the dense map of a classifier."""
-Pooling = Literal["cls", "mean"]
-"""The input of a classifier of a whole text: the last state of [CLS], or the mean over the real
-tokens.
+Pooling = Literal["cls", "mean", "unit"]
+"""The input of a classifier of a whole text: the last state of [CLS], the mean over the real
+tokens, or that mean scaled to length 1.
 """
 
 SIZES = "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size"

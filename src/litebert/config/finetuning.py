@@ -61,11 +61,11 @@ class FinetuneConfig:
     """
     head_dropout: float = 0.1
     """Dropout before the classifier."""
-    head_reads: Literal["paper", "mean"] | None = "paper"
+    head_reads: Literal["paper", "mean", "unit"] | None = "paper"
     """The states that the classifier of a whole text reads. paper: what the encoder's paper reads,
     [CLS] through a pooler or a dense map. mean: the mean of the last states, as models of sentence
     vectors are trained for, by one linear map (in an encoder with prediction=hidden, by the dense
-    map of its heads).
+    map of its heads). unit: that mean scaled to length 1, by one linear map.
     """
     fit_head: bool | None = False
     """Fit the classifier on the frozen states before training, score it before the first step, and

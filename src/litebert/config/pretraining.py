@@ -136,7 +136,7 @@ class TableConfig:
     """Standard deviation of the vectors; used only with start=cooccurrence."""
     model: str | None = field(default=None, metadata={"left_out_if_empty": True})
     """A larger model, of any tokenizer, from whose token table a new run starts
-    (page "A smaller model at pretraining"); run.json names it, and recipe.json does not."""
+    (page "Distillation"); run.json names it, and recipe.json does not."""
 
     def __post_init__(self) -> None:
         require(

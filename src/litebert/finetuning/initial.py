@@ -134,10 +134,12 @@ def build_task_model(
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
     hidden = shape.prediction == "hidden"
-    mean = reads_cls and config.head_reads == "mean"
+    mean = reads_cls and config.head_reads in ("mean", "unit")
     dense = start.dense if reads_cls and not (hidden or shape.pooler or mean) else None
     shape = replace(shape, pooler=reads_cls and not hidden and not mean and dense is None)
-    pooling: Pooling = "mean" if mean else start.pooling if hidden and reads_cls else "cls"
+    pooling: Pooling = start.pooling if hidden and reads_cls else "cls"
+    if mean:
+        pooling = "unit" if config.head_reads == "unit" else "mean"
     torch.manual_seed(config.train.seed)
     model = TaskModel(shape, reads_cls, task.output.width, dense, pooling)
     model.head.dropout.p = config.head_dropout
@@ -149,7 +151,8 @@ def build_task_model(
             {name: start.state.get(name, tensor) for name, tensor in fresh.items()}
         )
     if task.output.width:
-        model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
+        before = {} if pooling == "unit" else start.head
+        model.head.load_state_dict({**model.head.state_dict(), **before, **(fitted or {})})
     if config.distill.width and (config.distill.states or learns_map(task.output)):
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
         model.state_map.apply(make_initializer(shape))

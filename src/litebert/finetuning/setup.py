@@ -350,7 +350,7 @@ def settle_for_output(
             f"deletion is {config.deletion}, and only texts without pairs are read with tokens "
             "left out; set it to 0"
         )
-    if not output.linear and (config.fit_head or config.head_reads == "mean"):
+    if not output.linear and (config.fit_head or config.head_reads in ("mean", "unit")):
         raise ConfigError(
             "fit_head and head_reads=mean are for classes, labels and numbers of whole texts, "
             f"and this task answers with {output.name}; leave them out"

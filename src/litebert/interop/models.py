@@ -36,6 +36,7 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
+from litebert.interop.counts import COUNTS, read_counts
 from litebert.interop.hf.reading import open_foreign, read_contents
 from litebert.interop.loaded import (
     LoadedModel,
@@ -46,7 +47,7 @@ from litebert.interop.loaded import (
     note_untrained,
     require_fit,
 )
-from litebert.interop.names import WEIGHTS, holds_weights
+from litebert.interop.names import FIT, WEIGHTS, holds_weights
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
@@ -99,6 +100,12 @@ def _read_folder(
                 f"the fine-tuning in {folder} is not finished; run its command again to continue it"
             )
         folder = folder / "model"
+    if (folder / FIT).is_file():
+        if not (folder / "model").is_dir():
+            raise ModelError(f"the fit in {folder} is not finished; run its command again")
+        folder = folder / "model"
+    if (folder / COUNTS).is_file():
+        return read_counts(folder)
     if lazy and is_exported(folder):
         return read_exported(folder, tokenizer)
     if (folder / "recipe.json").is_file():

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from litebert.base.errors import ModelError
 from litebert.base.json_reader import parse_json
 
+FIT = "fit.json"
+"""The record of a run of `litebert fit`."""
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
 """Ends the name of the list of weights that lie in several files, its shards."""

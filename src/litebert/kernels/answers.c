@@ -393,7 +393,8 @@ typedef struct { /* a step of a head: norm(act(x w^T + b)) */
     int64_t activation;
 } step;
 
-enum { FIRST, MEAN, TOKENS, CHOSEN }; /* what a head reads: the first token of each row, their mean, all, or some */
+enum { FIRST, MEAN, TOKENS, CHOSEN, UNIT }; /* what a head reads: the first token of each row, their mean, all, some, or
+                                               the mean scaled to length 1 */
 
 typedef struct {
     int64_t hidden, heads, inner, layers, embedding, offset, kind, gated, pre, first_norm, norm_after, type, reach,
@@ -850,7 +851,7 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
     barrier(team);
     ROWS_OF(count) {
         float *to = from + row * hidden;
-        if (reads == MEAN) {
+        if (reads == MEAN || reads == UNIT) {
             long first = b->starts[row], n = b->starts[row + 1] - first;
             float other[hidden];
             memset(to, 0, hidden * sizeof(float));
@@ -861,6 +862,13 @@ static void read_out(const batch *b, int one, const rooms *rooms, int thread, te
                 for (long i = 0; i < hidden; i++) to[i] += added[i];
             }
             for (long i = 0; i < hidden; i++) to[i] /= n;
+            if (reads == UNIT) {
+                float square = 0.0f;
+#pragma omp simd reduction(+ : square)
+                for (long i = 0; i < hidden; i++) square += to[i] * to[i];
+                float scale = 1.0f / fmaxf(sqrtf(square), 1e-12f);
+                for (long i = 0; i < hidden; i++) to[i] *= scale;
+            }
             continue;
         }
         long token = reads == TOKENS || one ? row : reads == CHOSEN ? b->chosen[row] : b->starts[row];

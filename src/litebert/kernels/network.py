@@ -31,8 +31,8 @@ Weights = Mapping[str, Floats]
 Dtype = Literal["float32", "bfloat16", "int8"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
 """What products of layers multiply, in the order of answers.c."""
-Reads = Literal["first", "mean", "tokens", "chosen"]
-_READS: tuple[Reads, ...] = ("first", "mean", "tokens", "chosen")
+Reads = Literal["first", "mean", "tokens", "chosen", "unit"]
+_READS: tuple[Reads, ...] = ("first", "mean", "tokens", "chosen", "unit")
 _ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "none")
 """In the order of answers.c."""
 

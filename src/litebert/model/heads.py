@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.config import EncoderConfig, HeadActivation, SpanBoundaryConfig
+from litebert.config import EncoderConfig, HeadActivation, Pooling, SpanBoundaryConfig
 from litebert.model.encoder import make_initializer
 from litebert.model.operations import layer_norm, linear_activation, pad_rows
 
@@ -63,9 +63,12 @@ class VocabularyHead(nn.Module):
         return F.linear(y_K, word_VE, self.bias)[: len(x_KH)]
 
 
-def mean_over(states_BSH: Tensor, real_BS: Tensor) -> Tensor:
-    """(B, H): the mean of the states of the real tokens."""
-    return (states_BSH * real_BS[..., None]).sum(1) / real_BS.sum(1, keepdim=True)
+def pool(states_BSH: Tensor, real_BS: Tensor, pooling: Pooling) -> Tensor:
+    """(B, H): the state of [CLS], or the mean over the real tokens, or that scaled to length 1."""
+    if pooling == "cls":
+        return states_BSH[:, 0]
+    mean_BH = (states_BSH * real_BS[..., None]).sum(1) / real_BS.sum(1, keepdim=True)
+    return F.normalize(mean_BH, dim=-1) if pooling == "unit" else mean_BH
 
 
 class ClassifierHead(nn.Module):

@@ -7,7 +7,7 @@ of a matrix multiplication joins the pass that follows it, and its gradient the 
 way back. Both agree to rounding (tests/model/test_operations.py).
 
 `attend` and `pad_rows` are ways around kernels that are slow on a CPU in bfloat16, with figures in
-docs/adr/0007-the-small-recipes.md: the backward pass of PyTorch's fused attention, and oneDNN's
+docs/decisions.md: the backward pass of PyTorch's fused attention, and oneDNN's
 under autocast, which makes and keeps one for every number of rows.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.

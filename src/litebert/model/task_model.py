@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from litebert.base.errors import ModelError
 from litebert.config import EncoderConfig, HeadActivation, Pooling, cost
 from litebert.model.encoder import Encoder, EncoderOutput
-from litebert.model.heads import ClassifierHead, StateHead, mean_over
+from litebert.model.heads import ClassifierHead, StateHead, pool
 
 
 class TaskModel(nn.Module):
@@ -24,8 +24,9 @@ class TaskModel(nn.Module):
     and gelu in ELECTRA's. In an encoder with `prediction=hidden` all heads begin with a dense map,
     activation and norm instead, and read no pooler; of [CLS] they read the last state, or with
     `pooling="mean"` the mean of all (ModernBERT's code). In another encoder, `pooling="mean"` reads
-    the mean of the last states by the classifier alone, as a linear model of sentence vectors does;
-    no class of `transformers` computes that.
+    the mean of the last states by the classifier alone, and `pooling="unit"` reads that mean scaled
+    to length 1, as a linear model of sentence vectors does; no class of `transformers` computes
+    either.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class TaskModel(nn.Module):
             {**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)}
         )
         super().__init__()
-        predicts = config.prediction == "hidden"
-        mapped, mean = dense is not None, pooling == "mean"
+        predicts = config.prediction == "hidden" and pooling != "unit"
+        mapped, mean = dense is not None, pooling != "cls"
         if reads_cls:
             unfit = (config.pooler or mapped) if predicts or mean else config.pooler == mapped
             impossible = unfit or classes == 0
@@ -111,9 +112,9 @@ class TaskModel(nn.Module):
 
     def _logits(self, output: EncoderOutput, attention_mask: Tensor | None) -> Tensor:
         read = output.last
-        if self.reads_cls and self.pooling == "mean":
+        if self.reads_cls and self.pooling != "cls":
             real = read.new_ones(read.shape[:2]) if attention_mask is None else attention_mask
-            read = mean_over(read, real)
+            read = pool(read, real, self.pooling)
         elif self.reads_cls:
             read = output.last[:, 0] if output.pooled is None else output.pooled
         logits: Tensor = self.head(read)

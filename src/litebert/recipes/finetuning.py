@@ -101,7 +101,7 @@ FINETUNE_PRESETS: dict[str, dict[str, FinetuneConfig]] = {
         ANY: _make_preset(2e-5, 32, 128, epochs=10),
     },
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates
-    # (docs/adr/0007-the-small-recipes.md).
+    # (docs/decisions.md).
     "small": {
         "race": _make_preset(5e-4, 16, 256, epochs=3),
         "pairs": _make_preset(3e-4, 64, 128, epochs=1),

@@ -1,7 +1,7 @@
 """Small recipes of every family, which train in minutes or an hour on two CPU cores.
 
 They use the block that measurement prefers, in the form that other software computes
-(docs/adr/0007-the-small-recipes.md).
+(docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def electra_mini() -> Config:
         masking=replace(bert.masking, copies=0, replace_mask=0.85, replace_random=0.0),
         objectives=("mlm", "rtd"),
         # Muon takes steps of one size however noisy the gradient, and that of replaced tokens is
-        # (docs/adr/0007-the-small-recipes.md).
+        # (docs/decisions.md).
         train=replace(
             bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, beta2=0.98)
         ),

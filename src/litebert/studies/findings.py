@@ -280,7 +280,6 @@ class Findings:
         plan, config = self.plan, self.study.variants[self.study.baseline]
         encoder = config.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
-        made = f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"
         machine = f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}"
         runs = f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, {plan.budget}"
         network = (
@@ -289,7 +288,7 @@ class Findings:
             f"{config.sequences.length} tokens a step"
         )
         rows = (
-            ("date and version", made),
+            ("date and version", describe_version()),
             ("machine", machine),
             ("runs", runs),
             ("text", plan.text),
@@ -360,7 +359,7 @@ def _join_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table:
-    columns: tuple[str, ...] = ("score", "variant", "difference", "p", "verdict")
+    columns: tuple[str, ...] = ("score", "variant", "difference", "pairs", "p", "verdict")
     scores = list(dict.fromkeys(difference.score for difference in differences))
     ordered = sorted(differences, key=lambda difference: scores.index(difference.score))
     rows: list[tuple[str, ...]] = []
@@ -371,21 +370,34 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
             size += f" ± {format_amount(score, halfwidth)}"
         p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
         row: tuple[str, ...]
-        row = (format_title(score), difference.variant, size, p, _judge(difference))
+        row = (
+            format_title(score),
+            difference.variant,
+            size,
+            _count_pairs(difference),
+            p,
+            _judge(difference),
+        )
         if study.paper:
             fit = compare_with_paper(difference, study) or "-"
             row += (_format_published(difference, study), fit)
         rows.append(row)
     note = (
-        f"A difference is measured from '{study.baseline}': it is the mean over pairs of runs, one "
-        "pair for each seed. Its 95 % interval is not corrected. The column p is from a paired t "
-        "test of whether this mean is zero: the chance of a mean at least as large if the "
-        "variants were equal. It is corrected for the comparisons and for testing after each seed."
+        f"A difference from '{study.baseline}' is the mean over pairs of runs with equal seeds, "
+        "with its 95 % interval; the pairs counted have its sign. p is from a paired t test, "
+        "corrected for the comparisons and for testing after each seed."
     )
     if study.paper:
         columns += ("paper's difference", "sign of both")
-        note += f" The paper's differences are from {study.paper.source}."
     return Table("Verdicts", columns, tuple(rows), note)
+
+
+def _count_pairs(difference: Difference) -> str:
+    """Count the pairs with the sign of the mean, which no single odd run can move."""
+    if difference.pairs < 2:
+        return "-"
+    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
+    return f"{same} of {difference.pairs}"
 
 
 def _judge(difference: Difference) -> str:
@@ -512,6 +524,11 @@ def format_difference(difference: Difference | None) -> str:
     sign = _format_sign(difference.value)
     star = "*" if difference.is_beyond_noise else ""
     return f"{sign}{_format_value(difference.score, abs(difference.value))}{star}"
+
+
+def describe_version() -> str:
+    """Describe when and with what a study was reported."""
+    return f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"
 
 
 def describe_power(power: Power) -> str:

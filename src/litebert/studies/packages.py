@@ -30,7 +30,7 @@ TEXT, LABEL = "docstring", "package"
 
 def make_config() -> FinetuneConfig:
     """The hyper-parameters of the classifier, with the best of the rates that were tried
-    (docs/adr/0007-the-small-recipes.md).
+    (docs/decisions.md).
     """
     base = finetune_preset("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)

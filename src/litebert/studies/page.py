@@ -15,7 +15,6 @@ from litebert.analysis.charts import Intervals, save_png
 from litebert.analysis.report import Section, Table, write
 from litebert.base.progress import duration
 from litebert.base.storage import atomic_text
-from litebert.config import Config
 from litebert.studies.cells import TIMES, read_scores
 from litebert.studies.findings import (
     AGREES,
@@ -25,13 +24,12 @@ from litebert.studies.findings import (
     Findings,
     compare_with_paper,
     describe_power,
+    describe_version,
     find_expected,
-    format_verdict,
     make_verdict_table,
     summarize,
 )
 from litebert.studies.plan import Plan
-from litebert.studies.statistics import Difference
 
 
 def write_reports(findings: Findings, command: Sequence[str]) -> Path:
@@ -71,19 +69,17 @@ def write_markdown(
     """
     picture = picture or path.with_suffix(".png")
     figures = findings.make_figures()
-    sections = _make_sections(findings, (), ())
-    tables = [section for section in sections if isinstance(section, Table)]
     if figures:
         save_png(figures[0], picture)
     place = picture.relative_to(path.parent).as_posix() if figures else None
     with atomic_text(path) as file:
-        file.write(_format_markdown(findings, tables, command, place))
+        file.write(_format_markdown(findings, command, place))
 
 
 def _make_sections(
     findings: Findings, figures: Sequence[Intervals], command: Sequence[str]
 ) -> list[Section]:
-    """Make the sections of the page, in order, with the commands of a study if one is given."""
+    """Make the sections of the page, in order."""
     study = findings.study
     sections: list[Section] = [findings.make_table()]
     if findings.differences:
@@ -96,8 +92,6 @@ def _make_sections(
     faults = findings.make_fault_table()
     if faults:
         sections.append(faults)
-    if not command:
-        return [*sections, findings.make_origin_table()]
     commands = [command, *(first.words for first in findings.cells[0].commands)]
     note = (
         "The first is the study; the others belong to its first run. Recipes of all variants are "
@@ -108,44 +102,48 @@ def _make_sections(
     return [*sections, findings.make_origin_table(), again]
 
 
-def _format_markdown(
-    findings: Findings, tables: Sequence[Table], command: Sequence[str], picture: str | None
-) -> str:
-    """Format the page of a study, with tables at its end; `picture` is a path from the page."""
-    study = findings.study
+def _format_markdown(findings: Findings, command: Sequence[str], picture: str | None) -> str:
+    """Format the page of a study, which is read whole; `picture` is a path from the page."""
+    study, plan = findings.study, findings.plan
     paragraphs = [f"# {study.question}"]
     if study.finding:
         source = f" Source: {study.paper.source}." if study.paper else ""
-        paragraphs.append(f"**What the paper found.** {study.finding}{source}")
+        paragraphs.append(f"**The paper.** {study.finding}{source}")
     if study.naming:
-        paragraphs.append(f"**What the variants are called.** {study.naming}")
-    finding = " ".join(filter(None, (findings.warn_of_frequencies(), _count_fits(findings))))
-    paragraphs.append(f"**What we found.** {finding}".strip())
-    if sentences := _list_verdicts(findings):
-        paragraphs.append("\n".join(f"- {sentence}" for sentence in sentences))
+        paragraphs.append(study.naming)
+    words = _count_fits(findings) if findings.differences else " ".join(findings.verdicts())
+    if found := " ".join(filter(None, (findings.warn_of_frequencies(), words))):
+        paragraphs.append(f"**Here.** {found}")
     if picture is not None:
         paragraphs.append(f"![Differences from the baseline with their 95 % intervals]({picture})")
+    tables = [findings.make_table()]
+    if findings.differences:
+        tables.append(make_verdict_table(findings.differences, study))
+    if faults := findings.make_fault_table():
+        tables.append(faults)
+    for table in tables:
+        head, *rows = (
+            "| " + " | ".join(_escape(row)) + " |" for row in (table.columns, *table.rows)
+        )
+        rule = "|" + "---|" * len(table.columns)
+        paragraphs += ["\n".join((head, rule, *rows)), table.note]
     paragraphs += [
-        f"**What we ran.** {_describe_runs(findings)}",
-        f"**What it can detect.** {_describe_power(findings)}",
-        f"**What it costs.** {_describe_cost(findings)}",
-        "**How to repeat it on your own text.**",
-        _list_commands(findings.plan, command),
+        *study.remarks,
+        f"**Setup.** {_describe_runs(findings)}",
+        _describe_power(findings),
+        _describe_cost(findings),
+        "**On your own text:**",
+        _list_commands(plan, command),
     ]
     origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
     if "--pilot" in command:
-        origin += (
-            " `--pilot` names an earlier study, which tells what this one can detect before its "
-            "first run. The runs do not need it."
-        )
+        origin += " `--pilot` names an earlier study, whose noise told what this one can detect."
     paragraphs.append(origin)
-    for table in tables:
-        lines = [
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-            for row in (table.columns, ("---",) * len(table.columns), *table.rows)
-        ]
-        paragraphs += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def _escape(row: Sequence[str]) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in row]
 
 
 def _count_fits(findings: Findings) -> str:
@@ -171,86 +169,33 @@ def _count_fits(findings: Findings) -> str:
     )
 
 
-def _list_verdicts(findings: Findings) -> list[str]:
-    if not findings.differences:
-        return findings.verdicts()
-    sentences = []
-    for name in findings.judged:
-        for difference in findings.differences:
-            if difference.score != name:
-                continue
-            sentence = format_verdict(difference, findings.study.baseline)
-            if difference.pairs > 1:
-                sentence += f" {_count_pairs(difference)}"
-            expected = find_expected(difference, findings.study)
-            if expected is not None and difference.is_beyond_noise:
-                fit = compare_with_paper(difference, findings.study)
-                sentence += f" The paper found it {expected}: {fit}."
-            elif expected is not None:
-                sentence += f" The paper found it {expected}."
-            sentences.append(sentence)
-    return sentences
-
-
-def _count_pairs(difference: Difference) -> str:
-    """Count the pairs with the sign of the mean, which no single odd run can move."""
-    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
-    is_better = (difference.value < 0) == difference.score.endswith("loss")
-    word = "better" if is_better else "worse"
-    return f"It is {word} in {same} of {difference.pairs} pairs."
-
-
 def _describe_runs(findings: Findings) -> str:
     plan, study = findings.plan, findings.study
     config = study.variants[study.baseline]
-    encoder, counts = config.encoder, sorted({*plan.steps.values()})
-    steps = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-    needless, early = sum(cell.is_needless for cell in findings.cells), ""
-    if needless:
-        early = f" {needless} more were not needed, because their verdicts were clear."
+    encoder = config.encoder
+    needless = sum(cell.is_needless for cell in findings.cells)
+    early = f" ({needless} more were not needed, as their verdicts were clear)" if needless else ""
+    missing = len(findings.cells) - len(findings.ended) - needless
+    rest = f", {missing} to come," if missing else ""
     table = ""
     if config.table.start == "cooccurrence":
         table = " The token table starts from counts of neighboring tokens."
-    missing = len(findings.cells) - len(findings.ended) - needless
-    rest = f" {missing} are still to come." if missing else ""
-    return (
-        f"{len(study.variants)} variants with up to {plan.planned} seeds each, {steps} steps a "
-        f"run: {len(findings.ended)} runs have finished.{early}{rest} The network of "
-        f"'{study.baseline}' has {encoder.layers} layers of {encoder.hidden_size} units with "
-        f"embeddings of {encoder.embedding_size} (scale `{plan.scale}`). A step reads "
-        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens.{table} "
-        f"{_describe_block(config)} The text has {plan.text}. Runs with equal seeds read equal "
-        "text in an equal order."
-    )
-
-
-def _describe_block(config: Config) -> str:
-    encoder = config.encoder
     ratio = encoder.intermediate_size / encoder.hidden_size
-    parts = (
-        f"{encoder.norm}-norm layers",
-        f"a {encoder.feedforward} feed-forward block of {ratio:g} times the width",
-        f"{encoder.positions} positions",
+    return (
+        f"{len(findings.ended)} runs{early}{rest} at scale `{plan.scale}`: '{study.baseline}' has "
+        f"{encoder.layers} layers of {encoder.hidden_size} units, E {encoder.embedding_size}, "
+        f"{encoder.norm}-norm, a {encoder.feedforward} feed-forward block of {ratio:g} times the "
+        f"width and {encoder.positions} positions. A step of {config.train.optimizer.name} reads "
+        f"{config.batch_sequences} sequences of up to {config.sequences.length} tokens."
+        f"{table} The text has {plan.text}. Runs with equal seeds read equal text in an equal "
+        "order."
     )
-    sentence = (
-        f"The networks have {', '.join(parts)} and {'biases' if encoder.bias else 'no biases'}. "
-        f"The optimizer is {config.train.optimizer.name}."
-    )
-    block = encoder.norm, encoder.feedforward, encoder.positions
-    is_paper = block == ("post", "plain", "learned")
-    return sentence if is_paper else f"{sentence} The papers have other blocks."
 
 
 def _describe_power(findings: Findings) -> str:
-    power = findings.find_power()
-    stated = f"Before the first run: {findings.plan.power}" if findings.plan.power else ""
-    measured = f"Afterwards: {describe_power(power)}" if power else ""
-    rule = (
-        "A verdict needs a paired t test below 5 %, corrected for the comparisons (Holm) and for "
-        "testing after each seed (alpha spending). So if no variants differ, a study gives a "
-        "verdict in at most 5 % of cases."
-    )
-    return " ".join(filter(None, (stated, measured, rule)))
+    if power := findings.find_power():
+        return describe_power(power)
+    return findings.plan.power
 
 
 def _describe_cost(findings: Findings) -> str:
@@ -263,8 +208,8 @@ def _describe_cost(findings: Findings) -> str:
         sentences.append(f"The runs took {duration(seconds)} of one core{together}.")
     if any(not (cell.done or cell.is_needless) for cell in findings.cells):
         sentences.append(plan.describe_cost())
-    sentences.append(f"The machine: {plan.machine}.")
-    return " ".join(filter(None, sentences))
+    sentences.append(f"{plan.machine}; {describe_version()}.")
+    return " ".join(sentences)
 
 
 def _read_seconds(folder: Path) -> float:

@@ -11,19 +11,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.interop.counts import SCALE, WORD
+
 Texts: TypeAlias = "tuple[str, ...]"
 """One text, or the two of a pair."""
 Sparse: TypeAlias = Any
 """A matrix of scipy in the form csr, float32 (N, F)."""
 
-WORD = r"\w+|[^\w\s]"
-"""A word or a single mark, as a regular expression."""
 FEW_ROWS = 100
 """Training rows below which a feature of one row counts too."""
 UNSPACED = 15
 """Characters between two spaces, on average, of text whose language puts none between words."""
-SCALE = 3.0
-"""Factor of the cosines of a pair: they are few, and each says more than a word."""
 
 
 class CharacterFeatures:
@@ -63,6 +61,10 @@ class CharacterFeatures:
         )
         return matrix
 
+    def describe(self) -> tuple[list[str], tuple[int, int], NDArray[np.float64]]:
+        names = self._ngrams.get_feature_names_out()[self._columns].tolist()
+        return names, self._ngrams.ngram_range, self._weights.idf_
+
 
 def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
     """Count how often each word, as spaces divide them, stands in each text, and list the words."""
@@ -95,13 +97,22 @@ class TextFeatures:
             dtype=np.float32,
         )
         texts = _flatten(rows)
-        return _join_features(
+        matrix = _join_features(
             rows, self._words.fit_transform(texts), self._characters.fit(texts, least, self._most)
         )
+        self.width = matrix.shape[1]
+        return matrix
 
     def transform(self, rows: Sequence[Texts]) -> Sparse:
         texts = _flatten(rows)
         return _join_features(rows, self._words.transform(texts), self._characters.transform(texts))
+
+    def describe(self) -> tuple[list[str], list[str], tuple[int, int], NDArray[np.float32]]:
+        """Return the words, the n-grams with their sizes, and the weights of both by TF-IDF, (F,):
+        what a model needs to count without scikit-learn (interop/counts.py)."""
+        ngrams, sizes, weights = self._characters.describe()
+        idf = np.concatenate((self._words.idf_, weights)).astype(np.float32)
+        return self._words.get_feature_names_out().tolist(), ngrams, sizes, idf
 
 
 def _flatten(rows: Sequence[Texts]) -> list[str]:

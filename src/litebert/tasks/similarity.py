@@ -83,7 +83,7 @@ def pool_states(
         return states[:, 0]
     real = mask[:, : states.shape[1]].astype(np.float32)
     means: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
-    return means
+    return scale_to_unit(means) if pooling == "unit" else means
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,9 @@ class Similarity(Output):
         return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
 
     def _pool(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        from litebert.model.heads import mean_over
+        from litebert.model.heads import pool
 
-        states = logits.float()
-        if self.pooling == "cls":
-            return states[:, 0]
-        return mean_over(states, batch.attention_mask)
+        return pool(logits.float(), batch.attention_mask, self.pooling)
 
     def total(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None

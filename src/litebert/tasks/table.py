@@ -75,6 +75,8 @@ class TableFiles(TextFiles):
 
     task: Table
     folders = True
+    leaves_blank = False
+    """True to leave out rows without a label, instead of refusing them."""
     _names_rows = False
     """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
@@ -230,13 +232,19 @@ class TableFiles(TextFiles):
                 name = location
             elif self._names_rows or (self._holds_out and not test):
                 name = str(row.line)
-            label = parse(row.values[-1], location)
+            blank = self.leaves_blank and is_blank(row.values[-1])
+            label = None if blank else parse(row.values[-1], location)
             examples.append(example._replace(label=label, name=name))
         classes = None
         if self.task.output.exclusive and not test:
             classes = [example.label for example in examples]
         keys = [hash_texts(example.text, example.pair) for example in examples]
         examples = self._select_rows(split, examples, keys, notes, classes)
+        if self.leaves_blank and not test:
+            labeled = [example for example in examples if example.label is not None]
+            if len(labeled) < len(examples):
+                notes["rows without a label are left out"] = len(examples) - len(labeled)
+            examples = labeled
         # If the model knows no label of the file, the file is of another task and is not scored.
         if parser.unknown and not parser.knows_any:
             first = format_value(next(iter(parser.unknown)))

@@ -7,6 +7,7 @@ rows of a corpus (sources.py) come through the same readers (`read_rows`).
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -770,3 +771,42 @@ def _read_batch(batch: Any) -> Iterator[dict[str, Any]]:
     except UnicodeDecodeError:
         for row in range(batch.num_rows):
             yield from batch.slice(row, 1).to_pylist()
+
+
+def read_sample(
+    source: str | Path, count: int, layout: Layout = DEFAULT_LAYOUT
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of a file's columns, and the cells of its first `count` rows."""
+    form, name, notes = layout.form or detect_format(source), str(source), Notes()
+    if form == "text":
+        texts = itertools.islice(read_lines(source, notes, layout.encoding), count)
+        return ["text"], [(text,) for _, text in texts]
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        with open_file(name) as raw, pq.ParquetFile(raw) as file:
+            names = list(file.schema_arrow.names)
+    elif form == "jsonl":
+        head, _ = _peek(read_lines(source, notes, layout.encoding))
+        names = []
+        for text in head:
+            with contextlib.suppress(ValueError, RecursionError):
+                value = parse_json(text.strip().removeprefix("[").strip().rstrip(",]"))
+                names += value if isinstance(value, dict) else []
+        if not names:  # a list of objects over several lines
+            content = "\n".join(text for _, text in read_lines(source, notes, layout.encoding))
+            with contextlib.suppress(ValueError, RecursionError):
+                listed = parse_json(content)[:_SAMPLE]
+                names = [key for row in listed if isinstance(row, dict) for key in row]
+        names = list(dict.fromkeys(names))
+    else:
+        lines = read_lines(source, notes, layout.encoding)
+        cells = read_cells(form, name, lines, (), notes, layout.delimiter)
+        table = [row for _, row in itertools.islice(cells, count + 1) if row]
+        names = [cell.strip() for cell in table[0]] if table else []
+        if not layout.header:
+            names = [*map(str, range(len(names)))]
+        rows = [(*row, *[""] * len(names))[: len(names)] for row in table[layout.header :]]
+        return names, rows
+    sample = read_records(source, (), notes, optional=names, layout=layout)
+    return names, [row.values for row in itertools.islice(sample, count)]

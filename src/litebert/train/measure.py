@@ -261,7 +261,7 @@ def choose_batch(
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches
     (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
-    in ten minutes on two cores (docs/adr/0008-masking.md). A budget in steps decides nothing,
+    in ten minutes on two cores (docs/decisions.md). A budget in steps decides nothing,
     and leaves `config.batch_sequences`.
 
     An accelerator computes a small batch as slowly as one that fills it. There, batches are doubled

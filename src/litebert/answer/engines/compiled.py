@@ -88,7 +88,7 @@ class CompiledRuntime(Runtime):
                 steps = [
                     Step(vector_map.weight, vector_map.bias, "tanh" if vector_map.tanh else "none")
                 ]
-            head = self.network.head("first" if pooling == "cls" else "mean", steps)
+            head = self.network.head("first" if pooling == "cls" else pooling, steps)
             self._pooled[key] = head, vector_map  # which lives on, so that no other has its id
         return self._pooled[key][0]
 
@@ -246,7 +246,7 @@ def list_head_shapes(
     """The weights of the head of a fine-tuned model, as `TaskModel` has them."""
     hidden, classes = config.hidden_size, record["classes"]
     shapes: dict[str, tuple[int, ...]] = {}
-    if config.prediction == "hidden":
+    if config.prediction == "hidden" and record.get("pooling") != "unit":
         shapes = _list_dense_shapes("head", hidden, hidden, config.bias)
     elif record.get("dense"):
         shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}
@@ -275,8 +275,8 @@ def list_steps(
     kind = record.get("kind", "backbone")
     outputs = outputs_of(kind)
     reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
-    pooling = record.get("pooling", "cls")
-    reads: Reads = "tokens" if not reads_cls else "mean" if pooling == "mean" else "first"
+    pooling: Pooling = record.get("pooling", "cls")
+    reads: Reads = "tokens" if not reads_cls else "first" if pooling == "cls" else pooling
     steps: list[Step] = []
     if not record.get("classes"):  # a backbone
         return reads, steps

@@ -13,7 +13,7 @@ from litebert.config import Pooling
 from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.kernels.network import Dtype
 from litebert.model.encoder import Selection
-from litebert.model.heads import mean_over
+from litebert.model.heads import pool
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -50,7 +50,7 @@ class TorchRuntime(Runtime):
         ids, types, mask = (torch.from_numpy(array).to(self._device.device) for array in rows)
         with self._device.autocast_context():
             states = self._network(ids, types, mask).float()
-        pooled = (states[:, 0] if pooling == "cls" else mean_over(states, mask)).cpu()
+        pooled = pool(states, mask, pooling).cpu()
         if vector_map is None:
             vectors: NDArray[np.float32] = pooled.numpy()
             return vectors

@@ -89,7 +89,8 @@ def _plan_folder(loaded: LoadedModel, requested: HeadName | None) -> _Plan:
     family, notes = choose_family(config, has, dense)
     head = _choose_head(family, loaded, has, proposes, requested)
     name, parts = family.class_of(head), list(family.heads[head])
-    if classifier and classifier.pooling == "mean" and head != "backbone" and not family.pooling:
+    reads = classifier.pooling if classifier and head != "backbone" else "cls"
+    if reads == "unit" or (reads == "mean" and not family.pooling):
         raise ModelError(
             f"{name} reads [CLS], and this head reads the mean of the states; write head=backbone, "
             "export the model to ONNX, keep the litebert folder, or fine-tune with head_reads=paper"

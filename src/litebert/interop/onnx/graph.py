@@ -402,12 +402,15 @@ def _outputs(
 
 def _text_state(graph: Graph, model: TaskModel, forward: EncoderGraph, last: str) -> str:
     """The state that a classifier of whole texts reads, (B, H)."""
-    if model.pooling == "mean":
+    if model.pooling != "cls":
         real = graph(
             "Unsqueeze", graph("Cast", forward.inputs["attention_mask"], to=1), graph.numbers(-1)
         )
         total = graph("ReduceSum", graph("Mul", last, real), graph.numbers(1), keepdims=0)
-        return str(graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0)))
+        mean = graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0))
+        if model.pooling == "unit":
+            mean = graph("Div", mean, graph("ReduceL2", mean, graph.numbers(1), keepdims=1))
+        return str(mean)
     if model.encoder.pooler is not None:
         return forward.pool(last)
     return str(graph("Gather", last, graph.weight("first", np.array(0, np.int64)), axis=1))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import DataError
 from litebert.data import IGNORED
+from litebert.interop.counts import Counts
 from litebert.tasks.features import Sparse, TextFeatures
 from litebert.tasks.outputs import Output
 from litebert.tasks.retrieval.bm25 import Bm25
@@ -149,6 +150,9 @@ class LinearClasses(Baseline):
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
+    def counts(self) -> Counts:
+        return _make_counts(self._features, [_split_bias(model) for model in self._models])
+
     def compute_held_out_logits(
         self, items: Sequence[PlainItem], classes: int
     ) -> tuple[list[int], NDArray[np.float64]]:
@@ -279,6 +283,19 @@ def _fit_logistic(
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
 
 
+def _split_bias(model: Any) -> tuple[Any, float]:
+    return (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
+
+
+def _make_counts(features: TextFeatures, columns: Sequence[tuple[Any, float]]) -> Counts:
+    words, ngrams, sizes, idf = features.describe()
+    weight = np.zeros((len(columns), features.width), np.float32)
+    for row, (weights, _) in zip(weight, columns, strict=True):
+        row[:] = weights
+    bias = np.array([bias for _, bias in columns], np.float32)
+    return Counts(words, ngrams, sizes, idf, weight, bias, np.zeros(0, np.float32))
+
+
 def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
     columns = [
         np.full(matrix.shape[0], model)
@@ -321,6 +338,16 @@ class LinearNumber(Baseline):
         if self._offset:
             return list(np.clip(predicted.astype(np.float64) + self._offset, *self._range)[:, None])
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
+
+    def counts(self) -> Counts:
+        """As numbers above `offset`."""
+        made = _make_counts(self._features, [(self._model.coef_, float(self._model.intercept_))])
+        return made._replace(bounds=(np.array(self._range) - self._offset).astype(np.float32))
+
+    @property
+    def offset(self) -> float:
+        """What float32 would lose of its numbers, which stands in task.json."""
+        return self._offset
 
 
 def _fit_ridge(

@@ -1,0 +1,138 @@
+"""`litebert fit`: a file of labels to a model."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from litebert.commands import console
+from litebert.commands.console import Json
+
+
+@dataclass
+class FitArguments:
+    """Make the best model that your labels allow: counted words, a linear model on an encoder, or a
+    trained network, each judged on rows that it did not read. The same command again continues.
+
+    litebert fit tickets.csv
+    litebert predict tickets-model "The invoice is wrong"
+    litebert fit texts.csv --labels "billing, hardware, access"
+    """
+
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    """CSV, TSV, JSON Lines, Parquet or xlsx, or a folder with a folder of texts for each class."""
+    out: Path | None = None
+    """The folder of the model; NAME-model for NAME.csv by default."""
+    text_column: str | None = None
+    """Column of the texts; found by its name or its contents."""
+    label_column: tuple[str, ...] = ()
+    """Column of the labels, or columns of 0 and 1; found likewise."""
+    pair_column: str | None = None
+    """Column of a second text."""
+    group_column: str | None = None
+    """Column of what rows belong to, such as a customer, which judges no model that has read it."""
+    labels: str = ""
+    """What the classes are called, separated by commas, where no row has a label."""
+    describe: Path | None = None
+    """A CSV of labels and what each means: two columns without a header, several rows for a label
+    if you like."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
+    """The encoder: a folder or hf:OWNER/NAME; all-MiniLM-L6-v2 by default, or the package's own
+    where that cannot be had."""
+    ways: tuple[Literal["counts", "frozen", "contrastive", "network"], ...] = ()
+    """The ways to try; by default counts, frozen, and contrastive or network by how many rows
+    there are."""
+    budget: str = "10m"
+    """The time for all of it."""
+    prefer: Literal["balance", "score"] = "balance"
+    """balance takes a cheaper way that is as good within the error; score the highest score."""
+    separator: str | None = None
+    """The separator between several labels in one cell."""
+    encoding: str | None = None
+    """Encoding of the file; found by default."""
+    delimiter: str | None = None
+    """The delimiter of CSV and TSV; found by default."""
+    header: bool = True
+    """The first line names the columns; found where it is data."""
+    seed: int = 0
+    """Seed of all random choices."""
+    overwrite: bool = False
+    """Delete the fit in --out and start again."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    json: Json = False
+
+
+def fit(words: list[str]) -> int:
+    """litebert fit FILE"""
+    arguments = console.parse(FitArguments, words, "fit")
+    with console.loading():
+        from litebert.fitting.run import fit as run
+
+    labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
+    names = ("text_column", "label_column", "pair_column", "group_column", "separator", "encoding")
+    columns = {name: getattr(arguments, name) for name in (*names, "delimiter")}
+    result = run(
+        arguments.file,
+        arguments.out,
+        model=arguments.model,
+        ways=arguments.ways,
+        labels=labels,
+        describe=_read_descriptions(arguments.describe),
+        budget=arguments.budget,
+        prefer=arguments.prefer,
+        overwrite=arguments.overwrite,
+        device=arguments.device,
+        seed=arguments.seed,
+        header=arguments.header,
+        **columns,
+    )
+    if arguments.json:
+        console.print_json(asdict(result) | {"folder": str(result.folder)})
+        return 0
+    if result.judged:
+        rows = [
+            (
+                ("* " if judged.way == result.way else "  ") + judged.way,
+                f"{judged.score:.3f} ± {judged.error:.3f}",
+                f"{judged.rows:,}",
+                f"{judged.seconds:.0f} s",
+                f"{judged.texts_per_second:,.0f}",
+            )
+            for judged in result.judged
+        ]
+        columns_shown = ("way", result.metric, "judged on", "learned in", "texts/s")
+        console.table(columns_shown, rows)
+    console.show(f"{result.way}: {result.reason}.")
+    console.ending(
+        result.folder,
+        ("predict", result.folder, "TEXT"),
+        ("serve", result.folder),
+    )
+    return 0
+
+
+def _read_descriptions(file: Path | None) -> dict[str, list[str]]:
+    from litebert.base.errors import DataError
+    from litebert.text.lines import find_suffix
+
+    if file is None:
+        return {}
+    if not file.is_file():
+        raise DataError(f"{file} does not exist; give a CSV of labels and descriptions")
+    delimiter = "\t" if find_suffix(file) == ".tsv" else ","
+    described: dict[str, list[str]] = {}
+    with open(file, newline="", encoding="utf-8-sig") as opened:
+        for number, row in enumerate(csv.reader(opened, delimiter=delimiter), 1):
+            if row and (len(row) != 2 or not all(cell.strip() for cell in row)):
+                raise DataError(
+                    f"{file}:{number} has no label and description; write two columns, and "
+                    "quotes around a text with commas"
+                )
+            if row:
+                described.setdefault(row[0].strip(), []).append(row[1].strip())
+    return described

@@ -1,0 +1,645 @@
+"""`fit`: a file of labels to the best model that they allow.
+
+Ways (ways.py) are judged on the same rows, which they did not learn from: of few rows each third in
+turn by the cheap ways, and one third by those that train a network; of many rows one part. The way
+that is taken learns from all rows. What few rows cannot tell apart is decided as on other tasks:
+trained networks are better than frozen vectors, and these better than counts, by `EXPECTED`.
+
+A run's folder holds
+
+    fit.json     the question (file, columns, encoder, settings), each way's score with its error,
+                 what was taken and why
+    model/       the model, which every verb opens by the name of the run's folder
+    ways/        what each way answered to the rows that judge it; the same command again continues
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert import hub
+from litebert.base import progress
+from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
+from litebert.base.json_reader import read_json
+from litebert.base.storage import cache_folder, lock_folder, write_json, write_whole
+from litebert.config import replace
+from litebert.config.amounts import parse_amount
+from litebert.demo import unpack
+from litebert.finetuning.initial import InitialModel, load_initial
+from litebert.fitting.columns import Columns, find_columns
+from litebert.fitting.heads import fit_head
+from litebert.fitting.ways import (
+    WAYS,
+    Learned,
+    LearnedNetwork,
+    Material,
+    OutOfTime,
+    WayName,
+    read_vectors,
+)
+from litebert.interop.names import FIT
+from litebert.judge.calibration import calibrate_part, record_points, scale_logits, trace_part
+from litebert.judge.seeds import compute_share_error
+from litebert.tasks.registry import open_task
+from litebert.tasks.rows import build_single_rows, number_groups
+from litebert.tasks.table import Table, TableFiles
+from litebert.tasks.task import Task, choose_examples, write_examples
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.texts import stream_texts
+from litebert.tasks.values import EncodedPart, Item, Logits
+from litebert.text.records import Layout, Notes, RowFile
+from litebert.train import device as devices
+
+log = logging.getLogger("litebert")
+
+ENCODER = "hf:sentence-transformers/all-MiniLM-L6-v2"
+FEW_ROWS, FOLDS = 2000, 3
+"""Rows below which the cheap ways judge each row once, in so many folds."""
+JUDGED, MOST_JUDGED = 0.2, 4000
+"""Share and number of many rows that judge."""
+CONTRASTIVE_ROWS = 1000
+"""Rows below which texts of one class are brought together; above, the whole network learns."""
+EXPECTED: Mapping[WayName, tuple[float, float]] = {
+    "frozen": (0.15, 0.2),
+    "contrastive": (0.15, 0.12),
+    "network": (0.15, 0.12),
+}
+"""The share of the errors that a way takes away on other tasks from the one that it builds on
+(frozen vectors from counts, a trained network from frozen vectors), and its standard deviation."""
+LEAST_SPREAD = 0.02
+WORTH = 0.01
+"""A score that is higher by less than this, or than its error, is not worth a dearer way."""
+_BLOCKS = 20
+_MOST_CLASSES = 1000
+Prefer = Literal["balance", "score"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A way, and what its answers to rows that it had not read were worth."""
+
+    way: WayName
+    score: float
+    error: float
+    """The standard error of the score."""
+    rows: int
+    """How many rows judged it."""
+    seconds: float
+    """It learned in."""
+    texts_per_second: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A finished run of `fit`."""
+
+    folder: Path
+    way: WayName
+    metric: str
+    judged: list[Judged]
+    reason: str
+    """Why this way, in a sentence."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> Judged | None:
+        """None of a model that no row judged."""
+        return next((judged for judged in self.judged if judged.way == self.way), None)
+
+
+def fit(
+    data: str | Path,
+    out: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    ways: Sequence[WayName] = (),
+    labels: Sequence[str] = (),
+    describe: Mapping[str, Sequence[str]] | None = None,
+    budget: str = "10m",
+    prefer: Prefer = "balance",
+    overwrite: bool = False,
+    device: str = "auto",
+    seed: int = 0,
+    **columns: Any,
+) -> Fit:
+    """Make the best model that labels allow. Called again, it continues, or returns what it made.
+
+    Args:
+        data: a table (CSV, TSV, JSON Lines, Parquet, xlsx) or a folder with a folder of texts for
+            each class.
+        out: the folder of the run, by default NAME-model for NAME.csv.
+        model: the encoder, by default all-MiniLM-L6-v2 if the Hub or its cache has it, else the one
+            in the package.
+        ways: the ways to try, by default counts, frozen and the one of contrastive and network that
+            suits so many rows.
+        labels: what the classes are called, of texts without labels. Then no row judges.
+        describe: a sentence or more for a class, by its label.
+        budget: the time for all of it, such as 10m.
+        prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
+            a point; score takes the highest score.
+        columns: the options of a table (`text_column`, `label_column`, `pair_column`,
+            `group_column`, `header`, `encoding`); those that are not given are found.
+
+    Raises:
+        ConfigError: a setting that cannot be used.
+        DataError: the file cannot be used, or its columns are not found.
+        ModelError: the encoder cannot be opened.
+        RunError: the folder is in use, or holds something else.
+    """
+    began, data = time.monotonic(), Path(data)
+    for way in ways:
+        if way not in WAYS:
+            raise ConfigError(f"ways has '{way}'; {nearest(way, list(WAYS))}")
+    deadline = began + parse_amount(budget, "budget", ("time",)).value
+    out = Path(out) if out is not None else data.with_name(f"{data.stem}-model")
+    task, examples, found, notes = _open(data, list(labels), columns)
+    if "contrastive" in ways and not task.output.exclusive:
+        raise ConfigError("the way contrastive is for texts of one class each; leave it out")
+    question = {
+        "data": str(data),
+        "columns": asdict(found),
+        "model": None if model is None else str(model),
+        "ways": list(ways),
+        "labels": list(labels),
+        "describe": {name: list(texts) for name, texts in (describe or {}).items()},
+        "seed": seed,
+        "rows": len(examples),
+        "digest": hashlib.sha256(repr(examples).encode("utf-8", "backslashreplace")).hexdigest(),
+    }
+    question = json.loads(json.dumps(question))  # as it is read again
+    if (finished := _claim(out, question, overwrite)) is not None:
+        return finished
+    with lock_folder(out, RunError):
+        for note in notes:
+            log.info(note)
+        wanted = list(ways) or _choose_ways(task, len(examples))
+        if labels:
+            wanted = ["frozen"]
+        material = Material(task, examples, seed=seed, folder=out / "ways", deadline=deadline)
+        if set(wanted) != {"counts"}:
+            material = _read(material, model, describe or {}, device, notes)
+        if labels:
+            learned = _learn_from_names(material)
+            reason = "there are no labels, so what they are called answers, and no score is known"
+            result = Fit(out, "frozen", task.metric, [], reason, notes)
+            learned.write(out / "model", {}, 1.0, _make_card(result, data))
+        else:
+            runner = _Runner(material, out / "ways", notes)
+            runner.judge(wanted)
+            way, reason = runner.choose(prefer)
+            log.info(f"{way}: {reason}")
+            result = Fit(out, way, task.metric, list(runner.judged.values()), reason, notes)
+            runner.finish(way, out / "model", _make_card(result, data))
+        record = {
+            "format": 1,
+            "question": question,
+            "way": result.way,
+            "metric": result.metric,
+            "judged": [asdict(judged) for judged in result.judged],
+            "reason": result.reason,
+            "notes": result.notes,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        write_json(out / FIT, record)
+        shutil.rmtree(out / "ways", ignore_errors=True)
+    return result
+
+
+# --------------------------------------------------------------------------------- what is learned
+
+
+def _open(
+    data: Path, labels: Sequence[str], columns: dict[str, Any]
+) -> tuple[Task[Any], list[Any], Columns, list[str]]:
+    """Open all rows of the data, as a task and its examples."""
+    if not data.exists():
+        raise DataError(f"{data} does not exist; give a table or a folder with a folder a class")
+    options = {name: value for name, value in columns.items() if value not in (None, ())}
+    if data.is_dir():
+        found = Columns("text", ("label",))
+        files = open_task("table", data, dev=data, **options)
+    else:
+        label = options.pop("label_column", ())
+        found = find_columns(
+            data,
+            options.pop("text_column", None),
+            (label,) if isinstance(label, str) else tuple(label),
+            options.pop("pair_column", None),
+            header=options.pop("header", True),
+            encoding=options.pop("encoding", None),
+            need_label=not labels,
+        )
+        if labels:
+            layout = Layout(
+                header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
+            )
+            rows = stream_texts(RowFile(str(data), layout), Notes(), text=found.text)
+            texts = [row.example for row in rows]
+            named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,), label="label")
+            return named, texts, found, [f"{len(texts):,} texts in '{found.text}', without labels"]
+        # Given as its own dev part, so that no row is held out: ways hold out their own.
+        files = open_task("table", data, dev=data, **{**found.options(), **options})
+    assert isinstance(files, TableFiles)
+    files.leaves_blank = True
+    counted = Notes()
+    examples, task = files.read("train", counted), replace(files.task, dev=("dev",))
+    kinds = {OneClass: "classes", SeveralLabels: "labels", Number: "a number"}
+    kind = kinds[type(task.output)]
+    shown = ", ".join(task.output.labels[:8]) + (", ..." if len(task.output.labels) > 8 else "")
+    count = f"{len(task.output.labels)} {kind} ({shown})" if task.output.labels else kind
+    source = "folders" if data.is_dir() else f"'{found.text}'"
+    source += f" and '{found.pair}'" if found.pair else ""
+    column = "" if data.is_dir() else f" from '{', '.join(found.label)}'"
+    took = f"{len(examples):,} rows: {count}{column}, of texts in {source}"
+    if len(task.output.labels) > _MOST_CLASSES:
+        raise DataError(
+            f"{data} has {len(task.output.labels):,} different labels in "
+            f"'{', '.join(found.label)}'; name the column of the labels with --label-column"
+        )
+    return task, examples, found, [took, *counted.notes()]
+
+
+def _claim(out: Path, question: Mapping[str, Any], overwrite: bool) -> Fit | None:
+    """Begin a run in a folder, or return the one that is finished there."""
+    file = out / FIT
+    if file.is_file():
+        record = read_json(file, RunError)
+        is_same, is_finished = record.get("question") == question, "way" in record
+        if is_same and is_finished and not overwrite:
+            judged = [Judged(**fields) for fields in record["judged"]]
+            names = ("way", "metric", "reason", "notes")
+            return Fit(out, judged=judged, **{name: record[name] for name in names})
+        if is_finished and not overwrite:
+            raise RunError(
+                f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
+            )
+        for name in () if is_same and not overwrite else ("model", "ways"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        write_json(file, {"format": 1, "question": question})
+        return None
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} is there and holds no fit; give another --out")
+    (out / "ways").mkdir(parents=True, exist_ok=True)
+    write_json(file, {"format": 1, "question": question})
+    return None
+
+
+def _choose_ways(task: Task[Any], rows: int) -> list[WayName]:
+    contrasts = task.output.exclusive and not task.pair and rows < CONTRASTIVE_ROWS
+    return ["counts", "frozen", "contrastive" if contrasts else "network"]
+
+
+def _read(
+    material: Material,
+    model: str | Path | None,
+    described: Mapping[str, Sequence[str]],
+    device: str,
+    notes: list[str],
+) -> Material:
+    """Open the encoder, and read all texts with it."""
+    task, examples = material.task, material.examples
+    if model is None:
+        model, note = _find_encoder()
+        notes.append(note)
+        log.info(note)
+    start = load_initial(model, None, None)
+    if start.state is None:
+        raise ConfigError(f"{model} is the recipe of an untrained network; name a trained model")
+    length = _choose_length(task, examples, start)
+    cut = Notes()
+    items = task.encode(examples, start.tokenizer, length, cut)
+    notes += cut.notes()
+    machine = devices.choose("auto", device)
+    vectors = read_vectors(start, items, machine)
+    names = None
+    if isinstance(task.output, OneClass) and not task.pair and task.output.exclusive:
+        names = _read_names(task.output.labels, described, start, machine, length)
+    for label in described:
+        if label not in task.output.labels:
+            raise ConfigError(f"describe has '{label}'; {nearest(label, task.output.labels)}")
+    return replace(
+        material,
+        start=start,
+        items=items,
+        length=length,
+        vectors=vectors,
+        names=names,
+        source=str(model),
+        machine=machine,
+    )
+
+
+def _find_encoder() -> tuple[str | Path, str]:
+    try:
+        with progress.task(f"looking for {ENCODER}"):
+            hub.locate(ENCODER)
+        return ENCODER, f"the encoder is {ENCODER}; --model names another"
+    except LitebertError:
+        folder = cache_folder() / "models"
+        vectors = unpack(folder)["vectors"]
+        return vectors, (
+            "the encoder is the small one of the package, because all-MiniLM-L6-v2 is neither in "
+            "the cache of the Hub nor can be had now; --model names another"
+        )
+
+
+def _choose_length(task: Task[Any], examples: Sequence[Any], start: InitialModel) -> int:
+    """Tokens that read 95 % of the texts whole, between 64 and 256."""
+    lengths = task.lengths(examples[:: 1 + len(examples) // 10_000], start.tokenizer)
+    whole = 256 if lengths is None else int(np.ceil(np.quantile(lengths, 0.95) / 8)) * 8
+    return min(start.encoder.max_positions, max(64, min(256, whole)))
+
+
+def _read_names(
+    labels: Sequence[str],
+    described: Mapping[str, Sequence[str]],
+    start: InitialModel,
+    machine: devices.Device,
+    length: int,
+) -> NDArray[np.float32] | None:
+    """Read what labels are called, (C, H); None where that says nothing, as of numbers or codes."""
+    texts = [list(described.get(label, ())) or [_spell(label)] for label in labels]
+    if not all(described.get(label) or _says_something(label) for label in labels):
+        return None
+    flat = [text for several in texts for text in several]
+    rows, _ = build_single_rows(start.tokenizer, flat, length)
+    items = [Item(i, (row,), None) for i, row in enumerate(rows)]
+    vectors = iter(read_vectors(start, items, machine))
+    means = np.stack([np.mean([next(vectors) for _ in several], 0) for several in texts])
+    scaled: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return scaled
+
+
+def _spell(label: str) -> str:
+    """`credit_card-lost` and `creditCardLost` as words."""
+    return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-./]+", " ", label).split())
+
+
+def _says_something(label: str) -> bool:
+    return re.search(r"[^\W\d_]{3}", label) is not None or any(c > "\u2e80" for c in label)
+
+
+def _learn_from_names(material: Material) -> LearnedNetwork:
+    assert material.start is not None
+    if material.names is None:
+        raise ConfigError(
+            "labels are codes or numbers, which say nothing; describe each with --describe FILE"
+        )
+    head = fit_head(material.task.output, material.vectors[:0], (), material.names)
+    return LearnedNetwork(material, material.start, head, material.vectors)
+
+
+# ----------------------------------------------------------------------------------- what is judged
+
+
+class _Runner:
+    """Judges ways on the same rows, chooses one, and lets it learn from all rows."""
+
+    def __init__(self, material: Material, folder: Path, notes: list[str]) -> None:
+        self.material, self.folder, self.notes = material, folder, notes
+        self.items = material.task.plain_items(material.examples)
+        self.folds = _split(material.task, self.items, material.seed)
+        self.judged: dict[WayName, Judged] = {}
+        self.logits: dict[WayName, tuple[NDArray[np.int64], Logits]] = {}
+        self.learned: dict[WayName, Learned] = {}
+        self.stopped = False
+
+    def judge(self, ways: Sequence[WayName]) -> None:
+        for way in WAYS:
+            if way not in ways or self.stopped:
+                continue
+            trains = way in ("contrastive", "network")
+            folds = self.folds[:1] if trains else self.folds
+            began = time.monotonic()
+            try:
+                seconds, places, logits = self._answer(way, folds, trains)
+            except OutOfTime:
+                self._note(f"{way} was left out: it does not fit into the time that is left")
+                continue
+            except DataError as fault:
+                if way != "counts":
+                    raise
+                self._note(f"counts was left out: {fault}")
+                continue
+            except KeyboardInterrupt:
+                if not self.judged:
+                    raise
+                self.stopped = True
+                self._note("stopped by Ctrl-C: the best way so far is taken")
+                continue
+            self.logits[way] = places, logits
+            score, error = self.measure(way)
+            speed = self._measure_speed(way, places)
+            entry = Judged(way, score, error, len(places), round(seconds, 2), speed)
+            self.judged[way] = entry
+            log.info(
+                f"{way}: {self.material.task.metric} {score:.4g} ± {error:.2g} on {len(places):,} "
+                f"rows ({time.monotonic() - began:.1f} s)"
+            )
+
+    def _answer(
+        self, way: WayName, folds: Sequence[NDArray[np.bool_]], trains: bool
+    ) -> tuple[float, NDArray[np.int64], Logits]:
+        """Answer the held rows of each fold; kept, so that a run that was killed goes on."""
+        file = self.folder / f"{way}.npz"
+        if file.is_file():
+            with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
+                return float(saved["seconds"]), saved["places"], list(saved["logits"])
+        places, logits, seconds = [], list[Any](), 0.0
+        for held in folds:
+            material, learn = self.material, np.flatnonzero(~held).tolist()
+            if trains:  # what is taken learns once more, from all rows
+                left = material.deadline - time.monotonic()
+                share = len(learn) / (len(learn) + len(held))
+                material = replace(material, deadline=time.monotonic() + left * share)
+            began = time.monotonic()
+            learned = WAYS[way](material, learn)
+            seconds += time.monotonic() - began
+            tried = np.flatnonzero(held)
+            places.append(tried)
+            logits += learned.logits(tried.tolist())
+            self.learned[way] = learned
+        seconds /= len(folds)
+        every = np.concatenate(places)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with write_whole(file) as aside, open(aside, "wb") as opened:
+            np.savez(opened, places=every, logits=np.stack(logits), seconds=seconds)
+        return seconds, every, logits
+
+    def _measure_speed(self, way: WayName, places: NDArray[np.int64]) -> float:
+        """Texts a second, of some texts that were judged."""
+        learned, some = self.learned.get(way), places[:512].tolist()
+        if learned is None:
+            return 0.0
+        if isinstance(learned, LearnedNetwork) and learned.vectors is not None:
+            learned = replace(learned, vectors=None)
+        began = time.monotonic()
+        learned.logits(some)
+        return round(len(some) / max(1e-9, time.monotonic() - began))
+
+    def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
+        """The score of a way and its error; with another, of the difference from that on the rows
+        that judged both."""
+        places, _ = self.logits[way]
+        if other is not None:
+            places = np.intersect1d(places, self.logits[other][0])
+        values = self._score_blocks(way, places)
+        if other is not None:
+            values = values - self._score_blocks(other, places)
+        score, parts = float(values[0]), values[1:]
+        count = len(parts)
+        error = float(np.sqrt((count - 1) / count * np.square(parts - parts.mean()).sum()))
+        if other is None and 0 <= score <= 1 and not isinstance(self.material.task.output, Number):
+            error = max(error, compute_share_error(score, len(places)))
+        if other is not None:  # few rows that all agree still tell little
+            error = max(error, 1 / (len(places) + 2))
+        return score, error
+
+    def _score_blocks(self, way: WayName, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The score on places, then on them without one block each (a jackknife)."""
+        task, examples = self.material.task, self.material.examples
+        answered, logits = self.logits[way]
+        row_of = {place: row for row, place in enumerate(answered.tolist())}
+        listed = places.tolist()
+        chosen = [examples[place] for place in listed]
+        items = [self.items[place] for place in listed]
+        answers = task.answers(chosen, items, [logits[row_of[place]] for place in listed])
+        full = 100.0 if task.percent else 1.0
+        blocks = np.arange(len(listed)) % min(_BLOCKS, len(listed))
+
+        def score(keep: NDArray[np.bool_]) -> float:
+            rows = np.flatnonzero(keep).tolist()
+            if not rows:
+                return 0.0
+            scores = task.score([chosen[i] for i in rows], [answers[i] for i in rows])
+            value = scores[task.metric] / full
+            return value if np.isfinite(value) else 0.0
+
+        whole = score(np.ones(len(listed), bool))
+        return np.array([whole, *(score(blocks != block) for block in range(blocks.max() + 1))])
+
+    def choose(self, prefer: Prefer) -> tuple[WayName, str]:
+        """The way to take, and why."""
+        if not self.judged:
+            raise DataError("no way could learn from these rows; give more, or a longer --budget")
+        cheapest = next(iter(self.judged))
+        if len(self.judged) == 1:
+            return cheapest, "the only way that was tried"
+        worth: dict[WayName, float] = {cheapest: 0.0}
+        for way in list(self.judged)[1:]:
+            ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
+            left = max(0.0, 1 - self.judged[ground].score)
+            mean, spread = (share * left for share in EXPECTED[way])
+            seen, error = self.measure(way, ground)
+            precision, prior = 1 / error**2, 1 / max(spread, LEAST_SPREAD) ** 2
+            expected = (seen * precision + mean * prior) / (precision + prior)
+            worth[way] = worth[ground] + expected
+        best = max(worth, key=lambda way: worth[way])
+        chosen = best
+        if prefer == "balance":
+            for way in worth:  # from cheap to dear
+                apart = worth[best] - worth[way]
+                error = 0.0 if way == best else self.measure(best, way)[1]
+                if apart <= min(WORTH, error):
+                    chosen = way
+                    break
+        return chosen, self._explain(chosen, best, worth)
+
+    def _explain(self, chosen: WayName, best: WayName, worth: Mapping[WayName, float]) -> str:
+        metric, judged = self.material.task.metric, self.judged
+        if chosen != best:
+            fast = judged[chosen].texts_per_second / max(1.0, judged[best].texts_per_second)
+            faster = f", and {fast:.0f} times as fast" if fast >= 2 else ""
+            return f"as good as {best} here, inside the noise{faster}"
+        others = [way for way in judged if way != chosen]
+        rival = max(others, key=lambda way: judged[way].score)
+        seen, error = self.measure(chosen, rival)
+        apart = f"{seen:+.3f} ± {error:.3f} {metric}"
+        if seen > 2 * error:
+            return f"better than {rival} ({apart})"
+        if worth[chosen] <= worth[rival]:
+            return f"the highest score ({apart} to {rival})"
+        return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
+
+    def finish(self, way: WayName, folder: Path, card: str) -> None:
+        """Let the way learn from all rows, and write the model."""
+        task = self.material.task
+        places, logits = self.logits[way]
+        targets = [self.items[place].target for place in places.tolist()]
+        calibration = calibrate_part(task.output, logits, targets)
+        temperature = calibration.temperature if calibration else 1.0
+        about: dict[str, Any] = {}
+        if task.output.calibrates:
+            scaled = scale_logits(logits, temperature)
+            about["precision"] = record_points(trace_part(task.output, scaled, targets))
+        learned = self.learned.get(way)
+        if not self.stopped or learned is None:
+            try:
+                with progress.task(f"learning from all {len(self.items):,} rows"):
+                    learned = WAYS[way](self.material, range(len(self.items)))
+            except (OutOfTime, KeyboardInterrupt):
+                if learned is None:
+                    raise
+                self._note("the model has learned from the rows that did not judge it: time is up")
+        assert learned is not None
+        shutil.rmtree(folder, ignore_errors=True)
+        learned.write(folder, about, temperature, card)
+        part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
+        write_examples(folder, choose_examples(task, part))
+
+    def _note(self, note: str) -> None:
+        self.notes.append(note)
+        log.warning(note)
+
+
+def _split(task: Task[Any], items: Sequence[Item], seed: int) -> list[NDArray[np.bool_]]:
+    """Which rows each fold holds, (N,): every class in its share, and no group on two sides."""
+    groups, rows = number_groups(items), len(items)
+    if rows < 4:
+        raise DataError(f"{rows} rows are too few to judge a model; give 4 or more, or --labels")
+    draw = np.random.default_rng(seed)
+    count = int(groups.max()) + 1
+    first = np.full(count, -1)
+    first[groups[::-1]] = np.arange(rows)[::-1]
+    order = draw.permutation(count)
+    if task.output.exclusive:
+        classes = np.array([items[place].target for place in first[order].tolist()])
+        order = order[np.argsort(classes, kind="stable")]
+    # The folds of a class's groups follow one another.
+    if rows < FEW_ROWS:
+        folds = np.arange(count) % min(FOLDS, count)
+        number = np.empty(count, np.int64)
+        number[order] = folds
+        return [number[groups] == fold for fold in range(min(FOLDS, count))]
+    every = max(2, round(1 / min(JUDGED, MOST_JUDGED / rows)))
+    number = np.empty(count, np.int64)
+    number[order] = np.arange(count) % every
+    return [number[groups] == 0]
+
+
+def _make_card(result: Fit, data: Path) -> str:
+    chosen = result.chosen
+    lines = [f"# A model of {data.name}", "", f"`litebert fit {data.name}` made it: {result.way}."]
+    lines += ["", *(f"- {note}" for note in result.notes)]
+    if chosen is not None:
+        lines += [
+            "",
+            f"Expected {result.metric}: {chosen.score:.3f} ± {chosen.error:.3f}, of {chosen.rows} "
+            "rows that it had not learned from.",
+        ]
+    lines += ["", f"Why this way: {result.reason}.", ""]
+    return "\n".join(lines)

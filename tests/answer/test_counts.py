@@ -1,0 +1,137 @@
+"""Models that count words and characters answer as the baseline that learned them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litebert import load
+from litebert.base.errors import ConfigError, ModelError
+from litebert.fitting.counts import write_counts
+from litebert.interop.counts import COUNTS
+from litebert.judge.baselines import fit_baseline
+from litebert.tasks.table import Table
+from litebert.tasks.task import Task
+from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
+from litebert.tasks.texts import Example
+
+WORDS = [
+    "good",
+    "bad",
+    "Fine",
+    "awful",
+    "it",
+    "is",
+    "not",
+    "a",
+    "Äpfel",
+    "3.5",
+    "don't",
+    "!",
+    "…",
+    "한국어",
+]
+
+
+def make_texts(count: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(0, 12))) for _ in range(count)]
+
+
+def make_task(kind: str) -> tuple[Task[Any], list[Example]]:
+    texts, pairs = make_texts(150), make_texts(150, 1)
+    outputs: dict[str, Any] = {
+        "two": OneClass(("no", "yes")),
+        "four": OneClass(("a", "b", "c", "never")),
+        "labels": SeveralLabels(("x", "y", "never")),
+        "number": Number(),
+        "far": Number(),
+    }
+    name = kind.removesuffix(" of pairs")
+    draw, labels = random.Random(2), []
+    for text in texts:
+        good = text.count("good") + draw.random()
+        far = 1e6 + good / 100
+        made = {"two": int(good > 1), "four": int(good) % 3, "number": good, "far": far}
+        labels.append((int(good > 1), int("bad" in text), 0) if name == "labels" else made[name])
+    paired = kind != name
+    examples = [
+        Example(text, pair if paired else None, label)
+        for text, pair, label in zip(texts, pairs, labels, strict=True)
+    ]
+    columns = ("text", "other") if paired else ("text",)
+    return Table(outputs[name], pair=paired, texts=columns, label="label"), examples
+
+
+KINDS = [
+    f"{name}{pairs}"
+    for name in ("two", "four", "labels", "number", "far")
+    for pairs in ("", " of pairs")
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    task, examples = make_task(request.param)
+    fitted = fit_baseline(task, examples)
+    folder = tmp_path_factory.mktemp("counts") / "model"
+    write_counts(fitted, folder, "")
+    return task, fitted, folder
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts=st.lists(st.text(max_size=60), min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_it_answers_as_scikit_learn_does(learned: Any, texts: list[str], seed: int) -> None:
+    task, fitted, folder = learned
+    firsts = [text.replace("\0", " ") for text in [*texts, *make_texts(5, seed)]]
+    seconds = make_texts(len(firsts), seed + 1)
+    inputs = list(zip(firsts, seconds, strict=True)) if task.pair else firsts
+    expected = fitted.predict(inputs)
+    for record, other in zip(load(folder).predict(inputs), expected, strict=True):
+        if "probabilities" not in record:
+            assert record["prediction"] == pytest.approx(other["prediction"], abs=1e-4, rel=1e-9)
+            continue
+        values = [[*row["probabilities"].values()] for row in (record, other)]
+        np.testing.assert_allclose(values[0], values[1], atol=1e-5)
+
+
+def test_its_words_decide(tmp_path: Path) -> None:
+    task, examples = make_task("two")
+    write_counts(fit_baseline(task, examples), tmp_path / "model", "")
+    (weights,) = load(tmp_path / "model").explain(["it is good"])
+    assert [weight.word for weight in weights] == ["it", "is", "good"]
+    assert max(weights, key=lambda weight: weight.weight).word == "good"
+
+
+def test_what_it_cannot_do_is_said(learned: Any, tmp_path: Path) -> None:
+    _, _, folder = learned
+    with pytest.raises(ConfigError, match="counts words"):
+        load(folder, engine="compiled")
+    with pytest.raises(ModelError, match="makes no vectors"):
+        load(folder).encode(["a"])
+    with pytest.raises(ConfigError, match="leave --dtype out"):
+        load(folder, dtype="int8")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+def test_damage_is_one_sentence(learned: Any, tmp_path: Path, damage: str) -> None:
+    _, _, folder = learned
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in folder.iterdir():
+        content = file.read_bytes()
+        if file.name == COUNTS and damage != "other":
+            content = content[: len(content) // 2] if damage == "cut" else b""
+        (copy / file.name).write_bytes(content)
+    if damage == "other":
+        task = json.loads((copy / "task.json").read_text())
+        (copy / "task.json").write_text(json.dumps({**task, "classes": 7, "labels": [*"abcdefg"]}))
+    with pytest.raises(ModelError, match=r"counts\.safetensors|task\.json"):
+        load(copy)

@@ -1,0 +1,281 @@
+"""`fit`: what it chooses, what its model answers, and how it goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import litebert
+from litebert.base.errors import ConfigError, DataError, ModelError, RunError
+from litebert.cli import main
+from litebert.demo import unpack
+from litebert.fitting import run as fitting
+from litebert.fitting import ways
+
+PHRASES = {
+    "billing": ["I was charged twice", "the invoice is wrong", "refund my payment"],
+    "hardware": ["the screen is cracked", "my laptop is dead", "the battery drains fast"],
+    "access": ["I cannot log in", "reset my password", "my account is locked"],
+}
+ENDS = ["today", "again", "please help", "since monday", "after the update", ""]
+
+
+def write(path: Path, rows: list[tuple[Any, ...]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+@pytest.fixture
+def tickets(tmp_path: Path) -> Path:
+    draw = random.Random(0)
+    rows: list[tuple[Any, ...]] = [("message", "team")]
+    for _ in range(14):
+        for team, phrases in PHRASES.items():
+            rows.append((f"{draw.choice(phrases)} {draw.choice(ENDS)} {draw.randint(1, 99)}", team))
+    return write(tmp_path / "tickets.csv", rows)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("models"))["vectors"]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that train for seconds."""
+    monkeypatch.setattr(ways, "LEAST_STEPS", 24)
+    monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
+
+
+@pytest.mark.parametrize("way", [*ways.WAYS])
+def test_every_way_makes_a_model(way: ways.WayName, tickets: Path, encoder: Path) -> None:
+    result = litebert.fit(tickets, model=encoder, ways=[way])
+    assert result.folder == tickets.with_name("tickets-model")
+    assert result.way == way
+    assert result.chosen is not None
+    assert result.chosen.score > 0.8
+    inputs = [phrases[0] for phrases in PHRASES.values()]
+    answers = litebert.load(result.folder).predict(inputs)
+    assert [answer["prediction"] for answer in answers] == list(PHRASES)
+    if way == "counts":
+        return
+    other = litebert.load(result.folder, engine="torch").predict(inputs)
+    for first, second in zip(answers, other, strict=True):
+        for label, likely in first["probabilities"].items():
+            assert likely == pytest.approx(second["probabilities"][label], abs=1e-4)
+
+
+def test_the_same_again_continues(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(name: ways.WayName, learn: Callable[..., Any]) -> Callable[..., Any]:
+        def learned(*arguments: Any) -> Any:
+            asked.append(name)
+            return learn(*arguments)
+
+        return learned
+
+    learns = dict(ways.WAYS)
+    for name, learn in learns.items():
+        monkeypatch.setitem(ways.WAYS, name, counted(name, learn))
+
+    def fail(*arguments: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setitem(ways.WAYS, "contrastive", fail)
+    with pytest.raises(MemoryError):
+        litebert.fit(tickets, model=encoder)
+    with pytest.raises(ModelError, match="not finished"):
+        litebert.load(tickets.with_name("tickets-model"))
+    judged = list(asked)
+    assert judged == ["counts"] * 3 + ["frozen"] * 3
+    monkeypatch.setitem(ways.WAYS, "contrastive", counted("contrastive", learns["contrastive"]))
+    result = litebert.fit(tickets, model=encoder)
+    # What was judged is not judged again; what is taken learns from all rows.
+    assert asked[len(judged) :] == ["contrastive", result.way]
+    assert litebert.fit(tickets, model=encoder) == result
+    assert len(asked) == len(judged) + 2
+    with pytest.raises(RunError, match="--overwrite"):
+        litebert.fit(tickets, model=encoder, seed=1)
+
+
+def test_its_estimate_is_honest(tmp_path: Path) -> None:
+    """Of 16 fits on labels that are a coin's, or right in three of four rows, the error covers the
+    truth in most."""
+    covered = 0
+    for trial in range(16):
+        draw, flips = random.Random(trial), 0.25 if trial % 2 else 0.5
+        rows: list[tuple[Any, ...]] = [("text", "label")]
+        for _ in range(60):
+            says = draw.choice(("good", "bad"))
+            label = says if draw.random() > flips else {"good": "bad", "bad": "good"}[says]
+            rows.append((f"{says} {draw.randint(0, 10**6)}", label))
+        file = write(tmp_path / f"{trial}.csv", rows)
+        result = litebert.fit(file, ways=["counts"])
+        answers = litebert.load(result.folder).predict(["good", "bad"])
+        right = [answer["prediction"] for answer in answers]
+        likely = [
+            1 - flips if value == says else flips
+            for value, says in zip(right, ("good", "bad"), strict=True)
+        ]
+        assert result.chosen is not None
+        covered += abs(result.chosen.score - np.mean(likely)) <= 2 * result.chosen.error
+    assert covered >= 13
+
+
+def test_numbers_labels_and_pairs(tmp_path: Path, encoder: Path) -> None:
+    draw = random.Random(0)
+    numbers: list[tuple[Any, ...]] = [("text", "score")]
+    several: list[tuple[Any, ...]] = [("text", "labels")]
+    pairs: list[tuple[Any, ...]] = [("sentence1", "sentence2", "label")]
+    words = ["red", "green", "blue", "tall", "small", "old", "new", "fast", "slow", "loud"]
+    for _ in range(60):
+        chosen = draw.sample(words, 4)
+        numbers.append(
+            (" ".join(chosen), 1000 + 3.5 * ("red" in chosen) - 2.25 * ("old" in chosen))
+        )
+        several.append(
+            (" ".join(chosen), ";".join(w for w in ("red", "old", "fast") if w in chosen))
+        )
+        other = chosen if draw.random() < 0.5 else draw.sample(words, 4)
+        pairs.append((" ".join(chosen), " ".join(other), "same" if other == chosen else "other"))
+    for name, rows, separator in (
+        ("numbers", numbers, None),
+        ("several", several, ";"),
+        ("pairs", pairs, None),
+    ):
+        file = write(tmp_path / f"{name}.csv", rows)
+        for way in ("counts", "frozen", "network"):
+            result = litebert.fit(
+                file, tmp_path / f"{name}-{way}", model=encoder, ways=[way], separator=separator
+            )
+            assert np.isfinite(result.judged[0].score)
+            inputs: Any = [("red old", "red old")] if name == "pairs" else ["red old tall new"]
+            (answer,) = litebert.load(result.folder).predict(inputs)
+            if name == "numbers":
+                assert 990 < answer["prediction"] < 1010
+    with pytest.raises(ConfigError, match="one class each"):
+        litebert.fit(tmp_path / "numbers.csv", tmp_path / "no", ways=["contrastive"])
+
+
+def test_rows_without_a_label_are_left_out(tickets: Path) -> None:
+    with open(tickets, "a", encoding="utf-8") as file:
+        file.write("nobody has read this yet,\n")
+    result = litebert.fit(tickets, ways=["counts"])
+    assert result.notes[0].startswith("42 rows")
+    assert "rows without a label are left out (1)" in result.notes
+
+
+def test_labels_that_are_only_called(tmp_path: Path, encoder: Path) -> None:
+    rows = [("text",), *((text,) for phrases in PHRASES.values() for text in phrases)]
+    file = write(tmp_path / "texts.csv", rows)
+    result = litebert.fit(file, model=encoder, labels=list(PHRASES))
+    assert result.chosen is None
+    assert "no score is known" in result.reason
+    names = {"x1": ["money and invoices"], "x2": ["a broken screen or battery"]}
+    described = litebert.fit(
+        file, tmp_path / "described", model=encoder, labels=["x1", "x2"], describe=names
+    )
+    (answer,) = litebert.load(described.folder).predict(["the invoice shows too much money"])
+    assert answer["prediction"] == "x1"
+    with pytest.raises(ConfigError, match="--describe"):
+        litebert.fit(file, tmp_path / "codes", model=encoder, labels=["x1", "x2"])
+
+
+def test_ctrl_c_takes_the_best_so_far(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ways.WAYS, "contrastive", interrupt)
+    result = litebert.fit(tickets, model=encoder)
+    assert result.way in ("counts", "frozen")
+    assert any("Ctrl-C" in note for note in result.notes)
+    assert litebert.load(result.folder).predict(["reset my password"])
+
+
+def test_a_way_that_takes_too_long_is_left_out(tickets: Path, encoder: Path) -> None:
+    result = litebert.fit(tickets, model=encoder, budget="1s")
+    assert {judged.way for judged in result.judged} == {"counts", "frozen"}
+    assert any("left out" in note for note in result.notes)
+
+
+def test_folders_of_texts(tmp_path: Path) -> None:
+    for team, phrases in PHRASES.items():
+        (tmp_path / "mail" / team).mkdir(parents=True)
+        for i, phrase in enumerate(phrases * 3):
+            (tmp_path / "mail" / team / f"{i}.txt").write_text(f"{phrase}, {i}\n")
+    result = litebert.fit(tmp_path / "mail", ways=["counts"])
+    assert result.folder == tmp_path / "mail-model"
+    assert result.notes[0].startswith("27 rows")
+    (answer,) = litebert.load(result.folder).predict(["the invoice"])
+    assert answer["prediction"] == "billing"
+
+
+def test_groups_stay_on_one_side(tmp_path: Path) -> None:
+    rows: list[tuple[Any, ...]] = [("text", "label", "customer")]
+    rows += [(f"{i} of {i // 4}", "ab"[i // 4 % 2], i // 4) for i in range(80)]
+    file = write(tmp_path / "a.csv", rows)
+    task, examples, _, _ = fitting._open(file, [], {"group_column": "customer"})
+    (first, *_) = fitting._split(task, task.plain_items(examples), 0)
+    sides = {(row[2], bool(held)) for row, held in zip(rows[1:], first, strict=True)}
+    assert len(sides) == 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([("text", "label"), ("a b", "x"), ("c d", "x"), ("e f", "x")], "on every row"),
+        ([("text", "label"), ("a b", "x"), ("c d", "y"), ("e f", "x")], "too few"),
+        ([("text", "label")], "holds no rows"),
+    ],
+)
+def test_files_that_teach_nothing(
+    rows: list[tuple[Any, ...]], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a.csv", rows)
+    with pytest.raises(DataError, match=words):
+        litebert.fit(file, ways=["counts"])
+    assert main(["fit", str(file), "--ways", "counts"]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command(tickets: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["fit", str(tickets), "--ways", "counts", "frozen", "--model", str(encoder)]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy" in shown
+    assert "± " in shown
+    folder = tickets.with_name("tickets-model")
+    assert main(["predict", str(folder), "reset my password", "the invoice is wrong"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[-2] for line in shown.splitlines()[2:4]] == ["access", "billing"]
+    assert main([*command, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["way"] in ("counts", "frozen")
+    assert main(["fit", str(tickets), "--overwrite", "--ways", "counts", "--seed", "3"]) == 0
+
+
+def test_descriptions_are_read_from_a_file(
+    tickets: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = write(tmp_path / "names.csv", [("billing", "money, invoices"), ("hardware", "devices")])
+    command = ["fit", str(tickets), "--ways", "frozen", "--model", str(encoder)]
+    assert main([*command, "--describe", str(names)]) == 0
+    write(names, [("billing",)])
+    assert main([*command, "--describe", str(names), "--overwrite"]) == 2
+    assert "names.csv:1" in capsys.readouterr().err
+    write(names, [("biling", "money")])
+    assert main([*command, "--describe", str(names), "--overwrite"]) == 2
+    assert "billing" in capsys.readouterr().err
