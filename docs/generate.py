@@ -291,14 +291,12 @@ def _list_options(cls: type[Any], prefix: str) -> Iterator[Option]:
             yield from _list_options(group, prefix)  # type: ignore[arg-type]  # a class
             continue
         name = item.name.replace("_", "-") if is_option else item.name
-        notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
+        notes = getattr(kind, "__metadata__", ())
         meaning = next(
             filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
         )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
-        is_positional = any(
-            getattr(note, "positional", str(note) == "Positional") for note in notes
-        )
+        is_positional = any(getattr(note, "positional", False) for note in notes)
         name = name.upper().removesuffix("S") if is_positional else prefix + name
         choices = _list_choices(options.bare(kind))
         if named := re.search("name in `([A-Z]+)`", meaning):

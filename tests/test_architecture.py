@@ -80,7 +80,7 @@ LIGHT = (
         for path in sorted((SOURCE / "model" / "objectives").glob("[!_]*.py"))
     ),
 )
-HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")
+HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")
 

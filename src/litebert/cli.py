@@ -9,6 +9,7 @@ import importlib
 import io
 import os
 import select
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from types import FrameType
 from typing import TextIO
 
 from litebert.base import launch
-from litebert.base.errors import ConfigError, GroupError, LitebertError, naming_extras, nearest
+from litebert.base.errors import ConfigError, GroupError, LitebertError, naming_extras, suggest
 
 REPOSITORY = "https://github.com/OWNER/litebert"
 """The address of the repository, from which setup.py makes the links of the package."""
@@ -29,54 +30,50 @@ SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
 VERBS: Mapping[str, tuple[str, str]] = {
     "fit": ("fit", "make the best model that a file of labels allows"),
     "demo": ("demo", "try three small models in seconds, offline"),
-    "quickstart": (
-        "models",
-        "go from raw text to a pretrained model with scores and a report, in minutes",
-    ),
-    "recipes": ("points", "list the recipes"),
-    "plan": (
-        "points",
-        "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine",
-    ),
-    "tokenizer": ("tokenizer", "train or inspect a tokenizer"),
-    "prepare": ("text", "turn text into token shards"),
-    "merge": ("merge", "make one result of parts that several machines made with --part"),
-    "pretrain": ("models", "train a recipe; the same command again continues"),
-    "evaluate": ("evaluate", "score a model on held-out text or labeled files"),
-    "compare": ("models", "show runs side by side in one table"),
-    "finetune": ("tasks", "fine-tune a model on GLUE, SQuAD, RACE, tags or your own table"),
-    "distill": ("distill", "make a small model from a large one, step by step, and measure both"),
-    "predict": ("answers", "answer a file with a fine-tuned model"),
+    "quickstart": ("models", "go from raw text to a pretrained model in minutes"),
+    "finetune": ("tasks", "train a model on labeled rows, your own or of GLUE"),
+    "distill": ("distill", "make a small model of a large one, and measure both"),
+    "predict": ("answers", "answer texts with a fine-tuned model"),
     "fill-mask": ("answers", "predict masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),
     "serve": ("serve", "answer over HTTP with any models"),
-    "analyze": ("analyze", "show what each layer of a model does to held-out text"),
-    "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
+    "evaluate": ("evaluate", "score a model on labeled files or held-out text"),
+    "compare": ("models", "show runs side by side in one table"),
+    "analyze": ("analyze", "show what each layer of a model does to a text"),
+    "study": ("study", "run a paper's comparison on your text, with seeds"),
     "studies": ("study", "list the studies and their questions"),
-    "convert": ("convert", "convert a model to a Hugging Face or a litebert folder"),
+    "recipes": ("points", "list the recipes"),
+    "plan": ("points", "show what a recipe costs, or measure it"),
+    "tokenizer": ("tokenizer", "train, extend or inspect a tokenizer"),
+    "prepare": ("text", "turn text into token shards"),
+    "merge": ("merge", "join the parts that several machines made"),
+    "pretrain": ("models", "train a recipe on token shards"),
     "adapt": ("tokenizer", "give a model new words or another tokenizer"),
-    "resize": ("convert", "change a model's shape: longer texts, fewer layers, narrower states"),
+    "resize": ("convert", "change a model's shape: longer texts, fewer layers"),
+    "convert": ("convert", "convert a model to another format"),
+    "export": ("tasks", "write a model as ONNX, in float32 or 8 bits"),
     "push": ("convert", "write a model to the Hugging Face Hub"),
-    "export": (
-        "tasks",
-        "write a model as ONNX, in float32 or 8 bits, for other software and fast engines",
-    ),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
-    "completion": ("completion", "print a script that completes verbs and options in a shell"),
+    "completion": ("completion", "print a script that completes words in a shell"),
 }
 """Each verb's file in `commands/`, and what it does; extensions' are in `registry.OWN_VERBS`."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Start": ("fit", "demo", "quickstart"),
-    "Prepare data": ("tokenizer", "prepare", "merge"),
-    "Pretrain": ("recipes", "plan", "pretrain"),
     "Learn a task": ("finetune", "distill"),
-    "Score and study": ("evaluate", "compare", "analyze", "study", "studies"),
     "Answer": ("predict", "fill-mask", "embed", "serve"),
-    "Change and move models": ("adapt", "resize", "convert", "export", "push"),
+    "Score, study": ("evaluate", "compare", "analyze", "study", "studies"),
+    "Pretrain": ("recipes", "plan", "tokenizer", "prepare", "merge", "pretrain"),
+    "Change a model": ("adapt", "resize", "convert", "export", "push"),
     "This machine": ("doctor", "completion"),
 }
 """The verbs by what a person wants, as `litebert --help` shows them."""
+
+EXAMPLES = (
+    'litebert demo "It broke after a week."',
+    "litebert fit train.csv",
+    'litebert predict train-model "It broke after a week."',
+)
 
 OUT_OF_MEMORY = (
     "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, which keeps "
@@ -85,17 +82,26 @@ OUT_OF_MEMORY = (
 
 Verb = Callable[[list[str]], int]
 SYNONYMS: Mapping[str, str] = {
+    "benchmark": "doctor",
+    "classify": "fit",
+    "compress": "distill",
+    "encode": "embed",
     "fill": "fill-mask",
     "infer": "predict",
+    "list": "recipes",
     "quantize": "export",
     "score": "evaluate",
+    "server": "serve",
     "test": "evaluate",
     "tokenize": "tokenizer",
-    "train": "finetune",
+    "train": "fit",
     "tune": "finetune",
+    "upload": "push",
 }
 """Verbs of other programs, and the verb here that a person means by each."""
 NO_VERBS: Mapping[str, Verb] = {}
+HELP = ("-h", "--help", "help")
+VERSION = ("-V", "--version", "version")
 
 NO_ROOM = (
     "memory ran out while libraries were loaded; raise the limit of this process (ulimit -v, or "
@@ -111,21 +117,18 @@ VERBOSITY = {
 
 def help_text() -> str:
     """The text of `litebert --help`, which runs no extension."""
-    width = max(map(len, VERBS))
-    verbs = "".join(
-        f"{title}:\n" + "".join(f"  {name:<{width}}  {VERBS[name][1]}\n" for name in names) + "\n"
+    rows = [
+        f"{title if name == names[0] else '':<16}{name:<12}{VERBS[name][1]}\n"
         for title, names in GROUPS.items()
-    )
+        for name in names
+    ]
+    examples = "".join(f"  {example}\n" for example in EXAMPLES)
     return (
-        "litebert: small text encoders, trained on your own "
-        f"text\n\n{verbs}{_verbosity_text(width)}\n"
-        f"litebert VERB --help shows its options. The pages are at {SITE}\n"
+        f"litebert: small text encoders, trained on your own text\n\n{examples}\n{''.join(rows)}\n"
+        "litebert VERB --help shows examples and what most runs set, VERB --help all\n"
+        "every option. Every verb takes --quiet, --verbose. The pages are at\n"
+        f"{SITE}\n"
     )
-
-
-def _verbosity_text(width: int) -> str:
-    lines = "".join(f"  {name:<{width}}  {line}\n" for name, line in VERBOSITY.items())
-    return f"With every verb:\n{lines}"
 
 
 class Terminated(KeyboardInterrupt):
@@ -178,16 +181,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbosity = {name: f"--{name}" in words for name in ("quiet", "verbose")}
     words = [word for word in words if word not in VERBOSITY] or ["--help"]
     _prepare_streams()
-    about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
+    if words[0] in HELP and words[1:] not in ([], ["all"]):  # `help finetune`, `help finetune all`
+        topic = [word for word in words[1:] if word != "all"]
+        words = [*topic, "--help", *(["all"] if "all" in words else [])]
+    about = dict.fromkeys(HELP, help_text) | dict.fromkeys(VERSION, _version_text)
     try:
         own_verbs = NO_VERBS if words[0] in (*VERBS, *about) else _load_own_verbs()
     except LitebertError as error:
         return _refuse(words[0], str(error))
     verbs = (*VERBS, *own_verbs)
     if words[0] not in (*verbs, *about):
-        meant = SYNONYMS.get(words[0].lower())
-        hint = f"did you mean '{meant}'?" if meant else nearest(words[0], verbs)
-        _complain(f"litebert: no verb '{words[0]}'; {hint}\n")
+        _complain(f"litebert: no verb '{words[0]}'; {_suggest_verb(words, verbs)}\n")
         return 2
     if all(verbosity.values()) and words[0] in verbs:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
@@ -236,6 +240,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _suggest_verb(words: Sequence[str], verbs: Sequence[str]) -> str:
+    """A hint for words that begin with no verb."""
+    first, *others = words
+    meant = SYNONYMS.get(first.lower(), first)
+    if meant not in verbs:
+        later = next((word for word in others if word in verbs), None)
+        if later is not None:
+            rest = [word for word in words if word != later]
+            return f"the verb comes first: litebert {shlex.join([later, *rest])}"
+        if os.path.isfile(first):
+            return f"to learn from a file of labels: litebert fit {first}"
+    return suggest(meant, verbs) or "litebert --help shows the verbs"
+
+
 def _settle_threads(verb: str) -> None:
     """Have worker threads that wait sleep after some microseconds, not spin; OpenMP reads this when
     torch is loaded.
@@ -280,8 +298,6 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
         status = verb(list(words[1:]))
     except SystemExit as stop:  # how the argument parser leaves
         status = stop.code if isinstance(stop.code, int) else 1
-    if status == 0 and not {"-h", "--help"}.isdisjoint(words):
-        sys.stdout.write(f"\n{_verbosity_text(len('--verbose'))}")
     return status
 
 

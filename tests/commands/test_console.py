@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from litebert.commands.console import first, parse, print_json, print_markdown, table
+from litebert.commands.console import parse, parse_known, print_json, print_markdown, table
 from litebert.commands.points import PlanArguments
-from litebert.config import Config
 from litebert.model.objectives import score_rows
+from litebert.recipes import RECIPES
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -80,23 +80,23 @@ def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    "words",
     [
-        ("--measure a", 1),
-        ("--device a b", 2),
-        ("--device=a b", 1),
-        ("--encoder.bias a", 1),
-        ("--encoder.no-bias a", 1),
-        ("--encoder.always_project a", 1),
-        ("--train.no-compile --train.seed 3 a", 3),
-        ("--help a", 1),
+        "--measure a",
+        "--device cpu a",
+        "--device=cpu a",
+        "--encoder.bias a",
+        "--encoder.no-bias a --measure",
+        "--encoder.always_project a",
+        "--train.no-compile --train.seed 3 a",
+        "--shards b c a",
+        "--shards b -- a",
     ],
 )
-def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
+def test_the_recipe_is_found_after_any_options(words: str) -> None:
     """Flags are known from the dataclasses: a word after one is no value of it."""
-    command = words.split()
-    wanted = [command[place], *command[:place], *command[place + 1 :]]
-    assert first(command, PlanArguments, Config) == wanted
+    arguments, _ = parse_known(PlanArguments, words.split(), "plan", RECIPES["albert-tiny"]())
+    assert arguments.recipe == "a"
 
 
 def test_a_perplexity_beyond_all_measure_is_short() -> None:

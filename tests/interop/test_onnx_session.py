@@ -103,7 +103,7 @@ print(status, *{name.partition(".")[0] for name in sys.modules})
 """
 UNUSED = {
     *("torch", "transformers", "pyarrow", "sklearn", "scipy", "huggingface_hub", "matplotlib"),
-    *("sentencepiece", "google", "typeguard", "asyncio", "ssl", "filelock", "rich"),
+    *("sentencepiece", "google", "asyncio", "ssl", "filelock", "rich"),
 }
 """Libraries that `predict` starts without; each took part of its start, or would."""
 

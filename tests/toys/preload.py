@@ -22,5 +22,4 @@ MODULES = [
     "rich.progress",
     "rich.table",
     "sklearn.metrics",
-    "typeguard",
 ]

@@ -88,13 +88,18 @@ def naming_extras() -> Iterator[None]:
         raise MissingExtraError(package, "train") from error
 
 
+def suggest(name: object, valid: Iterable[str]) -> str:
+    """A hint for a name that is misspelt: the valid one that is most like it; empty without one."""
+    close = get_close_matches(str(name), valid, n=1)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
 def nearest(name: object, valid: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest valid one, else all of them."""
     names = sorted(filter(None, valid))
     if not names:
         return "there is nothing to choose from"
-    close = get_close_matches(str(name), names, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"
+    return suggest(name, names) or f"choose one of: {', '.join(names)}"
 
 
 def require(condition: bool, message: str) -> None:

@@ -5,40 +5,39 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
+from typing import Annotated, ClassVar
 
 from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
+from litebert.commands.options import Arg
 
 
 @dataclass
 class AnalyzeArguments:
-    """Show what each layer does to the states of held-out text, for one model or several side by
-    side.
-
-    The page has distances and angles between the states before and after a layer (ALBERT, figure
-    1), what heads attend to, and how early the masked words are known. It shows which layers
-    resemble each other, and where the parameters are.
+    """Write a page of what each layer does to held-out text: how far it moves the states (ALBERT,
+    figure 1), what its heads attend to, and how early the masked words are known.
     """
 
-    models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]
-    """Run folders, litebert model folders or Hugging Face folders."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert analyze run --shards data",
+        "litebert analyze run-1 run-2 --shards data --out layers.html",
+    )
+
+    models: Annotated[tuple[str, ...], Arg("MODEL", positional=True)]
+    """Folders of runs or models."""
     shards: DataPath
-    """A folder written by litebert prepare with the tokenizer of the models."""
+    """Folder of litebert prepare with the tokenizer of the models."""
     out: Path = Path("analysis.html")
-    """The page to write."""
+    """Page to write."""
     sequences: int = 128
     """Held-out sequences to read."""
     length: int = 0
-    """Tokens per sequence; 0 uses the length that the first model was trained with."""
+    """Tokens of a sequence; 0 is as in the training of the first model."""
     control: bool = True
-    """Also analyze the untrained network of each model's shape, which shows what training has
-    changed."""
+    """Also analyze an untrained network of each shape."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
 
 

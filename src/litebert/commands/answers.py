@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, DataError, require
 from litebert.base.storage import is_written_into
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
+from litebert.commands.options import Arg
 from litebert.remote.names import path_of, shorten, suggest
 from litebert.text.records import FileFormat, Layout
 
@@ -31,34 +30,29 @@ class Reading:
 
     model: ModelPath
     input: tuple[str, ...] = ("-",)
-    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, text lines, CoNLL, SQuAD or RACE; - is
-    standard input."""
-    out: str = "-"
-    """File to write; - is standard output. If the work stops early, the file keeps the answers so
-    far.
-    """
+    """Files or folders of rows, lines or a benchmark; - is standard input."""
+    out: Annotated[str, Arg("FILE")] = "-"
+    """File to write; - is standard output."""
     text_column: str | None = None
-    """Column that holds the text; by default the one used in training, else "text"."""
-    keep: str | None = None
-    """Columns of the input to copy into the output, separated by commas, or all."""
+    """Column of the text; by default as in training, or text."""
+    keep: Annotated[str | None, Arg("COLUMN,...")] = None
+    """Columns of the input to copy into the output, or all."""
     header: bool = True
-    """Read column names from the first line of CSV and TSV; else columns are numbers from 0."""
+    """The first line of CSV names the columns; else they are numbers from 0."""
     delimiter: str | None = None
-    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
+    """Delimiter of CSV, such as ; or tab; by default found."""
     input_format: FileFormat | None = None
-    """Format of the input; by default the suffix decides, or else the content."""
+    """Format of the input; by default suffix and content decide."""
     encoding: str = "utf-8"
-    """Encoding of the input."""
+    """Encoding of the input, such as latin-1."""
     engine: str | None = None
-    """compiled (CPUs), torch (GPUs, parts of your own) or onnx; by default what suits the machine
-    and the model."""
+    """compiled, torch or onnx; by default what suits machine and model."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the matrix products: float32 by default; bfloat16 and int8 are faster. litebert
-    doctor --engines MODEL measures all."""
+    """Type of the products; litebert doctor --engines MODEL compares them."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
-    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
-    """Answer one of N parts on this machine, such as 1/4; litebert merge makes the file of all."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    part: Annotated[str | None, Arg("I/N")] = None
+    """Answer one of N parts here, such as 1/4; litebert merge joins them."""
 
     def parse_part(self) -> Part | None:
         from litebert.parts import Part
@@ -86,25 +80,31 @@ class Reading:
 
 @dataclass
 class PredictArguments(Reading):
-    """Answer texts, or every row of the input, with a fine-tuned model, in order.
+    """Answer texts, or every row of the input in order, with a fine-tuned model."""
 
-    The suffix of --out may be .csv, .jsonl, or .json for the official SQuAD script.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert predict classifier --input new.csv --out answers.csv",
+        "litebert predict classifier --input new.csv --keep id --min-precision 0.95",
+        'litebert predict classifier "It broke after a week."',
+    )
 
-    texts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT")] = ()
-    """Texts to answer at once, in place of --input."""
+    common: ClassVar[str] = (
+        "input out text-column pair-column keep delimiter format min-precision explain engine "
+        "dtype device"
+    )
+
+    texts: Annotated[tuple[str, ...], Arg("TEXT", positional=True)] = ()
+    """Texts to answer, instead of --input."""
     pair_column: str | None = None
-    """Column that holds the second text; by default the one used in training."""
+    """Column of a second text; by default as in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
-    """Format of the output; by default its suffix decides, and standard output is csv."""
+    """Format of the output; by default its suffix decides, or csv."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
-    such as 0.95."""
+    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     min_precision: float | None = None
-    """Leave unsure answers empty, so that this share of the others is right, such as 0.95."""
+    """Leave unsure answers empty, so that this share of the rest is right."""
     explain: Literal["occlusion", "gradients"] | None = None
-    """Add how much each word speaks for the answer: occlusion answers without it; gradients needs
-    PyTorch."""
+    """Add how much each word speaks for the answer; gradients needs PyTorch."""
 
 
 _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
@@ -117,7 +117,7 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 
 
 def predict(words: list[str]) -> int:
-    """litebert predict MODEL --input F --out G"""
+    """litebert predict MODEL [TEXT | --input F --out G]"""
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
@@ -136,6 +136,12 @@ def predict(words: list[str]) -> int:
             f"{shorten(arguments.out)}; leave one out"
         )
     part, layout = arguments.parse_part(), arguments.layout
+    for text in arguments.texts:
+        require(
+            arguments.input == ("-",) and arguments.out == "-",
+            "a TEXT on the line is answered on standard output; leave out --input and --out",
+        )
+        require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
     model = load(
         arguments.model,
         engine=arguments.engine,
@@ -145,10 +151,6 @@ def predict(words: list[str]) -> int:
         min_precision=arguments.min_precision,
     )
     if arguments.texts:
-        require(
-            arguments.input == ("-",) and arguments.out == "-",
-            "a TEXT on the line is answered on standard output; leave out --input and --out",
-        )
         _show_answers(arguments.texts, model.predict(arguments.texts))
         return 0
     count = predict_file(
@@ -185,30 +187,30 @@ def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) ->
 
 @dataclass
 class EmbedArguments(Reading):
-    """Write a sentence vector for every text: the mean of its last states, or [CLS].
+    """Write a sentence vector for every text; without MODEL, by the package's English encoder."""
 
-    Without MODEL, the package's own encoder computes them, which reads English.
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert embed --input texts.csv --out vectors.npy",
+        "litebert embed MODEL --input texts.csv --keep id --out vectors.parquet",
+    )
 
-    The suffix of --out may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
-    (with the column "vector").
-    """
-
+    common: ClassVar[str] = (
+        "input out text-column keep delimiter pooling normalize vector-size prompt-name engine "
+        "dtype device"
+    )
     model: ModelPath = ""
-    out: str = "-"
-    """File to write; - is standard output. A .jsonl file of float32 keeps the vectors of an
-    interrupted run."""
+    out: Annotated[str, Arg("FILE")] = "-"
+    """File to write, .npy, .parquet or .jsonl; - is standard output."""
     pooling: Literal["mean", "cls"] | None = None
-    """Vector of a text: the mean of its states, or the state of [CLS]; by default as the model
-    says."""
+    """Vector of a text, the mean of its states or [CLS]; by default as the model says."""
     normalize: bool | None = None
-    """Scale vectors to unit length; by default as the model says, else not."""
+    """Scale vectors to length 1; by default as the model says."""
     vector_size: int | None = None
-    """Numbers to leave of each vector, the first ones; all by default."""
+    """Numbers of each vector to keep, the first ones."""
     prompt_name: str | None = None
-    """Prompt of the model before each text, such as query; by default as the model says."""
+    """Prompt of the model before each text, such as query."""
     vector_dtype: Literal["float32", "int8"] = "float32"
-    """Type of the numbers. With int8, NAME.scale.npy holds the scale and offset of each
-    dimension."""
+    """Type of the numbers; with int8, NAME.scale.npy holds their scales."""
 
 
 def embed(words: list[str]) -> int:
@@ -266,23 +268,24 @@ def embed(words: list[str]) -> int:
 
 @dataclass
 class FillMaskArguments:
-    """Fill the masked words of texts with a pretrained model.
+    """Fill the masked words of texts with a pretrained model; write a mask as [MASK] or ___."""
 
-    Write a mask as [MASK], <mask> or ___, whatever the tokenizer calls its own.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        'litebert fill-mask run "The capital of France is [MASK]."',
+        'litebert fill-mask run "She ___ the book." --targets read wrote',
+    )
 
     model: ModelPath
-    texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
-    """Texts with a mask; if there are none, each line of standard input is one."""
+    texts: Annotated[tuple[str, ...], Arg("TEXT", positional=True)] = ()
+    """Texts with a mask; by default the lines of standard input."""
     top: int = 5
     """Number of predictions for each mask."""
-    targets: tuple[str, ...] = ()
-    """Words to give the probabilities of instead, each a token of the model."""
+    targets: Annotated[tuple[str, ...], Arg("WORD")] = ()
+    """Words whose probabilities to give instead, each a token of the model."""
     tokenizer: Path | None = None
-    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
-    tokenizer.json."""
+    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
 
 

@@ -8,83 +8,103 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 from litebert.base import launch, progress
 from litebert.base.errors import ConfigError, GroupError, require
 from litebert.base.registry import pause_collection
 from litebert.base.storage import json_text
-from litebert.commands.options import READING, bare, is_flag, join_lines, metadata_of
-from litebert.config import Config
+from litebert.commands.options import (
+    Arg,
+    Option,
+    asks_help,
+    build,
+    convert,
+    format_help,
+    list_options,
+    read,
+)
 from litebert.remote.names import require_local
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.config import Config
+    from litebert.config.finetuning import FinetuneConfig
     from litebert.train.ranks import Ranks
     from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
 
 T = TypeVar("T")
-Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
+Json = Annotated[bool, Arg(help="Print JSON instead of tables.")]
 RecipeName = Annotated[
-    tyro.conf.Positional[str],
-    tyro.conf.arg(
-        metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."
-    ),
+    str, Arg("RECIPE", "A recipe, a TOML or JSON file, or file.py:function.", positional=True)
 ]
 ModelPath = Annotated[
-    tyro.conf.Positional[str],
-    tyro.conf.arg(
-        metavar="MODEL",
-        help="A run, a litebert or a Hugging Face folder; or hf:OWNER/NAME, or "
-        "hf:OWNER/NAME@REVISION, on the Hugging Face Hub.",
-    ),
+    str, Arg("MODEL", "A folder of a run or a model, or hf:OWNER/NAME.", positional=True)
 ]
-
-
-DataPath = Annotated[str, tyro.conf.arg(metavar="PATH")]
+DataPath = Annotated[str, Arg("PATH")]
 """A folder or a URL. A `Path` would drop a slash of a URL, which messages and records then lack."""
 
 
-def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
-    """Parse the arguments of a verb; a mistake prints the likely intention and exits with
-    status 2."""
-    _refuse_twice(cls, words)
+def parse(cls: type[T], words: Sequence[str], verb: str, default: T | None = None) -> T:
+    """Read the words after a verb; with --help among them, print the help and end."""
+    return parse_known(cls, words, verb, default=default)[0]
+
+
+def parse_known(
+    cls: type[T],
+    words: Sequence[str],
+    verb: str,
+    recipe: Config | FinetuneConfig | None = None,
+    *,
+    refuse_unknown: Callable[[str], object] = lambda name: None,
+    default: T | None = None,
+) -> tuple[T, list[str]]:
+    """Return the arguments of a verb, and the words that set fields of a recipe.
+
+    Args:
+        recipe: the recipe, whose values are the defaults that the help shows.
+    """
+    own = [*list_options(cls, default)]
+    names = {option.name for option in own}
+    fields = [*list_options(type(recipe), recipe)] if recipe is not None else []
+    fields = [option for option in fields if option.name not in names]
+    if asks_help(words):
+        sys.stdout.write(format_help(cls, verb, words, [*own, *fields]))
+        raise SystemExit(0)
     if ("--out", "") in pairwise(words) or "--out=" in words:
         raise ConfigError("--out is empty; give the name of what is to be written")
-    parser_options = {"description": join_lines(cls.__doc__ or ""), **options}
-    with READING, pause_collection():
-        parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **parser_options)
-    values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-    for name, value in values.items():
+
+    def refuse_elsewhere(name: str) -> None:
+        refuse_unknown(name)
+        if verbs := list_verbs_with(name):
+            raise ConfigError(f"{verb} has no option {name}, which is of {', '.join(verbs)}")
+
+    example = getattr(cls, "examples", ("",))[0] if default is None else ""
+    given = read([*own, *fields], words, example, refuse_elsewhere)
+    _refuse_table(given, names)
+    values = {each.path: convert(each, given[each]) for each in given if each.name in names}
+    parsed: T = build(cls, default, values)
+    for name, value in vars(parsed).items():
         if isinstance(value, Path) or (name == "model" and isinstance(value, str)):
             require_local(value)
-    return parsed
-
-
-def _refuse_twice(cls: type, words: Sequence[str]) -> None:
-    # Of an option that is given twice, the parser would drop the first without a word.
-    kinds = get_type_hints(cls, include_extras=True) if is_dataclass(cls) else {}
-    repeated = [name for name, kind in kinds.items() if "UseAppendAction" in repr(kind)]
-    several = {f"--{name.replace('_', '-')}" for name in repeated}
-    options = [word for word in words if word[:2] == "--" and len(word) > 2]
-    names = [word.partition("=")[0].replace("_", "-") for word in options]
-    for name in names:
-        if names.count(name) > 1 and name not in several | _flags_of(cls):
-            raise ConfigError(f"{name} is given twice; give it once, with all that it shall hold")
+        if name == "device":
+            require(
+                re.fullmatch("auto|cpu|mps|cuda(:[0-9]+)?", value) is not None,
+                f"--device is '{value}'; give auto, cpu, cuda, cuda:N or mps",
+            )
+    return parsed, [word for each in given if each in fields for word in each.write(given[each])]
 
 
 def refuse_lessons(words: Sequence[str], teacher: object) -> None:
@@ -96,44 +116,26 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
     )
 
 
-def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
-    parsed: Any = parse(cls, words, verb, return_unknown_args=True)
-    return parsed[0], list(parsed[1])
+def _refuse_table(given: Mapping[Option, list[str]], names: Collection[str]) -> None:
+    """Refuse a table in the place of a model, as in `litebert finetune train.csv`."""
+    data = next((name for name in ("--input", "--data") if name in names), None)
+    model = next((words[0] for option, words in given.items() if option.name == "MODEL"), "")
+    if data is not None and Path(model).is_file():
+        from litebert.recipes.files import is_recipe_name
+
+        require(is_recipe_name(model), f"{model} is a file and no model; give MODEL {data} {model}")
 
 
-def first(
-    words: Sequence[str],
-    *options: type,
-    wanted: Callable[[str], bool] = lambda word: not word.startswith("-"),
-) -> list[str]:
-    """The words with the first wanted one in front, for `options` may come before a recipe or a
-    model.
-    """
-    # An option's value may look like one too, so a word right after an option that takes one is
-    # passed over.
-    flags = {"--help"}.union(*map(_flags_of, options))
-    plain = [word.replace("_", "-") for word in words]
-    values = {
-        i + 1
-        for i, word in enumerate(plain)
-        if word[:2] == "--" and "=" not in word and word not in flags
-    }
-    place = next((i for i, word in enumerate(words) if i not in values and wanted(word)), 0)
-    return [*words[place : place + 1], *words[:place], *words[place + 1 :]]
+def list_verbs_with(option: str) -> list[str]:
+    """List the verbs that have an option of this name."""
+    from litebert.commands.completion import verbs
+    from litebert.config import Config
+    from litebert.config.finetuning import FinetuneConfig
 
-
-def _flags_of(cls: type, prefix: str = "--") -> set[str]:
-    flags = set()
-    for field, kind in get_type_hints(cls, include_extras=True).items():
-        name = field.replace("_", "-")
-        if is_flag(kind):
-            flags |= {f"{prefix}{name}", f"{prefix}no-{name}"}
-        elif is_dataclass(bare(kind)):
-            # The options of a task are a group without a prefix.
-            has_prefix = tyro.conf.OmitArgPrefixes not in metadata_of(kind)
-            inner = f"{prefix}{name}." if has_prefix else prefix
-            flags |= _flags_of(cast(type, bare(kind)), inner)
-    return flags
+    recipes: list[tuple[str, type[Any]]] = [("pretrain", Config), ("finetune", FinetuneConfig)]
+    parts = [*verbs(), *recipes]
+    found = (verb for verb, cls in parts if option in (each.name for each in list_options(cls)))
+    return [*dict.fromkeys(found)]
 
 
 def parse_with_recipe(
@@ -142,32 +144,18 @@ def parse_with_recipe(
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`.
 
     Args:
-        unnamed: gives the recipe where the words begin with an option and have --from, for a verb
-            that then needs none.
+        unnamed: gives the recipe where there is none and --from names a model, for a verb that then
+            needs none.
     """
+    from litebert.config import Config
     from litebert.recipes.files import is_recipe_name, recipe
 
-    words = first(words, cls, Config, wanted=is_recipe_name)
-    from_model = any(word.partition("=")[0] == "--from" for word in words)
-    asks = "-h" in words or "--help" in words
-    if unnamed is not None and from_model and words[0].startswith("-") and not asks:
-        words = ["", *words]
-    if asks:
-        name = words[0] if is_recipe_name(words[0]) else "albert-tiny"
-        with suppress(SystemExit):
-            parse(cls, ["--help"], verb)
-        _with_fields(recipe(name), ["--help"], verb, name)
-    parsed, rest = parse_known(cls, words, verb)
-    rest = parsed.short.expand("--sequences.length", rest)  # type: ignore[attr-defined]
-    name = parsed.recipe  # type: ignore[attr-defined]
-    config = unnamed(parsed) if unnamed is not None and not name else recipe(name)
-    return parsed, _with_fields(config, rest, verb, name or config.name) if rest else config
-
-
-def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:
-    return parse(
-        Config, words, f"{verb} {name}", default=config, description="Fields of the recipe."
-    )
+    shown = next(filter(is_recipe_name, words if asks_help(words) else ()), "albert-tiny")
+    parsed, rest = parse_known(cls, words, verb, recipe(shown))
+    name, short = parsed.recipe, parsed.short  # type: ignore[attr-defined]
+    rest = short.expand("--sequences.length", rest)
+    config = recipe(name) if name or unnamed is None else unnamed(parsed)
+    return parsed, parse(Config, rest, verb, default=config)
 
 
 def output() -> Console:

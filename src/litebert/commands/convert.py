@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, ModelError, require
 from litebert.base.json_reader import read_json
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json, ModelPath
+from litebert.commands.options import Arg
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
 
@@ -26,24 +25,24 @@ log = logging.getLogger("litebert")
 
 @dataclass(kw_only=True)
 class ConvertArguments:
-    """Convert a model folder or an original TensorFlow checkpoint to a Hugging Face or a litebert
-    folder.
-    """
+    """Convert a model or a TensorFlow checkpoint to a Hugging Face or a litebert folder."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert convert run --to hf --out converted",
+        "litebert convert hf:albert/albert-base-v2 --to litebert --out albert",
+    )
 
     model: ModelPath
     out: Path
     """Folder to write."""
     to: str | None = None
-    """The format to write, by a name in `FORMATS`: hf or litebert."""
+    """Format to write, by a name in `FORMATS`."""
     head: HeadName | None = None
-    """The Hugging Face class to write; or what the classifier is for, if config.json does not
-    say."""
+    """Head to write; or what a classifier is for, if config.json does not say."""
     tokenizer: Path | None = None
-    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
-    tokenizer.json."""
+    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
     vector_size: int | None = None
-    """Numbers to leave of each vector of a model of --task pairs, the first ones; all by
-    default."""
+    """Numbers of each vector to keep, the first ones."""
     json: Json = False
 
 
@@ -91,45 +90,45 @@ def _describe_opening(out: Path, to: str) -> str:
 
 @dataclass(kw_only=True)
 class ResizeArguments:
-    """Change the shape of a model: longer texts, windows, fewer or shared layers, narrower states.
+    """Change the shape of a model, then train it further with litebert pretrain --from."""
 
-    Train the new model further before you use it: litebert pretrain --from. A smaller model learns
-    fastest with the large one as its teacher (page "Distillation").
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert resize MODEL --positions 4096 --window 128 --out longer",
+        "litebert resize MODEL --share all --embedding-size 128 --out smaller",
+        "litebert resize MODEL --hidden-size 384 --shards data --out narrower",
+    )
 
     model: ModelPath
     out: Path
     """Folder to write, in litebert's format."""
     positions: int | None = None
-    """Longest text in tokens. Learned positions are repeated, rotary ones get a larger base."""
+    """Longest text in tokens."""
     window: int | None = None
-    """Tokens that a token of a windowed layer attends to, half on each side; 0 for no windows."""
+    """Tokens that a token of a windowed layer reads; 0 for no windows."""
     global_every: int | None = None
-    """One layer in this many attends to the whole text; 0 for none, by default 3."""
+    """One layer in so many reads the whole text; by default 3, 0 for none."""
     global_tokens: int | None = None
-    """First tokens of a text that attend to all tokens, and all tokens to them; 0 by default."""
+    """First tokens that read all tokens, and are read by all; by default 0."""
     share: Sharing | None = None
-    """Sharing of the new layers, as in encoder.sharing. Blocks that become one are merged."""
+    """Blocks that the new layers share; those that become one are merged."""
     groups: int = 1
     """Number of blocks, with --share groups."""
     layers: int | None = None
     """Number of layers of the smaller model."""
     embedding_size: int | None = None
-    """Width of the embeddings, which are factorized by a truncated singular value decomposition."""
+    """Width of the embeddings, which are factorized."""
     merge: Literal["average", "first", "middle", "last"] = "average"
-    """How blocks are merged: their mean, or the first, middle or last block."""
+    """How blocks become one: their mean, or the first, middle or last."""
     hidden_size: int | None = None
-    """New hidden size, a multiple of the head size. Keeps the heads and features that matter most
-    on --shards."""
+    """Hidden size, of the heads and features that matter most on --shards."""
     intermediate_size: int | None = None
-    """New inner width of the feed-forward blocks. Keeps the units that matter most on --shards."""
+    """Inner width of feed-forward blocks, of what matters most on --shards."""
     shards: DataPath | None = None
-    """Folder of litebert prepare: scores the model before and after, and measures what matters."""
+    """Folder of litebert prepare, to score the model and measure what matters."""
     tokenizer: Path | None = None
-    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
-    tokenizer.json."""
+    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
     device: str = "auto"
-    """Device that scores --shards: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device that scores --shards, as in litebert finetune."""
     json: Json = False
 
 
@@ -216,15 +215,15 @@ def _steps_after_resizing(
 
 @dataclass
 class PushArguments:
-    """Write a model to the Hugging Face Hub, with its tokenizer and its model card, as one commit.
-
-    The model is converted to a folder for transformers, or to a litebert folder where transformers
-    has no class for it. The token of `hf auth login` or of HF_TOKEN must allow writing.
+    """Write a model to the Hugging Face Hub, with its tokenizer and its card, as one commit. The
+    token of `hf auth login` or of HF_TOKEN must allow writing.
     """
 
+    examples: ClassVar[tuple[str, ...]] = ("litebert push classifier hf:OWNER/NAME --private",)
+
     model: ModelPath
-    destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
-    """The repository, hf:OWNER/NAME; it is created if needed."""
+    destination: Annotated[str, Arg("DESTINATION", positional=True)]
+    """Repository, hf:OWNER/NAME; it is created if needed."""
     private: bool = False
     """Create a private repository, and write to no public one."""
     message: str | None = None

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
+from typing import Annotated, ClassVar
 
 from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.commands import console
+from litebert.commands.options import Arg
 
 TEXTS = (
     "The battery died after two days, and nobody answered my letters.",
@@ -29,17 +28,20 @@ MASK = "[MASK]"
 
 @dataclass
 class DemoArguments:
-    """Try litebert in seconds, offline, with three small models that ship with it:
-    sentiment of reviews, masked words, and vectors of sentences.
+    """Try three small models, offline: sentiment of reviews, masked words and sentence vectors.
 
-    It opens the playground in a browser until you press Ctrl-C. If you give texts,
-    it answers them in the terminal instead; [MASK] stands for a word to fill in.
+    Without TEXT, a playground opens in the browser.
     """
 
-    texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert demo",
+        'litebert demo "It broke after a week." "She put the [MASK] on the table."',
+    )
+
+    texts: Annotated[tuple[str, ...], Arg("TEXT", positional=True)] = ()
     """Texts to answer in the terminal."""
     out: Path | None = None
-    """Folder to write the models to, as ordinary model folders; by default they are temporary."""
+    """Folder to keep the models in."""
     port: int = 8000
     """Port of the playground; 0 takes a free one."""
     browser: bool = True

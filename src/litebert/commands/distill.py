@@ -10,15 +10,13 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, MissingExtraError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.commands import console
 from litebert.commands.console import Json
-from litebert.commands.options import Short, ShortForms
+from litebert.commands.options import Arg, Short, ShortForms
 from litebert.commands.task_options import (
     collect_options,
     join_source,
@@ -36,45 +34,51 @@ log = logging.getLogger("litebert")
 
 @dataclass(frozen=True)
 class DistillArguments:
-    """Make a small model of a large one: a teacher, a tokenizer, a student that is pretrained and
-    then learns the task from the teacher, and its weights in 8 bits. The same command again
-    continues.
+    """Make a small model of a large one: a student that learns the task from a teacher, in 8 bits.
+    The same command again continues.
 
-    Each step is a command of litebert, which is shown as it starts. Fields of the recipe of
-    finetune are options too, such as --epochs 5; they are the student's.
+    Each step is a command of litebert, which is shown as it starts. The fields of finetune are
+    options too; they are the student's.
     """
 
-    teacher: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEACHER")]
-    """A model fine-tuned on the task, an encoder to fine-tune on --data first, or the word
-    baseline."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert distill classifier --data train.csv --unlabeled texts.txt --out small",
+        "litebert distill classifier --data train.csv --size 500k --out small --dry-run",
+    )
+
+    common: ClassVar[str] = (
+        "task unlabeled size budget language max-drop dev text-column "
+        "label-column epochs dry-run device json"
+    )
+
+    teacher: Annotated[str, Arg("TEACHER", positional=True)]
+    """A model of the task, an encoder to fine-tune first, or the word baseline."""
     data: tuple[str, ...]
-    """The labeled texts, as in litebert finetune."""
+    """Labeled texts, as in litebert finetune."""
     out: Path
     """Folder to write."""
     task: str = "table"
-    """table for your own data, or a GLUE task; it answers with a class, labels or a number."""
+    """table, or one of GLUE."""
     unlabeled: tuple[str, ...] = ()
-    """Files of further texts, which the teacher answers; as in litebert finetune."""
+    """Files of further texts, which the teacher answers."""
     phrases: int | None = None
-    """Random phrases of the texts for the teacher to answer; by default 20 for each text, 100,000
-    at most."""
+    """Random phrases that the teacher answers; by default 20 for each text."""
     size: str = "2M"
-    """Parameters of the student at most, such as 500k, 2M or 10M."""
+    """Most parameters of the student, such as 500k or 10M."""
     tokenizer: Literal["new", "teacher"] = "new"
-    """Train a tokenizer on the texts, or take the teacher's."""
+    """Train a tokenizer on the texts, or take that of the teacher."""
     vocab_size: int = 8192
     """Tokens of a new tokenizer; a small text allows fewer."""
     language: str = "en"
-    """Language of the text, for sentence boundaries, as in litebert prepare."""
+    """Language of the text, for sentence boundaries."""
     budget: str | None = None
-    """Pretraining of the student; by default a minute for each 400,000 characters of text, 10 at
-    most."""
+    """Pretraining of the student; by default minutes, by the size of the text."""
     max_drop: float | None = None
-    """Write no 8-bit weights if the main score falls by more points than this; 0.5 by default."""
-    tracker: tuple[str, ...] = ()
-    """Trackers that get the metrics of each run, as in litebert pretrain and finetune."""
+    """Write no 8-bit weights if the score falls by more points; by default 0.5."""
+    tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()
+    """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     dry_run: bool = False
     """Show the commands and write nothing."""
     json: Json = False

@@ -15,14 +15,13 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Annotated, Any
-
-import tyro
+from typing import Annotated, Any, ClassVar
 
 from litebert.base import machine
 from litebert.base.errors import ConfigError
 from litebert.base.registry import list_extensions, load_extension
 from litebert.commands.console import Json, loading, parse, print_json, table
+from litebert.commands.options import Arg
 from litebert.config import cost
 from litebert.kernels import loader
 from litebert.kernels.network import list_dtypes
@@ -54,14 +53,17 @@ INSTRUCTIONS = {
 
 @dataclass
 class DoctorArguments:
-    """Show what litebert runs on, for bug reports: versions, device, memory, disk, extras and
-    extensions.
-    """
+    """Show what litebert runs on, for bug reports: versions, device, memory, extras, extensions."""
 
-    engines: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Also measure how fast each engine computes this model on this machine."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert doctor",
+        "litebert doctor --engines classifier",
+    )
+
+    engines: Annotated[str | None, Arg("MODEL")] = None
+    """Also measure how fast each engine computes this model."""
     device: str = "auto"
-    """Device of --engines: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device of --engines, as in litebert predict."""
     json: Json = False
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, require
 from litebert.base.storage import write_json
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
+from litebert.commands.options import Arg
 from litebert.commands.task_options import LabeledFiles
 from litebert.remote.names import shorten
 from litebert.remote.output import check_output_file, open_output_file
@@ -24,60 +25,61 @@ MOST_COLUMNS = 10
 
 @dataclass(kw_only=True)
 class EvaluateArguments(LabeledFiles):
-    """Score a model: a pretrained one on prepared text, a fine-tuned one on labeled files.
-
-    Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models can
-    be compared. The objectives rtd and sbo are scored on the masks of training. --blimp counts how
-    often the model finds the grammatical one of two sentences more likely. --retrieval ranks
-    documents by sentence vectors, and compares with BM25.
+    """Score a model: a fine-tuned one on labeled files, a pretrained one on prepared text with
+    fixed masks, or one of sentence vectors on retrieval.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert evaluate classifier --data test.csv --mistakes 10",
+        "litebert evaluate run --shards data",
+        "litebert evaluate MODEL --retrieval BEIR/scifact",
+    )
+
+    common: ClassVar[str] = (
+        "data shards blimp retrieval text-column label-column predictions mistakes slice-columns "
+        "min-precision dtype device out json"
+    )
+
     shards: DataPath | None = None
-    """Folder written by litebert prepare with the tokenizer of MODEL, which is pretrained."""
+    """Folder of litebert prepare with the tokenizer of the model."""
     data: tuple[str, ...] = ()
-    """Labeled files, a folder of them or a quoted pattern, for a fine-tuned MODEL."""
+    """Labeled files, or a folder of them."""
     predictions: DataPath | None = None
-    """Answers that litebert predict wrote of the rows of --data, to score instead of computing
-    them."""
+    """Answers of litebert predict to score, instead of computing them."""
     blimp: Path | None = None
-    """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
-    MODEL."""
-    retrieval: str | None = None
-    """Folder in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/*.tsv. MODEL gives
-    sentence vectors."""
-    qrels: str | None = None
-    """File of judgments of --retrieval, such as dev; by default test, or the only one."""
+    """Pairs of a good and a bad sentence, in JSON Lines or a folder of them."""
+    retrieval: Annotated[str | None, Arg("FOLDER")] = None
+    """Documents, queries and judgments in the layout of BEIR."""
+    qrels: Annotated[str | None, Arg("NAME")] = None
+    """Judgments of --retrieval, such as dev; by default test, or the only ones."""
     vector_size: int | None = None
-    """Numbers to leave of each vector for --retrieval, the first ones; all by default."""
+    """Numbers of each vector to keep, the first ones."""
     top: int | None = None
-    """Documents of each query of --retrieval that a reranker ranks, at most 100, the default."""
-    retriever: str | None = None
-    """Model of sentence vectors that finds the documents that a reranker ranks; by default BM25
-    does."""
+    """Documents of each query that a reranker ranks; by default 100."""
+    retriever: Annotated[str | None, Arg("MODEL")] = None
+    """Model that finds the documents for a reranker; by default BM25."""
     max_pairs: int | None = None
-    """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
-    paradigm."""
+    """Most pairs of each paradigm of --blimp."""
     sequences: int | None = None
-    """Most held-out sequences of --shards to score; 2,048 by default."""
+    """Most sequences of --shards; by default 2,048."""
     length: int | None = None
-    """Tokens per sequence of --shards; by default the length that the model was trained with."""
+    """Tokens of a sequence of --shards; by default as in training."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
-    such as 0.95."""
+    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     engine: str | None = None
-    """The engine for --data and --retrieval, as in litebert predict."""
+    """Engine for --data and --retrieval, as in litebert predict."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the matrix products for --data and --retrieval, as in litebert predict."""
+    """Type of the products, as in litebert predict."""
     min_precision: float | None = None
-    """Score only the answers to --data that are this precise, as litebert predict gives them."""
+    """Score only the answers that litebert predict would give with it."""
     mistakes: int = 0
-    """Number of mistakes to list, those with the highest probability."""
-    slice_columns: tuple[str, ...] = ()
-    """Columns of a table of --data; the rows with each value are scored by themselves."""
+    """Number of mistakes to list, the surest first."""
+    slice_columns: Annotated[tuple[str, ...], Arg("COLUMN")] = ()
+    """Columns by whose values the rows are also scored one by one."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     out: DataPath | None = None
-    """File to write the report to, as JSON."""
+    """JSON file to write the report to."""
     json: Json = False
 
 

@@ -5,57 +5,58 @@ from __future__ import annotations
 import csv
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Annotated, ClassVar, Literal
 
 from litebert.commands import console
 from litebert.commands.console import Json
+from litebert.commands.options import Arg
 
 
 @dataclass
 class FitArguments:
     """Make the best model that your labels allow: counted words, a linear model on an encoder, or a
     trained network, each judged on rows that it did not read. The same command again continues.
-
-    litebert fit tickets.csv
-    litebert predict tickets-model "The invoice is wrong"
-    litebert fit texts.csv --labels "billing, hardware, access"
     """
 
-    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
-    """CSV, TSV, JSON Lines, Parquet or xlsx, or a folder with a folder of texts for each class."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert fit tickets.csv",
+        'litebert predict tickets-model "The invoice is wrong"',
+        'litebert fit texts.csv --labels "billing, hardware, access"',
+    )
+    common: ClassVar[str] = (
+        "out text-column label-column pair-column labels describe model ways budget prefer "
+        "separator overwrite device json"
+    )
+    file: Annotated[Path, Arg("FILE", positional=True)]
+    """CSV, TSV, JSON Lines, Parquet, xlsx, or a folder with one of texts for each class."""
     out: Path | None = None
-    """The folder of the model; NAME-model for NAME.csv by default."""
+    """Folder of the model; by default NAME-model for NAME.csv."""
     text_column: str | None = None
-    """Column of the texts; found by its name or its contents."""
+    """Column of the texts; by default found."""
     label_column: tuple[str, ...] = ()
-    """Column of the labels, or columns of 0 and 1; found likewise."""
+    """Column of the labels, or columns of 0 and 1; by default found."""
     pair_column: str | None = None
     """Column of a second text."""
     group_column: str | None = None
-    """Column of what rows belong to, such as a customer, which judges no model that has read it."""
+    """Column of what rows belong to, such as a customer; no model is judged on what it read."""
     labels: str = ""
-    """What the classes are called, separated by commas, where no row has a label."""
+    """Names of the classes, with commas, where no row has a label."""
     describe: Path | None = None
-    """A CSV of labels and what each means: two columns without a header, several rows for a label
-    if you like."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
-    """The encoder: a folder or hf:OWNER/NAME; all-MiniLM-L6-v2 by default, or the package's own
-    where that cannot be had."""
+    """CSV of labels and what they mean, without a header."""
+    model: Annotated[str | None, Arg("MODEL")] = None
+    """Encoder; by default all-MiniLM-L6-v2, or the package's own."""
     ways: tuple[Literal["counts", "frozen", "contrastive", "network"], ...] = ()
-    """The ways to try; by default counts, frozen, and contrastive or network by how many rows
-    there are."""
+    """Ways to try; by default those that suit the number of rows."""
     budget: str = "10m"
-    """The time for all of it."""
+    """Time for all of it."""
     prefer: Literal["balance", "score"] = "balance"
-    """balance takes a cheaper way that is as good within the error; score the highest score."""
+    """Take a cheaper way that is as good within the error, or the best score."""
     separator: str | None = None
-    """The separator between several labels in one cell."""
+    """Separator of several labels in one cell."""
     encoding: str | None = None
-    """Encoding of the file; found by default."""
+    """Encoding of the file; by default found."""
     delimiter: str | None = None
-    """The delimiter of CSV and TSV; found by default."""
+    """Delimiter of CSV, such as ; or tab; by default found."""
     header: bool = True
     """The first line names the columns; found where it is data."""
     seed: int = 0
@@ -63,7 +64,7 @@ class FitArguments:
     overwrite: bool = False
     """Delete the fit in --out and start again."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import tyro
+from typing import Annotated, ClassVar
 
 from litebert.commands import console
+from litebert.commands.options import Arg
 
 
 @dataclass
 class MergeArguments:
-    """Make one result of the parts in OUT.parts: what one machine would have written, bit for bit.
+    """Join the parts in OUT.parts, bit for bit as one machine would have written them."""
 
-    The parts stay; delete OUT.parts when you no longer need them.
-    """
+    examples: ClassVar[tuple[str, ...]] = ("litebert merge answers.csv",)
 
-    out: tyro.conf.Positional[console.DataPath]
-    """The --out of the commands with --part."""
+    out: Annotated[str, Arg("OUT", positional=True)]
+    """What --out was in the commands with --part."""
 
 
 def merge(words: list[str]) -> int:

@@ -9,9 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert.base import launch, progress
 from litebert.base.errors import ConfigError, RunError, require
@@ -19,7 +17,7 @@ from litebert.base.machine import keep_freed_memory
 from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json, RecipeName
-from litebert.commands.options import Short, ShortForms
+from litebert.commands.options import Arg, Short, ShortForms
 from litebert.config import Config, replace
 from litebert.hub import pin_to_record
 from litebert.model.objectives import score_rows
@@ -31,39 +29,44 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PretrainArguments:
-    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and
-    stop.
+    """Train a recipe on token shards. The same command again continues; Ctrl-C saves and stops.
 
-    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
-    Without RECIPE, --from MODEL trains that model further: with its own shape, objectives and
-    settings, a learning rate that rises again over the first twentieth of the run, and --budget.
+    Every field of the recipe is an option too. Without RECIPE, --from MODEL trains that model
+    further.
     """
 
-    recipe: RecipeName
-    shards: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA[:WEIGHT]")]
-    """A folder written by litebert prepare, or several with weights, such as books:2 web:1."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert pretrain albert-next-tiny --shards data --out run --budget 30m",
+        "litebert pretrain bert-mini --shards books:2 web:1 --out run --lr 5e-4",
+        'litebert pretrain --from MODEL --shards data --out run --budget "5000 steps"',
+    )
+
+    common: ClassVar[str] = (
+        "budget from teacher lr batch-size max-length bf16 seed train.micro-batch tracker "
+        "overwrite device json"
+    )
+
+    recipe: RecipeName = ""
+    shards: Annotated[tuple[str, ...], Arg("DATA[:WEIGHT]")]
+    """Folders of litebert prepare, with weights if they are several."""
     out: Path
-    """The run folder."""
+    """Folder of the run."""
     budget: str | None = None
-    """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own
-    budget."""
-    add_budget: tuple[str, ...] = ()
-    """Further budget for a finished run, such as 30m; for a second one list both: --add-budget 30m
-    1h."""
-    from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
-    """Start from the weights of another run or model folder of the same shape and tokenizer."""
-    table_from: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Start the token table from the table of a larger model, of any tokenizer
-    (page "Distillation")."""
-    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Learn from a pretrained model of any size: its predictions, states or relations,
-    by the fields of distill."""
+    """How long to train: 30m, 5000 steps, 300M tokens."""
+    add_budget: Annotated[tuple[str, ...], Arg("BUDGET")] = ()
+    """Further budgets of a finished run, all of them so far: 30m 1h."""
+    from_model: Annotated[Path | None, Arg("MODEL", name="from")] = None
+    """Start from the weights of a model of the same shape and tokenizer."""
+    table_from: Annotated[str | None, Arg("MODEL")] = None
+    """Start the token table from that of a larger model of any tokenizer."""
+    teacher: Annotated[Path | None, Arg("MODEL")] = None
+    """Learn from a pretrained model of any size, by the fields of distill."""
     overwrite: bool = False
-    """Delete the run in --out and start again. On a terminal, litebert asks first."""
+    """Delete the run in --out and start again."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -126,7 +129,8 @@ def pretrain(words: list[str]) -> int:
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
-    assert arguments.from_model is not None
+    if arguments.from_model is None:
+        raise ConfigError("give RECIPE, such as albert-next-tiny, or a model with --from")
     with console.loading():
         from litebert.train.initial_weights import build_further_recipe
         from litebert.train.start import IDENTITY
@@ -137,24 +141,21 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
 
 @dataclass
 class CompareArguments:
-    """Show runs in one table: parameters, tokens, speed and last held-out scores, and the settings
-    that differ.
+    """Show runs of pretraining or of fine-tuning in one table, with the settings that differ."""
 
-    For fine-tuning runs, the table has a row for each task and a column for each run.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert compare run-1 run-2",
+        "litebert compare run-1 run-2 --shards data --page runs.html",
+    )
 
-    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[tuple[str, ...], Arg("RUN", positional=True)]
     """Run folders, all of pretraining or all of fine-tuning."""
     shards: DataPath | None = None
-    """Score all pretraining runs again, on the held-out part of this folder written by litebert
-    prepare.
-    """
+    """Score pretraining runs again, on the held-out text of this folder."""
     page: Path | None = None
-    """Also write this page, with the held-out curves of the pretraining runs against steps, tokens,
-    FLOPs and time.
-    """
+    """Also write a page with the held-out curves of pretraining runs."""
     device: str = "auto"
-    """Device that scores --shards: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device that scores --shards, as in litebert finetune."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False
@@ -272,27 +273,29 @@ def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str
 
 @dataclass
 class QuickstartArguments:
-    """Go from raw text to a pretrained model, held-out scores and a report, in minutes on two CPU
-    cores.
-    """
+    """Go from raw text to a pretrained model, its scores and a report, in minutes on two cores."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert quickstart",
+        "litebert quickstart --source my-texts/ --language de --budget 30m --out mine",
+    )
 
     out: Path = Path("quickstart")
     """Folder to write; the same command again continues."""
     source: tuple[str, ...] = ("python-docs",)
-    """Sources of text, as in litebert prepare."""
+    """Files or folders of text; python-docs is the text that Python carries."""
     language: str = "en"
-    """Language of the text, for sentence boundaries, as in litebert prepare."""
+    """Language of the text, for sentence boundaries."""
     vocab_size: int | None = None
-    """Number of tokens in the vocabulary; by default 8192, or as many as a smaller text allows."""
+    """Tokens in the vocabulary; by default 8192, or what a small text allows."""
     budget: str = "4m"
-    """Budget of pretraining, as a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
-    blimp: str | None = None
-    """Also score good and bad sentences: a file or folder of JSON Lines, as in litebert
-    evaluate."""
+    """How long to pretrain, such as 30m, 5000 steps or 300M tokens."""
+    blimp: Annotated[str | None, Arg("PATH")] = None
+    """Also score pairs of good and bad sentences, as in litebert evaluate."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     seed: int = 0
-    """Seed of all random choices in pretraining."""
+    """Seed of all random choices."""
     json: Json = False
 
 

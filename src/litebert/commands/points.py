@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert import recipes as points
 from litebert.base.errors import ConfigError, require
@@ -22,7 +20,7 @@ from litebert.commands.console import (
     show,
     table,
 )
-from litebert.commands.options import Short, ShortForms
+from litebert.commands.options import Arg, Short, ShortForms
 from litebert.config import PAIR_FORMATS, Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 @dataclass
 class RecipesArguments:
     """List the recipes: name, size, masks and objectives of each."""
+
+    examples: ClassVar[tuple[str, ...]] = ("litebert recipes",)
 
     json: Json = False
 
@@ -69,16 +69,23 @@ def _short(count: float) -> str:
 
 @dataclass
 class PlanArguments:
-    """Show what a recipe costs before you start it."""
+    """Show parameters, FLOPs and memory of a recipe before you start it."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert plan albert-next-tiny",
+        "litebert plan albert-base --shards data --measure",
+        "litebert plan bert-mini --encoder.layers 6 --batch-size 128",
+    )
+
+    common: ClassVar[str] = "shards measure lr batch-size max-length bf16 fp32 seed device json"
 
     recipe: RecipeName
-    shards: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA[:WEIGHT]")] = ()
-    """Also show how often the budget reads this data, or each of several by weight."""
+    shards: Annotated[tuple[str, ...], Arg("DATA[:WEIGHT]")] = ()
+    """Also show how often the budget reads this data."""
     measure: bool = False
-    """Train for seconds on this machine to measure the hours of the budget and the largest
-    micro-batch."""
+    """Train for seconds, to measure hours and the largest micro-batch."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 

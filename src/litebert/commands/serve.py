@@ -7,13 +7,12 @@ import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import MissingExtraError, require
 from litebert.base.machine import count_cores
 from litebert.commands import console
+from litebert.commands.options import Arg
 
 if TYPE_CHECKING:
     from litebert.serve.server import Settings
@@ -29,66 +28,64 @@ _ORIGIN = re.compile(
 
 @dataclass
 class ServeArguments:
-    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own
-    (page "Serving").
+    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own.
 
-    MODEL is any model that predict, fill or embed open, or NAME=MODEL. Requests without a model
-    are answered by the first that can. The log is one JSON object on each line of standard error
-    and holds no texts; --quiet leaves requests out.
+    The log is JSON, a line for each request, and holds no texts.
     """
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """Folders of models, or hf:OWNER/NAME; NAME=MODEL gives one a name."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert serve classifier",
+        "litebert serve mood=classifier words=run --port 8080 --workers 2",
+        "litebert serve classifier --host 0.0.0.0 --key-file key.txt",
+    )
+
+    common: ClassVar[str] = (
+        "host port key-file workers threads dtype engine min-precision exit-confidence max-rows "
+        "timeout-s allow-origin allow-host device"
+    )
+
+    models: Annotated[tuple[str, ...], Arg("MODEL", positional=True)]
+    """Folders of models or hf:OWNER/NAME; NAME=MODEL gives one a name."""
     host: str = "127.0.0.1"
-    """Address to listen at; 0.0.0.0 listens on all networks of this machine."""
+    """Address to listen at; 0.0.0.0 is all networks of this machine."""
     port: int = 8000
     """Port to listen at; 0 takes a free one, which the log names."""
-    key_file: str | None = None
-    """File with the key that clients send as "Authorization: Bearer KEY"; by default the variable
-    LITEBERT_KEY."""
-    allow_origin: tuple[str, ...] = ()
-    """Web pages that may call, such as https://example.org, or * for all; pages of the service
-    itself always may.
-    """
-    allow_host: tuple[str, ...] = ()
-    """Host names of the service, other than localhost; needed behind a proxy that
-    passes its own name on.
-    """
+    key_file: Annotated[str | None, Arg("FILE")] = None
+    """File of the key of clients; by default the variable LITEBERT_KEY."""
+    allow_origin: Annotated[tuple[str, ...], Arg("URL")] = ()
+    """Web pages that may call, such as https://example.org, or *."""
+    allow_host: Annotated[tuple[str, ...], Arg("HOST")] = ()
+    """Names of the service behind a proxy, other than localhost."""
     engine: str | None = None
-    """The engine, as in litebert predict."""
+    """Engine, as in litebert predict."""
     dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the matrix products, as in litebert predict. Masks are filled in float32."""
+    """Type of the products, as in litebert predict."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts exit early: auto (as calibrated), off (all layers) or a number,
-    such as 0.95."""
+    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     min_precision: float | None = None
-    """Answer null where a model for classes or labels is unsure, as in litebert predict, such as
-    0.95."""
+    """Answer null where the model is unsure, so that this share of the rest is right."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None
     """Threads of each process; by default its share of the cores."""
     max_rows: int = 256
-    """Most inputs in a request."""
+    """Most inputs of a request."""
     max_characters: int = 200_000
-    """Most characters in a request."""
+    """Most characters of a request."""
     max_tokens: int = 8192
-    """Most tokens of one input, after truncation."""
+    """Most tokens of an input, after truncation."""
     max_body_bytes: int = 4 << 20
-    """Largest body of a request, in bytes."""
+    """Most bytes of a request."""
     timeout_s: float = 30.0
-    """Seconds after which a request without an answer is refused, and a worker that takes longer is
-    replaced.
-    """
+    """Seconds after which a request is refused and its worker replaced."""
     max_wait_ms: float = 10_000.0
     """Refuse requests that would wait longer, in ms."""
     keep_alive_s: float = 75.0
-    """Seconds for which a connection without a request stays open; more than the balancer before
-    the service waits."""
+    """Seconds for which an idle connection stays; more than the balancer's."""
     root_path: str = ""
-    """The path under which a proxy offers the service, such as /litebert."""
+    """Path under which a proxy offers the service, such as /litebert."""
     batch_wait_ms: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192

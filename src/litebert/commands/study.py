@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import ConfigError
 from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
+from litebert.commands.options import Arg
 
 if TYPE_CHECKING:
     from litebert.studies.findings import Findings
@@ -22,44 +21,40 @@ if TYPE_CHECKING:
 @dataclass
 class StudyArguments:
     """Run a comparison as a grid of training runs, and report which differences exceed the noise of
-    the seeds.
-
-    NAME is a study that `litebert studies` lists, a TOML file with a grid of your own, or
-    file.py:function. The same command again continues.
+    the seeds. The same command again continues.
     """
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """A study that litebert studies lists, a TOML file or file.py:function."""
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert study sharing --shards data --budget 2h",
+        "litebert study sharing --shards data --budget 2h --forecast",
+    )
+
+    name: Annotated[str, Arg("NAME", positional=True)]
+    """A study of litebert studies, a TOML file or file.py:function."""
     shards: DataPath | None = None
-    """A folder written by litebert prepare."""
+    """Folder of litebert prepare; it must be given."""
     out: Path | None = None
     """Folder to write; by default study-NAME."""
     budget: str = "30m"
-    """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each
-    run."""
+    """A time for the whole grid, such as 2h; or steps or tokens for each run."""
     seeds: int = 5
-    """Most runs of each variant; fewer if its verdicts are clear early. With one, no verdict
-    is given."""
+    """Most runs of each variant; one gives no verdict."""
     scale: Literal["toy", "micro", "claim", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder: toy and micro check in seconds, claim decides a claim, others as their
-    recipes."""
-    tasks: tuple[str, ...] = ()
-    """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
+    """Size of the encoder; toy and micro take seconds."""
+    tasks: Annotated[tuple[str, ...], Arg("TASK=FOLDER")] = ()
+    """Also fine-tune each run on these tasks, such as sst2=GLUE/SST-2."""
     blimp: Path | None = None
-    """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp
-    does."""
+    """Also score each run on pairs of sentences, as litebert evaluate does."""
     pilot: Path | None = None
-    """The folder of an earlier study: its spread of seeds tells which difference this one can
-    detect."""
+    """Folder of an earlier study, whose spread tells what this one can detect."""
     jobs: int = 0
-    """Runs at a time; 0 chooses one for each GPU or core, as far as memory allows."""
+    """Runs at a time; 0 chooses, by cores, GPUs and memory."""
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
     page: Path | None = None
-    """A Markdown file for the page of the study; its picture goes next to it."""
+    """Markdown file for the page of the study, with a picture beside it."""
     forecast: bool = False
-    """Only write the plan, with its cost and the difference it can detect; without this flag, the
-    study runs."""
+    """Only say what the study costs and which difference it can detect."""
     json: Json = False
 
 
@@ -148,6 +143,8 @@ def _show_findings(findings: Findings) -> None:
 @dataclass
 class StudiesArguments:
     """List the studies and the question that each of them answers."""
+
+    examples: ClassVar[tuple[str, ...]] = ("litebert studies",)
 
     json: Json = False
 

@@ -9,16 +9,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any, TypeVar
 
-import tyro
-
 from litebert.base.errors import require
 from litebert.commands import console
 from litebert.commands.console import ModelPath
-from litebert.commands.options import ShortForms
+from litebert.commands.options import Arg, ShortForms
 from litebert.config.finetuning import FinetuneConfig
 from litebert.tasks.task import TaskOptions
 from litebert.text.records import TableFormat
 
+CHOSEN = replace(
+    FinetuneConfig(length=None, epochs=None, head_reads=None, fit_head=None),
+    train=replace(
+        (_LOOP := FinetuneConfig().train),
+        batch=None,
+        optimizer=replace(_LOOP.optimizer, learning_rate=None),
+    ),
+)
+"""What litebert chooses where nothing is given has no default that help could show."""
 A = TypeVar("A")
 """The arguments of a verb, a frozen dataclass."""
 
@@ -29,23 +36,21 @@ class LabeledFiles:
 
     model: ModelPath
     text_column: str | None = None
-    """Column of a table that holds the text; by default as in training."""
+    """Column of the text; by default as in training."""
     pair_column: str | None = None
-    """Column of a table that holds a second text; by default as in training."""
+    """Column of a second text; by default as in training."""
     label_column: tuple[str, ...] = ()
-    """Column of a table that holds the labels, or columns of 0 and 1; by default as in
-    training."""
+    """Column of the labels, or columns of 0 and 1; by default as in training."""
     separator: str | None = None
-    """The separator between several labels in one cell of a table; by default as in training."""
+    """Separator of several labels in a cell; by default as in training."""
     header: bool | None = None
-    """Read the names of the columns in the first line of CSV and TSV; by default as in
-    training."""
+    """The first line of CSV names the columns; by default as in training."""
     delimiter: str | None = None
-    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
+    """Delimiter of CSV, such as ; or tab; by default found."""
     input_format: TableFormat | None = None
-    """Format of the files of a table or of choices; by default the suffix decides."""
+    """Format of the files; by default the suffix decides."""
     encoding: str | None = None
-    """Encoding of all files, such as latin-1; utf-8 by default."""
+    """Encoding of the files, such as latin-1; by default utf-8."""
 
     def reading_options(self) -> dict[str, Any]:
         columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
@@ -68,20 +73,20 @@ def parse_with_task(
     """Return the arguments of a verb; the options of its task, which is `default` where the words
     name none; and the other words, which are fields of the recipe.
     """
-    task_name, options = _find_task(cls, words, default)
-    ordered = console.first(words, cls, options, FinetuneConfig)
+    task_name, _ = _find_task(cls, words, default)
     arguments_class = add_task_options(cls, words, default)
-    arguments, rest = console.parse_known(arguments_class, ordered, verb)
-    rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
-    if task_name:
-        from litebert.tasks.registry import list_takers, require_option
 
-        recipe = {field.name for field in fields(FinetuneConfig)}
-        for word in rest:
-            name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-            option = name.removeprefix("no_")
-            if word.startswith("--") and not {name, option} & recipe and list_takers(option):
-                require_option(task_name, option)
+    def refuse_unknown(name: str) -> None:
+        option = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if list_takers(option):
+            require_option(task_name, option)
+
+    from litebert.tasks.registry import list_takers, require_option
+
+    arguments, rest = console.parse_known(
+        arguments_class, words, verb, CHOSEN, refuse_unknown=refuse_unknown
+    )
+    rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
     return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
 
 
@@ -89,7 +94,7 @@ def add_task_options(cls: type[A], words: Sequence[str], default: str | None = N
     task_name, options = _find_task(cls, words, default)
     if not fields(options):
         return cls
-    kind = Annotated[options, tyro.conf.OmitArgPrefixes]  # type: ignore[valid-type]
+    kind = Annotated[options, Arg(flat=True)]  # type: ignore[valid-type]
     return make_dataclass(
         cls.__name__,
         [(_name_group(task_name), kind, field(default_factory=options))],

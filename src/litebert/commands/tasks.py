@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert.base import launch
 from litebert.base.errors import ConfigError, require
 from litebert.base.machine import keep_freed_memory
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
-from litebert.commands.options import Short, ShortForms
+from litebert.commands.options import Arg, Short, ShortForms
 from litebert.commands.task_options import (
     LabeledFiles,
-    add_task_options,
     collect_options,
     join_source,
     parse_with_task,
@@ -38,45 +34,44 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FinetuneArguments:
-    """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and
-    stop.
+    """Fine-tune a model on a task. The same command again continues; Ctrl-C saves and stops."""
 
-    Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate
-    1e-4. Each task has options too, such as --dev: litebert finetune --task table --help shows
-    the options of a table.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert finetune hf:albert/albert-base-v2 --data train.csv --out classifier",
+        "litebert finetune RUN --task squad --data SQUAD --out answers --epochs 2",
+        "litebert finetune MODEL --data train.csv --label-column topic --out topics",
+    )
 
+    common: ClassVar[str] = (
+        "task dev test text-column pair-column label-column separator delimiter word-column "
+        "tag-column epochs lr batch-size max-length seeds early-exits teacher baseline-only "
+        "overwrite device"
+    )
     model: ModelPath
-    task: str
-    """table for your own data, a GLUE task (sst2, mnli, ...), squad, race, choices, tagging, pairs
-    or rerank."""
+    task: str = "table"
+    """table, tagging, pairs, choices, squad, race, rerank, or one of GLUE; each has its options."""
     data: tuple[str, ...]
-    """Training files, a folder of them or a quoted pattern; for a benchmark its folder."""
+    """Training files, or the folder of a benchmark."""
     out: Path
-    """The run folder."""
+    """Folder of the run."""
     preset: str | None = None
-    """Hyper-parameters of a paper: albert, bert, roberta, electra, electra-large, spanbert; or
-    small, ours. By default litebert chooses them."""
+    """Hyper-parameters of a paper, such as albert or electra; by default litebert chooses."""
     from_scratch: bool = False
-    """Train the untrained network of a recipe, which MODEL then names; needs --tokenizer."""
+    """Train the network of the recipe that MODEL names, with --tokenizer."""
     tokenizer: Path | None = None
-    """The tokenizer of a recipe, or of a MODEL without a readable one: a folder, *.model, vocab.txt
-    or tokenizer.json."""
-    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL")] = ()
-    """Models fine-tuned on this task to learn from (the mean of several), or the
-    word baseline."""
+    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
+    teacher: Annotated[tuple[str, ...], Arg("MODEL")] = ()
+    """Models to learn from, or the word baseline."""
     unlabeled: tuple[str, ...] = ()
-    """Files of further texts that the teacher answers; formats and columns as in
-    litebert predict.
-    """
+    """Files of further texts, which the teacher answers."""
     baseline_only: bool = False
-    """Print the scores of the baseline and end; this needs no MODEL and takes no --out."""
+    """Only score counted words; takes no MODEL and no --out."""
     overwrite: bool = False
-    """Delete the run in --out and start again. On a terminal, litebert asks first."""
+    """Delete the run in --out and start again."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps if there is one."""
+    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -85,6 +80,7 @@ class FinetuneArguments:
 class BaselineRequest(FinetuneArguments):
     """What --baseline-only reads."""
 
+    model: ModelPath = ""
     out: Path = Path()
 
 
@@ -175,12 +171,6 @@ def finetune(words: list[str]) -> int:
 
 def _score_baseline(words: list[str]) -> int:
     """litebert finetune --task T --data D --baseline-only"""
-    # Without a name in the place of MODEL, a second value of an option would be taken for it.
-    behind = [_name_option(word) for word in words].index("--baseline-only") + 1
-    if behind < len(words) and not words[behind].startswith("-"):
-        words = [words[behind], *words[:behind], *words[behind + 1 :]]
-    elif words[0].startswith("-"):
-        words = ["baseline", *words]
     arguments, options, rest = _parse_finetune(words, BaselineRequest)
     with console.loading():
         from litebert.finetuning.setup import require_weights
@@ -219,16 +209,6 @@ def _parse_finetune(
         The arguments of the verb; the options of the task that are set; and the other words, which
         are fields of the recipe.
     """
-    if "-h" in words or "--help" in words:
-        with suppress(SystemExit):
-            console.parse(add_task_options(FinetuneArguments, words), ["--help"], "finetune")
-        console.parse(
-            FinetuneConfig,
-            ["--help"],
-            "finetune",
-            default=FinetuneConfig(),
-            description="Fields of the recipe; the defaults shown are those of small.",
-        )
     for place, word in enumerate(words):
         values = list(takewhile(lambda value: not value.startswith("-"), words[place + 1 :]))
         labels = values[:-1:2] if _name_option(word) == "--class-weights" else []
@@ -237,7 +217,7 @@ def _parse_finetune(
                 labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
             )
     option_names = {word.partition("=")[0] for word in words}
-    arguments, options, rest = parse_with_task(cls, words, "finetune")
+    arguments, options, rest = parse_with_task(cls, words, "finetune", "table")
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     return arguments, collect_options(options, option_names), rest
@@ -299,30 +279,31 @@ def _name_option(word: str) -> str:
 
 @dataclass(kw_only=True)
 class ExportArguments(LabeledFiles):
-    """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum
-    and litebert.
+    """Write a model as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and litebert."""
 
-    Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures
-    what that costs.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert export classifier --int8 --data test.csv --out exported",
+        "litebert export hf:sentence-transformers/all-MiniLM-L6-v2 --static --out table",
+    )
+
+    common: ClassVar[str] = (
+        "int8 data max-drop static head vector-size text-column label-column json"
+    )
 
     out: Path
     """Folder to write."""
     head: HeadName | None = None
-    """The head to export: by default the model's own, or mlm of a pretrained one; backbone gives
-    states."""
+    """Head to export, by default the model's own; backbone gives states."""
     static: bool = False
-    """Write a table of token vectors instead, which gives sentence vectors with NumPy alone; 256
-    numbers unless --vector-size says otherwise."""
+    """Write a table of token vectors, which NumPy alone can read."""
     int8: bool = False
-    """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
+    """Store the weights in 8 bits, a quarter of the size."""
     data: tuple[str, ...] = ()
-    """Labeled files to score the model on before and after, as in litebert evaluate."""
+    """Labeled files to score the model on before and after."""
     max_drop: float | None = None
-    """Write nothing if the main score falls by more points than this; 0.5 by default."""
+    """Write nothing if the score falls by more points; by default 0.5."""
     vector_size: int | None = None
-    """Numbers to leave of each vector of a model of --task pairs, the first ones; all by
-    default."""
+    """Numbers of each vector to keep, the first ones."""
     json: Json = False
 
 

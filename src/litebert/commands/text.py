@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.commands.console import DataPath, Json, ending, parse, print_json, table
+from litebert.commands.options import Arg
 from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
@@ -20,19 +19,15 @@ class TextOptions:
     """How text is read and divided into documents."""
 
     text_column: str = "text"
-    """Field of .jsonl, .csv, .tsv and .parquet rows that holds the text."""
+    """Column or field of the text, in files of rows."""
     split: Literal["blank-line", "file", "line"] = "blank-line"
-    """The boundary between two documents of a text file."""
-    encoding: tyro.conf.UseAppendAction[
-        Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]
-    ] = ()
-    """Encoding of text files, utf-8 by default; repeat as 'PATTERN=NAME' for files that match a
-    pattern."""
+    """What ends a document of a text file."""
+    encoding: Annotated[tuple[str, ...], Arg("NAME|PATTERN=NAME", repeat=True)] = ()
+    """Encoding of text files, by default utf-8; once for each pattern of files."""
     unwrap: bool = False
-    """Join the lines of each paragraph of plain text; for text that is hard-wrapped."""
+    """Join the lines of a paragraph, where text is hard-wrapped."""
     markup: Literal["keep", "strip"] = "keep"
-    """keep reads Markdown and HTML as plain text; strip extracts their text (pip install
-    'litebert[markup]')."""
+    """Keep the marks of Markdown and HTML, or strip them (litebert[markup])."""
 
     def words(self, sources: Sequence[str]) -> list[str]:
         """The words of a command line that reads these sources in the same way."""
@@ -62,39 +57,45 @@ class TextOptions:
 class Text(TextOptions):
     """The same, with where it comes from."""
 
-    sources: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")
-    ] = ("python-docs",)
-    """Files, folders, quoted patterns, URLs (s3://...), - for standard input, hf:NAME, or
-    python-docs for the built-in corpus.
-    """
+    sources: Annotated[tuple[str, ...], Arg("SOURCE", positional=True)] = ("python-docs",)
+    """Files, folders, patterns, URLs, hf:NAME, - or python-docs, the text of Python itself."""
 
 
 @dataclass
 class PrepareArguments(Text):
-    """Turn text into token shards, in constant memory; the same command again continues."""
+    """Turn text into token shards, in constant memory. The same command again continues."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert prepare my-texts/ --tokenizer tokenizer --out data",
+        'litebert prepare "books/*.jsonl" --language de --near-duplicates 0.8',
+        "litebert prepare hf:wikitext --filters c4 gopher --out data",
+    )
+
+    common: ClassVar[str] = (
+        "out tokenizer language text-column split heldout near-duplicates filters keep-languages "
+        "processes encoding json"
+    )
 
     out: DataPath = "data"
     """Folder or URL to write."""
     tokenizer: str = "tokenizer"
-    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer."""
+    """A folder of a tokenizer or a model, *.model, vocab.txt or tokenizer.json."""
     language: str = "en"
-    """Language of the text, for sentence boundaries; `line` if each line is already a sentence."""
+    """Language of the text, for sentence boundaries; line if each line is one."""
     heldout: float = 0.01
-    """Share of the documents kept for evaluation; a small corpus keeps up to 5 %."""
+    """Share of the documents held out; a small corpus holds out up to 5 %."""
     processes: int = 0
-    """Number of processes that encode; 0 for one per core."""
+    """Processes that encode; 0 is one for each core."""
     near_duplicates: float = 0.0
-    """Drop documents that resemble an earlier one at least this much, such as 0.8; 0 keeps them."""
+    """Drop documents that resemble an earlier one this much, such as 0.8."""
     filters: tuple[Literal["gopher", "c4", "fineweb"], ...] = ()
-    """Drop documents by the published rules of these corpora; the table shows what each drops."""
-    keep_languages: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CODE")] = ()
-    """Drop documents in other languages than these, such as de en (pip install
-    'litebert[languages]')."""
-    check_against: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE|heldout")] = ()
-    """Report texts of these files, or held-out documents, that also occur in the training text."""
-    part: Annotated[str | None, tyro.conf.arg(metavar="I/N")] = None
-    """Prepare one of N parts on this machine, such as 1/4; litebert merge makes the set of all."""
+    """Drop documents by the published rules of these corpora."""
+    keep_languages: Annotated[tuple[str, ...], Arg("CODE")] = ()
+    """Drop documents in other languages, such as all but de en (litebert[languages])."""
+    check_against: Annotated[tuple[str, ...], Arg("FILE|heldout")] = ()
+    """Report texts of these files that are also in the training text."""
+    part: Annotated[str | None, Arg("I/N")] = None
+    """Prepare one of N parts here, such as 1/4; litebert merge joins them."""
     json: Json = False
 
 

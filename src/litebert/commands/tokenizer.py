@@ -6,11 +6,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import tyro
-
-from litebert.base.errors import ConfigError, ModelError, require
+from litebert.base.errors import ConfigError, ModelError, require, suggest
 from litebert.base.json_reader import read_json
 from litebert.commands.console import (
     Json,
@@ -23,6 +21,7 @@ from litebert.commands.console import (
     show,
     table,
 )
+from litebert.commands.options import Arg
 from litebert.commands.text import Text, TextOptions
 from litebert.hub import is_hub_name
 
@@ -42,22 +41,23 @@ _TASK_OF = {"tokens": "tagging", "span": "squad", "choice": "choices"}
 
 @dataclass
 class TrainTokenizerArguments(Text):
-    """Train a tokenizer on a sample of text. Ctrl-C stops it at once and leaves nothing behind."""
+    """Train a tokenizer on a sample of text."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert tokenizer train my-texts/ --vocab-size 16000 --out tokenizer",
+        "litebert tokenizer train texts.csv --text-column body --kind wordpiece",
+    )
 
     out: Path = Path("tokenizer")
-    """Folder to write, which transformers.AutoTokenizer can open too. A tokenizer already there is
-    replaced.
-    """
+    """Folder to write, for litebert and transformers; a tokenizer there is replaced."""
     kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
-    """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's
-    layout.
-    """
+    """Kind of ALBERT, of BERT or of RoBERTa."""
     vocab_size: int = 8192
-    """Number of tokens in the vocabulary."""
+    """Tokens in the vocabulary."""
     shrink: bool = False
-    """Learn fewer tokens from a text too small for --vocab-size, instead of refusing it."""
+    """Learn fewer tokens where the text is too small for --vocab-size."""
     lower_case: bool | None = None
-    """Convert to lower case; by default for unigram and wordpiece, never for bpe."""
+    """Convert to lower case; by default for all but bpe."""
     strip_accents: bool = False
     """Remove accents (unigram and wordpiece only)."""
     sample_mib: int = 64
@@ -69,65 +69,65 @@ class TrainTokenizerArguments(Text):
 
 @dataclass
 class InspectTokenizerArguments(Text):
-    """Show what a tokenizer does to text: tokens per word, unknown tokens, and what its normalizer
-    drops.
+    """Show what a tokenizer does to a text, or what another vocabulary would gain on it."""
 
-    With --add-tokens or --other-tokenizer, show what another vocabulary would gain on this text
-    and what it would cost, before a model is changed.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert tokenizer inspect my-texts/ --tokenizer tokenizer",
+        "litebert tokenizer inspect my-texts/ --tokenizer MODEL --add-tokens 2000",
+    )
 
     tokenizer: str = "tokenizer"
-    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer and the
-    cost.
-    """
+    """A folder of a tokenizer or a model, *.model, vocab.txt or tokenizer.json."""
     add_tokens: int | None = None
-    """Compare with this tokenizer extended by this many tokens chosen on this text."""
+    """Compare with this tokenizer and so many tokens of this text."""
     other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
     sample_mib: int | None = None
-    """MiB of text to compare on, sampled; 64 by default."""
+    """MiB of text to compare on; by default 64."""
     json: Json = False
 
 
 @dataclass(kw_only=True)
 class ExtendTokenizerArguments:
-    """Add tokens by name to a tokenizer, which a text has where it spells them, such as [USR].
+    """Add tokens by name to a tokenizer, such as [USR]; litebert adapt moves a model to it."""
 
-    Move a model to the new tokenizer with litebert adapt MODEL --tokenizer.
-    """
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert tokenizer extend MODEL --tokens [USR] [SYS] --out tokenizer",
+    )
 
-    tokenizer: Annotated[str, tyro.conf.Positional]
-    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer."""
-    tokens: tuple[str, ...]
-    """The new tokens, such as '[USR]' '[SYS]'."""
+    tokenizer: Annotated[str, Arg("TOKENIZER", positional=True)]
+    """A folder of a tokenizer or a model, *.model, vocab.txt or tokenizer.json."""
+    tokens: Annotated[tuple[str, ...], Arg("TOKEN")]
+    """New tokens."""
     out: Path
-    """Folder to write. A tokenizer already there is replaced."""
+    """Folder to write; a tokenizer there is replaced."""
     json: Json = False
 
 
 @dataclass(kw_only=True)
 class AdaptArguments(TextOptions):
-    """Give a model a larger vocabulary for a domain (--source), or another tokenizer (--tokenizer).
-
-    With --source, litebert adds the tokens that save the most tokens on that text. Old tokens keep
-    their weights, and a new token starts from the mean of the old tokens that spelled its text.
-    Train the new model before you use it: litebert pretrain --from.
+    """Give a model the tokens that a text needs most, or another tokenizer; then train it further
+    with litebert pretrain --from.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "litebert adapt MODEL --source my-texts/ --add-tokens 2000 --out adapted",
+        "litebert adapt MODEL --tokenizer tokenizer --out adapted",
+    )
 
     model: ModelPath
     out: Path
-    """Model folder to write, with its tokenizer."""
+    """Folder to write, of the model and its tokenizer."""
     source: tuple[str, ...] = ()
-    """Text of the domain: files, folders, quoted patterns, - for standard input, or hf:NAME."""
+    """Text of the domain: files, folders, patterns, hf:NAME or - for standard input."""
     add_tokens: int | None = None
-    """Number of tokens to add from --source; 2,000 by default."""
+    """Tokens to add; by default 2,000."""
     tokenizer: str | None = None
-    """The tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json; or a model
-    folder."""
+    """Tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json."""
     sample_mib: int | None = None
-    """MiB of --source to sample; 64 by default."""
+    """MiB of --source to sample; by default 64."""
     seed: int | None = None
-    """Seed of the sample of --source; 0 by default."""
+    """Seed of the sample; by default 0."""
     json: Json = False
 
 
@@ -211,8 +211,11 @@ def tokenizer(words: list[str]) -> int:
         show("\nlitebert tokenizer train --help shows the options.")
         return 0
     if action not in actions:
-        commands = ", ".join(f"litebert tokenizer {name}" for name in actions)
-        raise ConfigError(f"there is no action '{action}'; use one of {commands}")
+        commands = [f"litebert tokenizer {name}" for name in actions]
+        hint = suggest(f"litebert tokenizer {action}", commands) if action else ""
+        raise ConfigError(
+            f"there is no action '{action}'; {hint or 'choose one of: ' + ', '.join(commands)}"
+        )
     return actions[action](words[1:])
 
 

@@ -18,24 +18,17 @@ class LayersConfig:
     """The settings of learning from a teacher's layers, whatever its width."""
 
     states: float = 0.0
-    """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao
-    et al. 2020, "TinyBERT"); 0 leaves them out."""
+    """Weight of the teacher's hidden states (Jiao et al. 2020, TinyBERT)."""
     state_layers: Pairs = ()
-    """Pairs of a student's layer and the teacher's layer that it imitates, counted from 1. Layers
-    that share a block may imitate different ones. By default every layer of the student imitates
-    one, evenly spread over the teacher."""
+    """Pairs of a layer of the student and one of the teacher, from 1; by default evenly spread."""
     relations: float = 0.0
-    """Weight of the relations of queries, keys and values (Wang et al. 2021, "MiniLMv2"), which
-    need no equal widths; 0 leaves them out."""
+    """Weight of the relations of queries, keys and values (Wang et al. 2021, MiniLMv2)."""
     relation_layers: Pairs = ()
     """Pairs of layers as in state_layers; by default the last layer of both."""
     relation_heads: int = 0
-    """Heads that queries, keys and values are regrouped into before they are compared; the hidden
-    sizes of both must be multiples of it. 0 takes the number of heads of the teacher where both
-    can, else their greatest common divisor."""
+    """Heads that the relations are computed in; 0 takes as many as both sizes allow."""
     width: int = 0
-    """Hidden size of the teacher, the width of the map of states. A run takes it from its
-    teacher."""
+    """Hidden size of the teacher, which a run takes from it."""
 
     def __post_init__(self) -> None:
         for name in ("states", "relations"):
@@ -59,13 +52,9 @@ class TaskDistillConfig(LayersConfig):
     Neural Network"), and from its layers where `states` or `relations` is above 0."""
 
     weight: float = 0.9
-    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label
-    have none.
-    """
+    """Weight of the teacher's answers; the labels have the rest."""
     temperature: float = 2.0
-    """The divisor of logits of classes, before teacher and student are compared; the loss is
-    multiplied by its square, so that the gradient keeps its size. Not used for numbers.
-    """
+    """Divisor of the logits before teacher and student are compared."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,11 +81,9 @@ class DistillConfig(LayersConfig):
     """
 
     soft: float = 1.0
-    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT");
-    0 for none.
-    """
+    """Weight of the teacher's probabilities of masked tokens (Sanh et al. 2019, DistilBERT)."""
     temperature: float = 2.0
-    """The divisor of these logits; the loss is multiplied by its square."""
+    """Divisor of the logits before teacher and student are compared."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

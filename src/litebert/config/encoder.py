@@ -61,52 +61,34 @@ class EncoderConfig:
     intermediate_size: int = 3072
     """I: width of the feed-forward block (of each of its two branches when gated)."""
     sharing: Sharing = "all"
-    """The blocks that layers share: none, all, attention, feedforward, or groups of adjacent
-    layers.
-    """
+    """Blocks that layers share; groups are of adjacent layers."""
     groups: int = 1
     """Number of groups; used only with sharing=groups."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
-    """Rows of the position table before the first token's; RoBERTa has two, its padding index and
-    one more.
-    """
+    """Rows of the position table before that of the first token; two in RoBERTa."""
     segment_types: int = 2
     """Rows of the token type table; 0 for none. With 1, every token has that row."""
     positions: str = "learned"
-    """How the encoder knows the order of tokens, by a name in `POSITIONS`: learned, a table added
-    to the embeddings; rotary, a rotation of queries and keys."""
+    """How the encoder knows the order of tokens, by a name in `POSITIONS`."""
     rotary_base: float = 10000.0
-    """Base of the angles of positions=rotary: feature pair i of a head of size D turns by
-    base^(-2i/D) per token.
-    """
+    """Base of the angles of rotary positions."""
     window_rotary_base: float = 10000.0
     """The base of the angles in the layers that attend within a window."""
     window: int = 0
-    """Local attention: in a windowed layer, a token reads those at most window // 2 away on each
-    side. 0: no layer is windowed, and every token reads everything."""
+    """Tokens that a token of a windowed layer reads, half on each side; 0 for no windows."""
     global_every: int = 1
-    """The distance of layers that read everything, where there is a window: layer i, from 0, does
-    where i is a multiple of this, and the other layers are windowed. 0: all layers are windowed, so
-    that work and memory grow with the length and not with its square.
-    """
+    """One layer in so many reads everything, from the first on; 0 where all are windowed."""
     global_tokens: int = 0
-    """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed
-    layers too, and are read by all (Beltagy et al. 2020, "Longformer", section 3.1, with one set of
-    projections)."""
+    """First tokens of a sequence that read all tokens, and are read by all (Beltagy et al. 2020,
+    section 3.1)."""
     embedding_norm: Literal["before", "after"] = "before"
-    """The layer norm of the embeddings stands before the map E -> H, or after it, where it has
-    width H. After, the map has no bias, so that the table times the map is exactly one V x H table.
-    """
+    """Place of the layer norm of the embeddings: before or after the map E -> H."""
     norm: Literal["post", "pre"] = "post"
-    """post: a layer norm after each residual sum. pre: one before each block, and one more at the
-    end.
-    """
+    """Place of the layer norms: after each residual sum (post), or before each block (pre)."""
     first_norm: bool = True
-    """False, with norm=pre: the first layer's attention does not normalize its input, which the
-    embeddings already did.
-    """
+    """Normalize the input of the first attention too, with norm=pre."""
     norm_eps: float = 1e-12
     """Epsilon of every layer norm."""
     feedforward: Literal["plain", "gated"] = "plain"
@@ -114,19 +96,14 @@ class EncoderConfig:
     activation: Activation = "gelu_tanh"
     """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
     bias: bool = True
-    """Biases in the encoder's linear maps and norms. Heads have biases whatever this says, except
-    the dense map and the norm of prediction=hidden."""
+    """Biases in the linear maps and norms of the encoder."""
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
     prediction: Literal["embedding", "hidden"] = "embedding"
-    """The maps between the last state and the vocabulary. embedding: a dense map H -> E,
-    activation, norm. hidden: a dense map H -> H, activation, norm, and the transpose of the map E
-    -> H. Heads of fine-tuning begin with the first three, and start from the pretrained ones.
-    """
+    """Maps between the last state and the vocabulary: dense to E (embedding), or to H and then E
+    (hidden)."""
     untied: bool = False
-    """The head before the vocabulary has a table and a map of its own, instead of sharing them with
-    the embeddings.
-    """
+    """Give the head before the vocabulary a table and a map of its own."""
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
     hidden_dropout: float = 0.0
@@ -134,8 +111,7 @@ class EncoderConfig:
     attention_dropout: float = 0.0
     """Dropout of the attention probabilities."""
     init: Literal["truncated_normal", "normal"] = "truncated_normal"
-    """Weight initialization; truncated at two standard deviations, as the TensorFlow releases
-    do."""
+    """How weights are drawn; truncated at two standard deviations in the TensorFlow releases."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
 

@@ -42,79 +42,54 @@ class FinetuneConfig:
     """
 
     length: int | None = 128
-    """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones
-    cost less.
-    """
+    """Longest row in tokens; longer texts are cut or read in windows."""
     epochs: float | None = 4.0
-    """Passes over the training examples."""
+    """Passes over the training rows."""
     steps: int = 0
-    """Optimizer steps, instead of epochs; 0 to use epochs."""
+    """Optimizer steps instead of epochs; 0 for epochs."""
     patience: int = 0
-    """Stop after this many evaluations in a row (train.evaluate_every) without a higher score; 0 to
-    take all steps."""
+    """Stop after so many evaluations without a higher score; 0 takes all steps."""
     dropout: float = -1.0
-    """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
+    """Dropout in the encoder; -1 for that of the model."""
     deletion: float = 0.0
-    """Share of the tokens that each reading of a text leaves out, drawn each time; for --task pairs
-    on
-    texts alone.
-    """
+    """Share of tokens that each reading leaves out, for --task pairs on texts alone."""
     head_dropout: float = 0.1
     """Dropout before the classifier."""
     head_reads: Literal["paper", "mean", "unit"] | None = "paper"
-    """The states that the classifier of a whole text reads. paper: what the encoder's paper reads,
-    [CLS] through a pooler or a dense map. mean: the mean of the last states, as models of sentence
-    vectors are trained for, by one linear map (in an encoder with prediction=hidden, by the dense
-    map of its heads). unit: that mean scaled to length 1, by one linear map.
-    """
+    """What a classifier of texts reads: [CLS] as in the paper, or the mean of the last states,
+    also of length 1 (unit)."""
     fit_head: bool | None = False
-    """Fit the classifier on the frozen states before training, score it before the first step, and
-    keep it where no later weights score higher."""
+    """Fit the classifier on the frozen states before training, and keep it unless training is
+    better."""
     class_weights: Literal["equal", "balanced"] | dict[str, float] = "equal"
-    """The weight of a class in the loss. balanced: rows / (classes * rows of the class), as
-    scikit-learn counts it, so that all classes together count as much as a common one. Else the
-    weight of some classes by their names, such as yes 3; the others weigh 1. For several labels it
-    weighs the rows that have a label against those that lack it.
-    """
+    """Weight of a class in the loss: balanced, as in scikit-learn, or by name, such as yes 3."""
     focal_gamma: float = 0.0
-    """The exponent of the focal loss (Lin et al. 2017), which multiplies the loss of a row by
-    (1 - p) ** gamma, p the probability of its label; 0 for plain cross-entropy, 2 in the paper.
-    """
+    """Exponent of the focal loss (Lin et al. 2017); 2 in the paper, 0 for none."""
     layer_decay: float = 1.0
-    """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9
-    large).
-    """
+    """Learning rate of a layer relative to that above it; 0.8 in ELECTRA-base."""
     early_exits: bool = False
-    """Train the classifier after every layer, so that easy texts may exit the network early
-    (page "Early exits").
-    """
+    """Learn to answer easy texts after few layers."""
     early_exits_max_drop: float = 0.5
-    """Points of score (hundredths) that early exits may cost on the development part."""
+    """Points of score that early exits may cost."""
     distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
     """The settings of learning from a teacher; nothing is learned without one
     (page "Distillation").
     """
     calibrate: bool = True
-    """Divide the logits of the final model by a temperature, fitted on the first development part,
-    so that probabilities match how often answers are right (page "Answers to rely on"). Only for
-    classes and labels, and only where it helps by more than chance.
-    """
+    """Fit a temperature on development rows, so that probabilities are how often answers are
+    right."""
     restart: bool = True
-    """If a run collapses to one answer, restart once at a third of the learning rate."""
+    """Restart once, at a third of the rate, where a run collapses to one answer."""
     seeds: int = 1
-    """Number of seeds to run, counted on from train.seed; with several, the median, mean and spread
-    are reported."""
+    """Seeds to run; several give a median and a spread."""
     baseline: bool = True
-    """Also fit and score the baseline, which counts words and characters of the same rows in
-    seconds."""
+    """Also score counted words, in seconds."""
     mislabeled: int = 0
-    """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
+    """Training rows to list in mislabeled.csv whose label is likely wrong."""
     tracker: tuple[str, ...] = ()
-    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
-    trackio."""
+    """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
     examples: bool = True
-    """Keep at most four short development texts with the model, for the playground, and the texts
-    of the surest mistakes in the report (page "Trust")."""
+    """Keep four short texts with the model for the playground, and mistakes in the report."""
     train: LoopConfig = field(default_factory=_train)
     """The loop. It has the fields of `train` in pretraining, without the fields that only
     pretraining has.

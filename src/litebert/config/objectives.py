@@ -19,12 +19,10 @@ class ReplacedTokenConfig:
     """
 
     generator_width: float = 0.25
-    """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
+    """Share of the encoder's width; 1 in the released ELECTRA-small."""
     generator_embeddings: Literal["tables", "all"] = "all"
-    """The parts that the generator shares with the encoder. tables: the token and position tables
-    (ELECTRA section 3.2). all: also the token types and the layer norm (its code). Each always has
-    its own map from E to the hidden size.
-    """
+    """What the generator shares with the encoder: the tables of tokens and positions (ELECTRA 3.2),
+    or also types and norm."""
     weight: float = 50.0
     """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 
@@ -45,9 +43,7 @@ class SpanBoundaryConfig:
     """
 
     positions: int = 15
-    """How many tokens of a span are predicted, from the first; each has a row in a table of
-    relative positions.
-    """
+    """Tokens of a span that are predicted, from the first on."""
     position_size: int = 200
     """Width of that table."""
 

@@ -49,14 +49,12 @@ class SequenceConfig:
     """How the sentences of a document become sequences (BERT appendix A.2; RoBERTa section 4.2)."""
 
     format: Format = "segment-pair"
-    """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences.
-    full-sentences: whole sentences that may run on into the next document, after a separator.
-    doc-sentences: whole sentences of one document."""
+    """What a sequence holds: two runs of sentences, two sentences, or sentences up to its length,
+    within a document or across."""
     length: int = 512
     """Longest sequence in tokens, [CLS] and [SEP] included."""
     short_probability: float = 0.1
-    """Share of sequences whose target length is drawn uniformly instead of being the longest; not
-    used with sentence-pair."""
+    """Share of the sequences that are made shorter than the longest, at random."""
 
     def __post_init__(self) -> None:
         require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
@@ -73,14 +71,12 @@ class MaskingConfig:
     """
 
     rate: float = 0.15
-    """Share of the tokens, special tokens aside, that are predicted; exact on average at every
-    length. Held-out text is masked at 15 %, except for objectives that are scored on the run's own
-    masks, which use this rate."""
+    """Share of the tokens that are predicted, on average exactly; held-out text has 15 %."""
     unit: Literal["token", "word"] = "word"
     """The unit of a span; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
-    """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 -
-    p)^n (SpanBERT section 3.1). The last two are truncated at max_span and renormalized."""
+    """Length law: one unit; n units with p(n) ~ 1/n (ALBERT 4.1); or p(n) ~ (1 - p)^n (SpanBERT
+    3.1)."""
     max_span: int = 3
     """Longest span in units; not used with span=single."""
     geometric_p: float = 0.2
@@ -90,13 +86,9 @@ class MaskingConfig:
     replace_random: float = 0.1
     """Share of the predicted tokens that become a random token; the rest stay as they are."""
     replace_per: Literal["token", "span"] = "token"
-    """How replacements are drawn: by each token, or by the tokens of a span together (SpanBERT
-    section 3.1).
-    """
+    """What is replaced alike: each token, or the tokens of a span (SpanBERT 3.1)."""
     copies: int = 0
-    """Static masks: how many versions of each sequence are cycled over the epochs; 0 draws a fresh
-    mask every time.
-    """
+    """Static masks: versions of each sequence that take turns; 0 draws a fresh one each time."""
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
@@ -125,18 +117,15 @@ class TableConfig:
     """How the token table of a new run starts."""
 
     start: Literal["random", "cooccurrence"] = "random"
-    """random: drawn like other weights. cooccurrence: vectors from counts of neighboring tokens in
-    the training text, and output biases from token frequencies
-    (page "7. The small recipes")."""
+    """Start of the table: drawn at random, or from counts of neighbors in the training text."""
     window: int = 5
     """Largest distance of two neighbors, in tokens; used only with start=cooccurrence."""
     context: Literal["sentence", "document"] = "sentence"
-    """Neighbors stand in one sentence, or in one document; used only with start=cooccurrence."""
+    """Where neighbors stand, for start=cooccurrence."""
     std: float = 0.1
     """Standard deviation of the vectors; used only with start=cooccurrence."""
     model: str | None = field(default=None, metadata={"left_out_if_empty": True})
-    """A larger model, of any tokenizer, from whose token table a new run starts
-    (page "Distillation"); run.json names it, and recipe.json does not."""
+    """A larger model, of any tokenizer, from whose token table a new run starts."""
 
     def __post_init__(self) -> None:
         require(
@@ -163,9 +152,8 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """The objectives that are learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a
-    teacher; or objectives of your own.
-    """
+    """What is learned: mlm, sop, nsp, rtd, sbo, or soft, states and relations of a teacher, or your
+    own."""
     objective_settings: tuple[str, ...] = field(default=(), metadata={"left_out_if_empty": True})
     """Settings of objectives of your own, each as NAME.SETTING=VALUE."""
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
@@ -174,8 +162,7 @@ class Config:
     table: TableConfig = field(default_factory=TableConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     tracker: tuple[str, ...] = field(default=(), metadata={"left_out_if_empty": True})
-    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
-    trackio; recipe.json does not name them."""
+    """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
 
     def __post_init__(self) -> None:
         require(

@@ -18,9 +18,9 @@ class OptimizerConfig:
     """
 
     name: Literal["adamw", "lamb", "muon"] = "adamw"
-    """The optimizer: adamw, lamb or muon."""
+    """Optimizer; Muon takes the matrices of blocks, AdamW the rest."""
     learning_rate: float | None = 1e-4
-    """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
+    """Peak rate; with Muon, that of AdamW."""
     beta1: float = 0.9
     """Decay of the mean of the gradients, in AdamW and LAMB."""
     beta2: float = 0.999
@@ -30,7 +30,7 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     """Decoupled weight decay; norms and biases are left out."""
     bias_correction: bool = True
-    """Correct the bias of AdamW's moments; the TensorFlow AdamW does not, and LAMB never does."""
+    """Correct the bias of AdamW's moments; TensorFlow's AdamW does not."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
@@ -63,9 +63,8 @@ class ScheduleConfig:
     """Learning rate as a factor of the peak, over T steps with W of warm-up."""
 
     name: Literal["linear", "tf_linear", "product_linear", "cosine", "trapezoid"] = "linear"
-    """linear: 0 to 1 at W, then straight to 0 at T (fairseq). tf_linear: 1 - t/T, with t/W before
-    W, hence a jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid:
-    flat, then a linear cool-down over the last `cooldown` of the run; constant where that is 0."""
+    """Curve of the rate: linear as in fairseq, in BERT or in ELECTRA, cosine, or flat with a linear
+    end."""
     warmup: float = 0.025
     """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2
@@ -88,19 +87,16 @@ class LoopConfig:
     batch: str | None = "32 sequences"
     """Sequences or tokens per optimizer step."""
     micro_batch: int | Literal["auto"] = 0
-    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole
-    batch at once, and auto as many as fit in the free memory. A run records what auto chose, and
-    keeps it when it continues."""
+    """Sequences of a forward pass; 0 takes the whole batch, auto what fits in memory."""
     recompute: bool = False
-    """Activation checkpointing: keep one state per layer in the forward pass and compute the other
-    activations again in the backward pass. Several times less memory for about a third more time;
-    the results are the same."""
+    """Compute activations again in the backward pass: less memory, a third more time, the same
+    results."""
     clip: float = 1.0
     """Largest global gradient norm; 0 for no clipping."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto uses bfloat16 autocast if the machine computes it natively."""
     seed: int = 0
-    """Seed of every random choice: initial weights, order of the data, masks and dropout."""
+    """Seed of all random choices."""
     save_every: str = "5m"
     """Time or steps between checkpoints; one is always written at the end."""
     keep_checkpoints: int = 2
@@ -141,28 +137,20 @@ class TrainConfig(LoopConfig):
     """
 
     batch: str = "32 sequences"
-    """Sequences or tokens per optimizer step; auto takes a power of two near 1.5 sqrt(T) tokens,
-    where T is how many the budget buys on this machine, and on a GPU as many more as let it learn
-    faster. A run records what auto chose, and keeps it when it continues."""
+    """Sequences or tokens of an optimizer step; auto chooses by the budget, and on a GPU by its
+    speed."""
     budget: str = "1000 steps"
-    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps after a short measurement;
-    the run counts them anew where it would end early or late, and records that.
-    """
+    """Time (90s, 30m, 2h), steps or tokens; a time is measured and turned into steps."""
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then
-    all layers.
-    """
+    """Growing depth of shared layers: pairs of a share of the run and a number of layers."""
     length_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then
-    `sequences.length`. A batch keeps its number of sequences, so it grows in tokens (Press et al.
-    2021, "Shortformer"; Charpentier and Samuel 2024, "GPT or BERT: why not both?")."""
+    """Growing sequences: pairs of a share of the run and a length in tokens."""
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
     """Compile the blocks with torch.compile."""
     batch_processes: int | Literal["auto"] = "auto"
-    """Processes that make batches ahead of the steps; 0 leaves it to a thread, and auto starts none
-    for a CPU and as many as are needed for a GPU. Their number changes no result."""
+    """Processes that make batches; 0 leaves it to a thread, auto decides by the device."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

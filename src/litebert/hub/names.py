@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from litebert.base.errors import LitebertError, ModelError
+from litebert.base.errors import LitebertError, ModelError, suggest
 from litebert.remote.names import as_url
 
 PREFIX = "hf:"
@@ -56,18 +57,26 @@ def parse_name(source: str | Path, error: type[LitebertError] = ModelError) -> H
     return HubName(repository, revision or None)
 
 
-def refuse_missing(folder: str | Path) -> ModelError:
-    """Return the error that a model's folder does not exist, with what may have been meant."""
+def refuse_missing(folder: str | Path, published: Iterable[str] = ()) -> ModelError:
+    """Return the error that a model's folder does not exist, with what may have been meant.
+
+    Args:
+        published: repositories of models that people know by their last word.
+    """
     if url := as_url(folder):
         return ModelError(
             f"a model cannot be in a store; copy {url} to a folder first, and give that"
         )
     path, text = Path(folder), str(folder)
-    named = ""
-    if len(path.parts) == 2 and not path.parent.exists() and _REPOSITORY.fullmatch(text):
-        named = f", and for the model of that name on the Hugging Face Hub write {PREFIX}{folder}"
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    hint = suggest(text, map(str, beside))
+    is_bare = len(path.parts) == 1 and not path.suffix
+    if not hint and _REPOSITORY.fullmatch(text) and (is_bare or not path.parent.exists()):
+        owned = text if "/" in text else f"OWNER/{text}"
+        known = next((name for name in published if name.endswith(f"/{text}")), owned)
+        hint = f"for a model of that name on the Hugging Face Hub write {PREFIX}{known}"
     return ModelError(
-        f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder{named}"
+        f"there is no folder {folder}; {hint or 'give the folder of a run or of a model'}"
     )
 
 

@@ -91,7 +91,9 @@ def _read_folder(
 ) -> LoadedModel:
     """Open a folder, without its network."""
     if not folder.exists():
-        raise hub.refuse_missing(folder)
+        from litebert.recipes import HUB_NAMES
+
+        raise hub.refuse_missing(folder, HUB_NAMES.values())
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder that contains it")
     if (folder / "finetune.json").is_file():

@@ -62,7 +62,7 @@ class OrderOptions(HeldoutOptions):
     """The options of every task of choices."""
 
     order: Order = "context"
-    """The text that comes first in a sequence."""
+    """Text that comes first in a sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,7 @@ class ChoiceOptions(OrderOptions, SplitOptions):
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
     group_column: str | None = None
-    """Field of what questions belong to, such as a book; a group is never divided between training
-    and development rows."""
+    """Field of what questions belong to, such as a book; development rows never share it."""
 
 
 class Choice(NamedTuple):

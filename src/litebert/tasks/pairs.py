@@ -74,14 +74,13 @@ class VectorOptions(TaskOptions):
     """The options of how sentence vectors are made and learned."""
 
     pooling: Literal["mean", "cls"] = "mean"
-    """How the vector of a text is made: the mean of its hidden states, or the state of [CLS]."""
+    """Vector of a text: the mean of its states, or that of [CLS]."""
     temperature: float = TEMPERATURE
     """Divisor of the cosines in the loss."""
     matryoshka: tuple[int, ...] = ()
-    """Sizes that the vectors may be cut to afterwards, such as 64 128; they are trained too."""
+    """Sizes that vectors may be cut to, such as 64 128; they are trained too."""
     whiten: bool | None = None
-    """Whiten the vectors after training; by default for texts without pairs, with a teacher where
-    it helps."""
+    """Whiten the vectors after training; by default where it helps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ class PairOptions(VectorOptions, ColumnOptions):
     """The options of pairs of texts."""
 
     label_column: str | None = None
-    """Column that holds the score of a pair."""
+    """Column of the score of a pair."""
 
 
 class PairFiles(TextFiles):

@@ -54,7 +54,7 @@ class HeldoutOptions(TaskOptions):
     """The option of a task that can hold out a dev split."""
 
     heldout: float = 0.1
-    """Share of the training part to hold out if there is no dev part."""
+    """Share of the training rows to hold out where --dev is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,7 @@ class SplitOptions(HeldoutOptions):
     """The options of a task whose splits are files."""
 
     dev: tuple[str, ...] = ()
-    """Files used to choose the best weights; by default a share of the training part is held out
-    (--heldout)."""
+    """Files that choose the best weights; by default --heldout."""
     test: tuple[str, ...] = ()
     """Files to predict, and to score where they have labels."""
     encoding: str = "utf-8"

@@ -61,13 +61,13 @@ class TableOptions(ColumnOptions):
     """The options of a table."""
 
     label_column: tuple[str, ...] = ("label",)
-    """Column that holds the label to learn, or several columns of 0 and 1, each of a label."""
+    """Column of the label, or columns of 0 and 1, one a label."""
     target: Target = "auto"
-    """Kind of label; auto decides from the training file."""
+    """Kind of label; auto decides by the training file."""
     separator: str | None = None
-    """The separator between several labels in one cell."""
+    """Separator of several labels in one cell."""
     metric: str | None = None
-    """The score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
+    """Score that chooses the best weights; by default accuracy, micro_f1 or r2."""
 
 
 class TableFiles(TextFiles):

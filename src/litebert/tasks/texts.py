@@ -47,20 +47,19 @@ class ColumnOptions(SplitOptions):
     """The options of a task over texts in named columns."""
 
     text_column: str = "text"
-    """Column that holds the text, by name or by number from 0."""
+    """Column of the text, by name or number from 0."""
     pair_column: str | None = None
-    """Column that holds a second text."""
+    """Column of a second text."""
     header: bool = True
-    """Read the names of the columns in the first line of CSV and TSV files."""
+    """The first line of CSV names the columns."""
     delimiter: str | None = None
-    """The delimiter of CSV and TSV, such as ; or tab; by default each file tells it."""
+    """Delimiter of CSV, such as ; or tab; by default found."""
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
     group_column: str | None = None
-    """Column of what rows belong to, such as a customer; a group is never divided between training
-    and development rows."""
+    """Column of what rows belong to, such as a customer; development rows never share it."""
     weight_column: str | None = None
-    """Column with the weight of each training row in the loss."""
+    """Column of the weight of a training row in the loss."""
 
 
 class Example(NamedTuple):

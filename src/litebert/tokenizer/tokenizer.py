@@ -264,8 +264,8 @@ class Tokenizer:
             return cls(_add_tokens_of(folder, engine, config), side)
         if not path.is_file() or path.suffix not in _LOADERS:
             raise DataError(
-                f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or "
-                "tokenizer.json"
+                f"there is no tokenizer at {path}; make one with litebert tokenizer train, or give "
+                "a folder, *.model, vocab.txt or tokenizer.json"
             )
         return cls(_LOADERS[path.suffix](path, {}))
 

@@ -40,6 +40,8 @@ _SEPARATOR = "\t"
 
 @dataclass(frozen=True, kw_only=True)
 class RerankOptions(HeldoutOptions):
+    """The options of reranking."""
+
     negatives: int = NEGATIVES
     """Hard negatives of BM25 for each relevant document."""
 

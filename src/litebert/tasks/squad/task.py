@@ -70,17 +70,15 @@ class SquadOptions(SplitOptions):
     """The options of SQuAD."""
 
     threshold: Threshold | None = None
-    """How much likelier "no answer" must be in SQuAD 2.0: half of dev (default), dev, or a
-    number."""
+    """Odds of no answer in SQuAD 2.0: half of dev (the default), dev, or a number."""
     stride: int = STRIDE
-    """Number of tokens from the start of one window to the next."""
+    """Tokens from the start of one window to the next."""
     answer_tokens: int = ANSWER_TOKENS
     """Longest answer in tokens."""
     question_tokens: int = QUESTION_TOKENS
     """Longest question in tokens."""
     answer_unit: AnswerUnit = "words"
-    """The unit that F1 counts: words, as in the official scripts, or characters, for languages
-    without spaces between words."""
+    """What F1 counts; characters for languages without spaces."""
 
 
 class SquadFiles(SplitFiles[Question]):

@@ -54,9 +54,9 @@ class TaggingOptions(SplitOptions):
     """The options of tagging."""
 
     word_column: str | None = None
-    """Column of the words: a name, or a number from 0; the first, or tokens, by default."""
+    """Column of the words, by name or by number from 0; by default the first, or tokens."""
     tag_column: str | None = None
-    """Column of the tags: a name, or a number from 0; the last, or ner_tags, by default."""
+    """Column of the tags; by default the last, or ner_tags."""
 
 
 class TaggingFiles(SplitFiles[Sentence]):
