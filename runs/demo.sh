@@ -1,17 +1,17 @@
 #!/bin/sh
-# The models of `litebert demo`, taught by a published encoder: sentiment, masked words, vectors of sentences.
+# The models in the package: sentiment and masked words, taught by a published encoder, and `vectors`.
 #
-#     runs/demo.sh OUT ENCODER NOVELS SQUAD
+#     runs/demo.sh OUT ENCODER NOVELS VECTORS
 #
 # ENCODER is all-MiniLM-L6-v2 (Apache-2.0), a folder or hf:sentence-transformers/all-MiniLM-L6-v2. NOVELS is what
-# `litebert prepare` takes; ours are sixty English novels of 1840 to 1920 (ELTeC, public domain). SQUAD is dev-v1.1.json
-# (CC BY-SA 4.0). The reviews come with the source distribution of vaderSentiment (MIT), which pip fetches unless ARCHIVE
+# `litebert prepare` takes; ours are sixty English novels of 1840 to 1920 (ELTeC, public domain). VECTORS is
+# the folder that runs/encoder/make.sh makes. The reviews come with the source distribution of vaderSentiment (MIT), which pip fetches unless ARCHIVE
 # names it. It takes about an hour on two cores; the same command again continues. OUT/models.zip is what stands in
 # src/litebert/demo.
 set -eu
 
-[ $# -eq 4 ] || { echo "usage: runs/demo.sh OUT ENCODER NOVELS SQUAD" >&2; exit 2; }
-out=$1 encoder=$2 novels=$3 squad=$4
+[ $# -eq 4 ] || { echo "usage: runs/demo.sh OUT ENCODER NOVELS VECTORS" >&2; exit 2; }
+out=$1 encoder=$2 novels=$3 vectors=$4
 here=$(dirname "$0")
 
 litebert=${LITEBERT:-litebert}
@@ -32,17 +32,12 @@ reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv -
 # shellcheck disable=SC2086
 "$litebert" finetune "$encoder" $reviews --epochs 2 --out "$out/teacher"
 
-# Words and vectors share a tokenizer. A student of vectors starts from the encoder's vectors and not from pretraining.
 text="$out/reviews/sentences.txt"
 [ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" 60000 "$novels"
-more="$out/reviews/more.txt"
-[ -f "$more" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$more" 90000 "$novels" "$squad"
 [ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size "$pieces" --out "$out/tokenizer"
 [ -d "$out/data" ] || "$litebert" prepare "$text" "$novels" --tokenizer "$out/tokenizer" --out "$out/data"
 student="$here/demo.toml"
 "$litebert" pretrain "$student" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
-"$litebert" finetune "$student" --from-scratch --tokenizer "$out/tokenizer" --task pairs --data "$more" \
-    --teacher "$encoder" --epochs 2 --out "$out/tuned-vectors"
 
 # The words of reviews are others than those of novels, so sentiment has a tokenizer and a start of its own.
 start="$out/reviews-only"
@@ -60,19 +55,19 @@ split="--split line"
 "$litebert" finetune "$start/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$start/phrases.txt" \
     --epochs "$epochs" --lr 1e-3 --out "$out/tuned-sentiment"
 
-for model in pretrained tuned-sentiment tuned-vectors; do
+for model in pretrained tuned-sentiment; do
     [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"
 done
 cp "$here/demo_cards/sentiment.md" "$out/packed/tuned-sentiment/README.md"
 cp "$here/demo_cards/words.md" "$out/packed/pretrained/README.md"
-cp "$here/demo_cards/vectors.md" "$out/packed/tuned-vectors/README.md"
-"$python" - "$out" <<'END'
+"$python" - "$out" "$vectors" <<'END'
 import sys
 from pathlib import Path
 from litebert.demo import pack
 
 out = Path(sys.argv[1])
-names = {"sentiment": "tuned-sentiment", "words": "pretrained", "vectors": "tuned-vectors"}
-size = pack({name: out / "packed" / folder for name, folder in names.items()}, out / "models.zip")
+packed = out / "packed"
+models = {"sentiment": packed / "tuned-sentiment", "words": packed / "pretrained", "vectors": Path(sys.argv[2])}
+size = pack(models, out / "models.zip")
 print(f"{out / 'models.zip'}: {size:,} bytes")
 END

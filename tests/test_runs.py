@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import litebert
 from litebert.demo import unpack
@@ -118,11 +123,9 @@ def test_the_models_of_the_demo_are_made_and_packed(
         "PIECES": "300",
         "EPOCHS": "1",
     }
-    passages = [{"context": "Bado tamu kumi sana.", "qas": [{"question": "Nani bado kali leo?"}]}]
-    squad = tmp_path / "squad.json"
-    squad.write_text(json.dumps({"data": [{"paragraphs": passages}]}))
+    vectors = unpack(tmp_path / "package")["vectors"]
     out = tmp_path / "out"
-    texts = [str(tiny_corpus), str(squad)]
+    texts = [str(tiny_corpus), str(vectors)]
     command = [str(ROOT / "runs" / "demo.sh"), str(out), str(encoder), *texts]
     for _ in range(2):  # the second time, everything is there
         done = subprocess.run(command, env=settings, capture_output=True, text=True)
@@ -131,3 +134,55 @@ def test_the_models_of_the_demo_are_made_and_packed(
     assert sorted(folders) == ["sentiment", "vectors", "words"]
     (answer,) = litebert.load(folders["sentiment"]).predict(["bado tamu"])
     assert set(answer["probabilities"]) == {"negative", "positive"}
+
+
+@pytest.mark.slow
+def test_the_encoder_of_the_package_answers_as_it_was_taught(tmp_path: Path) -> None:
+    """From a random teacher to a folder that has the vectors of the student."""
+    programs, work = ROOT / "runs" / "encoder", tmp_path / "work"
+    tokenizer = unpack(tmp_path / "package")["vectors"] / "tokenizer"
+    shutil.copytree(tokenizer, work / "tokenizer")
+    shutil.copytree(tokenizer, work / "teacher")
+    sizes = {"word": 16384, "position": 512, "token_type": 2}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"embeddings.{k}_embeddings.weight": (n, 384) for k, n in sizes.items()
+    }
+    norms = ["embeddings.LayerNorm"]
+    for layer in (f"encoder.layer.{i}." for i in range(6)):
+        norms += [f"{layer}attention.output.LayerNorm", f"{layer}output.LayerNorm"]
+        names = ("attention.self.query", "attention.self.key", "attention.self.value")
+        square = {f"{layer}{name}": (384, 384) for name in (*names, "attention.output.dense")}
+        inner = {f"{layer}intermediate.dense": (1536, 384), f"{layer}output.dense": (384, 1536)}
+        for name, shape in (square | inner).items():
+            shapes |= {f"{name}.weight": shape}
+            shapes |= {f"{name}.bias": shape[:1]}
+    shapes |= {f"{name}.{part}": (384,) for name in norms for part in ("weight", "bias")}
+    drawn = torch.Generator().manual_seed(0)
+    weights = {name: 0.1 * torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
+    save_file(weights, work / "teacher" / "model.safetensors")
+    pages = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    # A mask that is written in a text is a token to `tokenizers`, and letters to litebert.
+    texts = [t for t in pages.splitlines() if len(t) > 20 and "[" not in t][:100]
+    (work / "corpus.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    (work / "counts.json").write_text(json.dumps({"documentation": len(texts)}))
+    size = ("--embedding", "32", "--hidden", "64", "--inner", "64", "--tokens", "1024")
+    brief = ("--minutes", "0.05", "--table-seconds", "1")
+    python = [sys.executable, str(programs / "train.py")]
+    subprocess.run([*python, str(work), *size, *brief], check=True)
+    python = [sys.executable, str(programs / "folder.py")]
+    subprocess.run([*python, str(work), str(work / "vectors")], check=True)
+
+    spec = importlib.util.spec_from_file_location("train", programs / "train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    train = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    student, saved = train.Student(16384, 32, 64, 2, 64), load_file(work / "student.safetensors")
+    names = student.names() | {"map.weight": "map.weight", "map.bias": "map.bias"}
+    student.load_state_dict({ours: saved[theirs] for ours, theirs in names.items()})
+    flat, lengths = train.tokens_of(work / "tokenizer" / "tokenizer.json", texts)
+    rows = train.rows_of(flat, lengths, np.arange(len(texts)), "cpu")
+    with torch.no_grad():
+        vectors = train.run(lambda i: student.map(student.means([i])), rows, len(texts), "cpu")
+    expected = torch.nn.functional.normalize(vectors, dim=-1).numpy()
+    np.testing.assert_allclose(litebert.load(work / "vectors").encode(texts), expected, atol=2e-5)

@@ -17,6 +17,7 @@ import torch
 import yaml
 
 import litebert
+from litebert import demo
 from litebert.base.errors import ModelError
 from litebert.demo import pack, unpack
 from litebert.demo.packing import MODELS
@@ -24,7 +25,7 @@ from litebert.interop.files import read_tensors
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
-MOST_BYTES = 3_100_000
+MOST_BYTES = 6_000_000
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,30 @@ def test_vectors_know_what_is_alike(models: dict[str, Path]) -> None:
     similar = vectors @ vectors.T
     assert similar[0, 1] > similar[0, 2] + 0.2
     assert similar[0, 1] > similar[1, 2] + 0.2
+
+
+def test_a_model_of_the_package_opens_by_its_name(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    texts = ["A man is riding a horse.", "The bank raised the rates of interest."]
+    expected = litebert.load(models["vectors"], device="cpu").encode(texts)
+    for place in ("cache", "file/that/is/none"):  # the second time, no cache can be written
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+        demo._find.cache_clear()
+        np.testing.assert_array_equal(
+            litebert.load("vectors", device="cpu").encode(texts), expected
+        )
+    (tmp_path / "rows.txt").write_text("\n".join(texts))
+    out = tmp_path / "out.npy"
+    status, _, err = run("embed", "--input", tmp_path / "rows.txt", "--out", out)
+    assert status == 0
+    names(err.splitlines()[0], "vectors")
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    monkeypatch.chdir(tmp_path)
+    Path("vectors").mkdir()
+    with refused(ModelError, "vectors"):  # a folder of that name is meant
+        litebert.load("vectors")
 
 
 def test_masked_words_are_words_that_fit(models: dict[str, Path]) -> None:

@@ -28,6 +28,7 @@ from litebert.base.machine import may_have_accelerator
 from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
+from litebert.demo import locate
 from litebert.interop.counts import FeatureTokenizer
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.models import read_folder
@@ -430,8 +431,9 @@ def load(
     tokenizer: str | Path | None = None,
     min_precision: float | None = None,
 ) -> Model:
-    """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
-    its name, such as `hf:albert/albert-base-v2`. A fine-tuned model also answers.
+    """Open a run folder, a litebert model folder, a Hugging Face folder, a model of the Hub by its
+    name, such as `hf:albert/albert-base-v2`, or one that the package holds: `vectors`, its encoder,
+    `sentiment` or `words`. A fine-tuned model also answers.
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not
@@ -463,6 +465,7 @@ def load(
             raise ConfigError(f"{name} is {format_value(value)}; give a text or a path")
     if engine is not None:
         ENGINES[engine]  # refuses an unknown name before any file is read
+    path = locate(path)
     exported = is_exported(Path(path)) and engine != "torch"
     if exported:
         engine = engine or "onnx"

@@ -187,10 +187,10 @@ def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) ->
 
 @dataclass
 class EmbedArguments(Reading):
-    """Write a sentence vector for every text."""
+    """Write a sentence vector for every text; without MODEL, by the package's English encoder."""
 
     examples: ClassVar[tuple[str, ...]] = (
-        "litebert embed MODEL --input texts.csv --out vectors.npy",
+        "litebert embed --input texts.csv --out vectors.npy",
         "litebert embed MODEL --input texts.csv --keep id --out vectors.parquet",
     )
 
@@ -198,6 +198,7 @@ class EmbedArguments(Reading):
         "input out text-column keep delimiter pooling normalize vector-size prompt-name engine "
         "dtype device"
     )
+    model: ModelPath = ""
     out: Annotated[str, Arg("FILE")] = "-"
     """File to write, .npy, .parquet or .jsonl; - is standard output."""
     pooling: Literal["mean", "cls"] | None = None
@@ -218,6 +219,7 @@ def embed(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.model import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
+        from litebert.demo import ENCODER
         from litebert.text.tally import format_count
 
     output, part, layout = Path(arguments.out), arguments.parse_part(), arguments.layout
@@ -228,8 +230,13 @@ def embed(words: list[str]) -> int:
             "vectors are written as .npy, .parquet or .jsonl; give --out "
             f"{suggest(arguments.out, '.npy')}"
         )
+    if not arguments.model:
+        console.say(f"no MODEL: {ENCODER}, the encoder of the package, which reads English")
     model = load(
-        arguments.model, engine=arguments.engine, dtype=arguments.dtype, device=arguments.device
+        arguments.model or ENCODER,
+        engine=arguments.engine,
+        dtype=arguments.dtype,
+        device=arguments.device,
     )
     count = embed_file(
         model,

@@ -46,13 +46,23 @@ def pack(folders: Mapping[str, Path], archive: Path) -> int:
     return archive.stat().st_size
 
 
-def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
-    """Write an archive's models as folders under `out`; return each by name. Existing ones stay."""
+def digest(archive: Path = MODELS) -> str:
+    """Twelve digits that tell what an archive holds: its index names each entry by its content."""
+    with zipfile.ZipFile(archive) as packed:
+        return hashlib.sha256(packed.read(_INDEX)).hexdigest()[:12]
+
+
+def unpack(out: str | Path, archive: Path = MODELS, only: str | None = None) -> dict[str, Path]:
+    """Write an archive's models, or `only` one, as folders under `out`; return each by name.
+    Existing ones stay.
+    """
     folders: dict[str, Path] = {}
     try:
         with zipfile.ZipFile(archive) as packed:
             index = json.loads(packed.read(_INDEX))
             for name, entries in index.items():
+                if only not in (None, name):
+                    continue
                 folders[name] = Path(out) / name
                 if not folders[name].exists():
                     contents = {file: packed.read(entry) for file, entry in entries.items()}

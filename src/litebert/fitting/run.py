@@ -34,10 +34,11 @@ from litebert import hub
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
 from litebert.base.json_reader import read_json
-from litebert.base.storage import cache_folder, lock_folder, write_json, write_whole
+from litebert.base.storage import lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
-from litebert.demo import unpack
+from litebert.demo import ENCODER as PACKAGED
+from litebert.demo import locate
 from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.fitting.columns import Columns, find_columns
 from litebert.fitting.heads import fit_head
@@ -349,9 +350,7 @@ def _find_encoder() -> tuple[str | Path, str]:
             hub.locate(ENCODER)
         return ENCODER, f"the encoder is {ENCODER}; --model names another"
     except LitebertError:
-        folder = cache_folder() / "models"
-        vectors = unpack(folder)["vectors"]
-        return vectors, (
+        return locate(PACKAGED), (
             "the encoder is the small one of the package, because all-MiniLM-L6-v2 is neither in "
             "the cache of the Hub nor can be had now; --model names another"
         )
