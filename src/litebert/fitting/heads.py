@@ -24,13 +24,16 @@ from litebert.tasks.values import Logits, PlainItem
 
 NEARNESS = 10.0
 """The weight of the cosine of a text and a name, where no row says another."""
-_NEARNESSES = (0.0, 5.0, 10.0, 20.0)
-_STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_NEARNESSES = (0.0, NEARNESS)
+_STRENGTHS = (0.3, 1.0, 4.0, 16.0, 64.0)
 """Inverse strengths of the penalty (scikit-learn's C)."""
 _SEARCHED = 3000
 """Rows that the strength is looked for on, at most."""
 _ROWS = 50_000
 """Rows that a head is fitted on, at most: its few weights learn little from more."""
+_STEPS, _SEARCH_STEPS = 300, 40
+"""Steps of the optimizer for the head that is taken, and for one that is only compared, which
+begins where the one of the strength before ended."""
 _FEW = 6
 """Rows with fewer of which nothing is searched."""
 
@@ -100,9 +103,15 @@ def fit_head(
             for i, (strength, nearness) in enumerate(choices):
                 prior = None if names is None or not nearness else nearness * names
                 made = _fit(
-                    output, vectors[learn], truth[learn], weights[learn], strength, prior,
+                    output,
+                    vectors[learn],
+                    truth[learn],
+                    weights[learn],
+                    strength,
+                    prior,
                     warm.get(nearness),
-                )  # fmt: skip
+                    _SEARCH_STEPS,
+                )
                 warm[nearness] = made
                 numbers = vectors[tried] @ made[:, :-1].T + made[:, -1]
                 losses[i] += _compute_loss(output, numbers, truth[tried], weights[tried])
@@ -144,6 +153,7 @@ def _fit(
     strength: float,
     prior: NDArray[np.float32] | None,
     begin: NDArray[np.float64] | None = None,
+    steps: int = _STEPS,
 ) -> NDArray[np.float64]:
     """(C, H + 1): weights, of the least loss and penalty of their distance from `prior`, and the
     bias. `begin` is near it."""
@@ -180,7 +190,7 @@ def _fit(
         return loss, np.concatenate((slope, tilt[:, None]), 1).ravel()
 
     begin = origin if begin is None else begin
-    options = {"maxiter": 300, "maxcor": 20}
+    options = {"maxiter": steps, "maxcor": 20}
     found = minimize(measure, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
     made: NDArray[np.float64] = found.x.reshape(classes, width + 1)
     return made
