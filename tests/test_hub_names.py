@@ -85,7 +85,7 @@ def test_a_recipe_is_told_from_the_published_model(
     [
         (Path("s3://bucket/model"), "cannot be in a store; copy s3://bucket/model to a folder"),
         ("gs://bucket/model", "cannot be in a store; copy gs://bucket/model to a folder"),
-        (Path("nowhere/model"), "no folder nowhere/model; give a run"),
+        (Path("nowhere/model"), "no folder nowhere/model; for a model of that name"),
     ],
 )
 def test_a_folder_that_does_not_exist_is_told_from_a_store(
