@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from litebert.judge.baselines.models import split_folds
 from litebert.tasks.outputs import Output
@@ -78,6 +79,16 @@ def fit_head(
     """Fit the head with the penalty, and the nearness to names (C, H), of the lowest loss on rows
     that it was not fitted on. `items` have the targets of the vectors, (N, H); without items the
     names alone answer."""
+    with threadpool_limits(1):  # products are small, and threads that wait for cores take them
+        return _fit_head(output, vectors, items, names)
+
+
+def _fit_head(
+    output: Output,
+    vectors: NDArray[np.float32],
+    items: Sequence[PlainItem],
+    names: NDArray[np.float32] | None,
+) -> LinearHead:
     if not items:
         assert names is not None
         weight = NEARNESS * names
