@@ -189,6 +189,8 @@ def fit(
     }
     question = json.loads(json.dumps(question))  # as it is read again
     if (finished := _find_finished(out, question, overwrite)) is not None:
+        for note in (*finished.notes, f"{out} has this fit already; --overwrite makes it again"):
+            log.info(note)
         return finished
     with lock_folder(out, RunError):
         _begin(out, question, overwrite)
@@ -585,7 +587,7 @@ class _Runner:
             raise DataError("no way could learn from these rows; give more, or a longer --budget")
         cheapest = next(iter(self.judged))
         if len(self.judged) == 1:
-            return cheapest, "the only way that was tried"
+            return cheapest, "the only way that was judged"
         worth: dict[WayName, float] = {cheapest: 0.0}
         for way in list(self.judged)[1:]:
             ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
