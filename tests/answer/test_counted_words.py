@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,13 @@ from hypothesis import strategies as st
 from litebert import load
 from litebert.base.errors import ConfigError, ModelError
 from litebert.fitting.counts import write_counts
-from litebert.interop.counts import COUNTS
+from litebert.interop.counts import COUNTS, FeatureTokenizer, read_counts
 from litebert.judge.baselines import fit_baseline
+from litebert.serve.limits import Limits
+from litebert.serve.served import Served
+from litebert.serve.server import parse_models
+from litebert.serve.wire import Group
+from litebert.serve.worker import warm
 from litebert.tasks.table import Table
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
@@ -135,3 +141,25 @@ def test_damage_is_one_sentence(learned: Any, tmp_path: Path, damage: str) -> No
         (copy / "task.json").write_text(json.dumps({**task, "classes": 7, "labels": [*"abcdefg"]}))
     with pytest.raises(ModelError, match=r"counts\.safetensors|task\.json"):
         load(copy)
+
+
+def test_a_service_answers_long_texts(learned: Any, tmp_path: Path) -> None:
+    """Nothing is measured on a row as long as the model reads, which is without end."""
+    task, _, folder = learned
+    copytree(folder, tmp_path / "my model")
+    (name,) = parse_models([str(tmp_path / "my model")])
+    assert name == "my-model"
+    settings = {"tokens": Limits.tokens, "threads": 1, "device": "cpu", "exit_confidence": "off"}
+    served = Served(tmp_path / "my model", settings)
+    assert warm(served)[2] < 5
+    long = "it is good " * 5000
+    (row,) = served.answer(Group("predict", (), [[long, "bad"] if task.pair else long]))
+    assert b"prediction" in row.payload
+
+
+def test_long_words_are_not_remembered(learned: Any) -> None:
+    _, _, folder = learned
+    tokenizer = read_counts(folder).tokenizer
+    assert isinstance(tokenizer, FeatureTokenizer)
+    tokenizer.encode(["good " + "x" * 100_000])
+    assert [*tokenizer._remembered] == ["good"]

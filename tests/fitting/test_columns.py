@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,21 @@ FOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
         "a.csv",
         table(("title", ["a", "b", "c", "d"]), ("story", TEXTS * 1), ("label", CLASSES)),
         {"text": "story"},
+    ),
+    "ids and addresses are no texts": (
+        "a.csv",
+        table(
+            ("key", [f"{i}f3a9c7e5b1d2468-0ace-13579bdf2468" for i in range(4)]),
+            ("url", [f"https://example.com/a/long/path/{i}" for i in range(4)]),
+            ("said", TEXTS),
+            ("team", CLASSES),
+        ),
+        {"text": "said", "label": ("team",)},
+    ),
+    "a header that is called as a class": (
+        "a.csv",
+        table(("sms", TEXTS), ("spam", ["spam", "ham", "spam", "ham"])),
+        {"text": "sms", "label": ("spam",), "header": True},
     ),
     "semicolons of a spreadsheet": (
         "a.csv",
@@ -106,3 +122,18 @@ def test_what_is_missing_is_said(content: str, remedy: str, tmp_path: Path) -> N
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(DataError, match=remedy):
         find_columns(tmp_path / "a.csv")
+
+
+def test_the_encoding_of_a_compressed_file(tmp_path: Path) -> None:
+    for encoding in ("utf-8", "cp1252"):
+        file = tmp_path / f"{encoding}.csv.gz"
+        with gzip.open(file, "wt", encoding=encoding) as opened:
+            opened.write(table(("text", [f"{text}, é" for text in TEXTS]), ("label", CLASSES)))
+        assert find_columns(file).encoding == encoding
+
+
+def test_the_delimiter_that_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(table(("text;b,c", TEXTS), ("label", CLASSES), delimiter="~"))
+    found = find_columns(file, delimiter="~")
+    assert (found.text, found.label) == ("text;b,c", ("label",))

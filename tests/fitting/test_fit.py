@@ -14,6 +14,7 @@ import pytest
 
 import litebert
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
+from litebert.base.storage import lock_folder
 from litebert.cli import main
 from litebert.demo import unpack
 from litebert.fitting import run as fitting
@@ -103,10 +104,13 @@ def test_the_same_again_continues(
     result = litebert.fit(tickets, model=encoder)
     # What was judged is not judged again; what is taken learns from all rows.
     assert asked[len(judged) :] == ["contrastive", result.way]
+    assert all(entry.texts_per_second > 0 for entry in result.judged)
     assert litebert.fit(tickets, model=encoder) == result
     assert len(asked) == len(judged) + 2
     with pytest.raises(RunError, match="--overwrite"):
         litebert.fit(tickets, model=encoder, seed=1)
+    with pytest.raises(RunError, match="--overwrite"):
+        litebert.fit(tickets, model=encoder, prefer="score")
 
 
 def test_its_estimate_is_honest(tmp_path: Path) -> None:
@@ -201,7 +205,7 @@ def test_ctrl_c_takes_the_best_so_far(
     monkeypatch.setitem(ways.WAYS, "contrastive", interrupt)
     result = litebert.fit(tickets, model=encoder)
     assert result.way in ("counts", "frozen")
-    assert any("Ctrl-C" in note for note in result.notes)
+    assert any(note.startswith("stopped") for note in result.notes)
     assert litebert.load(result.folder).predict(["reset my password"])
 
 
@@ -279,3 +283,61 @@ def test_descriptions_are_read_from_a_file(
     write(names, [("biling", "money")])
     assert main([*command, "--describe", str(names), "--overwrite"]) == 2
     assert "billing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"labels": ["billing"]}, "two classes or more"),
+        ({"labels": ["billing", "access", "billing"]}, "each once"),
+        ({"labels": ["billing", "access"], "ways": ["counts"]}, "--ways"),
+        ({"labels": ["billing", "access"], "label_column": "team"}, "--label-column"),
+        ({"ways": ["counts"], "describe": {"billing": ["money"]}}, "add frozen"),
+        ({"describe": {"biling": ["money"]}}, "billing"),
+        ({"budget": "0s"}, "30m"),
+        ({"ways": ["count"]}, "counts"),
+    ],
+)
+def test_options_that_contradict(options: dict[str, Any], words: str, tickets: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        litebert.fit(tickets, **options)
+    assert not tickets.with_name("tickets-model").exists()
+
+
+def test_a_folder_in_use_keeps_its_files(tickets: Path) -> None:
+    folder = litebert.fit(tickets, ways=["counts"]).folder
+    with lock_folder(folder, RunError), pytest.raises(RunError, match="in use"):
+        litebert.fit(tickets, ways=["counts"], overwrite=True)
+    assert litebert.load(folder).predict(["reset my password"])
+
+
+def test_no_time_to_learn_from_all_rows(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed after it had judged, and has no time after that."""
+
+    def fail(*arguments: Any) -> Any:
+        raise ways.OutOfTime
+
+    finish = fitting._Runner.finish
+    monkeypatch.setattr(fitting._Runner, "finish", fail)
+    with pytest.raises(ways.OutOfTime):
+        litebert.fit(tickets, model=encoder, ways=["frozen"])
+    monkeypatch.setattr(fitting._Runner, "finish", finish)
+    monkeypatch.setitem(ways.WAYS, "frozen", fail)
+    with pytest.raises(RunError, match="longer --budget"):
+        litebert.fit(tickets, model=encoder, ways=["frozen"])
+    monkeypatch.undo()
+    assert litebert.fit(tickets, model=encoder, ways=["frozen"], budget="20m").way == "frozen"
+
+
+def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for team, phrases in PHRASES.items():
+        (tmp_path / "my mail" / team).mkdir(parents=True)
+        for i, phrase in enumerate(phrases * 2):
+            (tmp_path / "my mail" / team / f"{i}.txt").write_text(f"{phrase}, {i}\n")
+    (tmp_path / "my mail" / "README.md").write_text("of the mail")
+    monkeypatch.chdir(tmp_path / "my mail")
+    result = litebert.fit(".", ways=["counts"])
+    assert result.folder == tmp_path / "my mail-model"
+    assert result.notes[0].startswith("18 rows")

@@ -50,7 +50,7 @@ class FitArguments:
     budget: str = "10m"
     """Time for all of it."""
     prefer: Literal["balance", "score"] = "balance"
-    """Take a cheaper way that is as good within the error, or the best score."""
+    """Take a cheaper way that is as good within the error, or the best, whatever it costs."""
     separator: str | None = None
     """Separator of several labels in one cell."""
     encoding: str | None = None
@@ -101,7 +101,7 @@ def fit(words: list[str]) -> int:
                 ("* " if judged.way == result.way else "  ") + judged.way,
                 f"{judged.score:.3f} ± {judged.error:.3f}",
                 f"{judged.rows:,}",
-                f"{judged.seconds:.0f} s",
+                f"{judged.seconds:.1f} s",
                 f"{judged.texts_per_second:,.0f}",
             )
             for judged in result.judged
@@ -126,14 +126,17 @@ def _read_descriptions(file: Path | None) -> dict[str, list[str]]:
     if not file.is_file():
         raise DataError(f"{file} does not exist; give a CSV of labels and descriptions")
     delimiter = "\t" if find_suffix(file) == ".tsv" else ","
+    try:
+        lines = file.read_text("utf-8-sig").splitlines(keepends=True)
+    except UnicodeDecodeError:
+        raise DataError(f"{file} is not in UTF-8; save it as CSV in UTF-8") from None
     described: dict[str, list[str]] = {}
-    with open(file, newline="", encoding="utf-8-sig") as opened:
-        for number, row in enumerate(csv.reader(opened, delimiter=delimiter), 1):
-            if row and (len(row) != 2 or not all(cell.strip() for cell in row)):
-                raise DataError(
-                    f"{file}:{number} has no label and description; write two columns, and "
-                    "quotes around a text with commas"
-                )
-            if row:
-                described.setdefault(row[0].strip(), []).append(row[1].strip())
+    for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
+        if row and (len(row) != 2 or not all(cell.strip() for cell in row)):
+            raise DataError(
+                f"{file}:{number} has no label and description; write two columns, and "
+                "quotes around a text with commas"
+            )
+        if row:
+            described.setdefault(row[0].strip(), []).append(row[1].strip())
     return described

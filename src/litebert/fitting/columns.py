@@ -11,6 +11,7 @@ from typing import Any
 
 from litebert.base.errors import DataError
 from litebert.tasks.label_cells import is_blank
+from litebert.text.lines import Meter, read_blocks
 from litebert.text.records import Layout, detect_format, read_sample
 
 _SAMPLE = 2000
@@ -42,8 +43,6 @@ class Columns:
     pair: str | None = None
     header: bool = True
     encoding: str = "utf-8"
-    found: bool = True
-    """False where a person named all of them."""
 
     def options(self) -> dict[str, Any]:
         """As `open_task` takes them."""
@@ -59,6 +58,7 @@ def find_columns(
     *,
     header: bool = True,
     encoding: str | None = None,
+    delimiter: str | None = None,
     need_label: bool = True,
 ) -> Columns:
     """Find the columns that are not named: by their names, else by their contents: texts are the
@@ -69,7 +69,8 @@ def find_columns(
     """
     form = detect_format(file)
     encoding = encoding or (_find_encoding(file) if form not in ("parquet", "xlsx") else "utf-8")
-    names, rows = read_sample(file, _SAMPLE, Layout(header=header, encoding=encoding))
+    layout = Layout(header=header, encoding=encoding, delimiter=delimiter)
+    names, rows = read_sample(file, _SAMPLE, layout)
     if not rows:
         raise DataError(f"{file} holds no rows; give a file with texts and their labels")
     if header and form in ("csv", "tsv") and _is_row(names, rows, (text, pair, *label)):
@@ -110,39 +111,41 @@ def find_columns(
 
 def _find_encoding(file: Path) -> str:
     """UTF-8, or what a mark says, or else the Windows code page that nothing can contradict."""
-    with open(file, "rb") as opened:
-        head = opened.read(4)
-        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return "utf-16"
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            decoder.decode(head)
-            while block := opened.read(1 << 20):
-                decoder.decode(block)
-        except UnicodeDecodeError:
-            return "cp1252"
+    decoder, begins = codecs.getincrementaldecoder("utf-8")(), True
+    try:
+        for block in read_blocks(file, Meter()):
+            if begins and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return "utf-16"
+            decoder.decode(block)
+            begins = False
+    except UnicodeDecodeError:
+        return "cp1252"
     return "utf-8"
 
 
 def _is_row(names: Sequence[str], rows: Sequence[tuple[Any, ...]], asked: Iterable[Any]) -> bool:
-    """True if the first line is no header: it has a long cell or a number, or a cell that stands
-    below it often, and no name that is known."""
+    """True if the first line is no header: it has a long cell, or some words beside a number or a
+    cell that stands below it, and no name that is known."""
     if any(asked) or {name.lower() for name in names} & {*_TEXT_NAMES, *_LABEL_NAMES}:
         return False
     if any(len(name) > _LONG and " " in name for name in names):
         return True
+    if not any(" " in name or not name.isascii() for name in names):  # as in `sms,spam` or `0,1`
+        return False
     columns = zip(names, zip(*rows, strict=True), strict=True)
     return any(name in column or re.fullmatch(r"-?\d+", name) for name, column in columns)
 
 
 def _measure(column: Sequence[Any]) -> float:
-    """The mean characters of a column's texts; 0 of numbers, and of one and the same text."""
+    """The mean characters of a column's texts; 0 of numbers, and of one and the same text. Single
+    words such as ids and addresses measure next to nothing."""
     texts = [cell for cell in column if isinstance(cell, str) and not is_blank(cell)]
     if 2 * len(texts) < len(column) or (len({*texts}) < 2 < len(texts)):
         return 0.0
     if sum(re.fullmatch(r"[-+.,\d\s%:/]*", cell) is not None for cell in texts) > len(texts) / 2:
         return 0.0
-    return sum(map(len, texts)) / len(texts)
+    codes = sum(re.fullmatch(r"[!-~]*", cell) is not None for cell in texts) > len(texts) / 2
+    return sum(map(len, texts)) / len(texts) / (1000 if codes else 1)
 
 
 def _count(column: Sequence[Any]) -> int:

@@ -34,7 +34,7 @@ from litebert import hub
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
 from litebert.base.json_reader import read_json
-from litebert.base.storage import lock_folder, write_json, write_whole
+from litebert.base.storage import LOCK, lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.demo import ENCODER as PACKAGED
@@ -101,7 +101,6 @@ class Judged:
     seconds: float
     """It learned in."""
     texts_per_second: float
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def fit(
         describe: a sentence or more for a class, by its label.
         budget: the time for all of it, such as 10m.
         prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
-            a point; score takes the highest score.
+            a point; score takes the best, whatever it costs.
         columns: the options of a table (`text_column`, `label_column`, `pair_column`,
             `group_column`, `header`, `encoding`); those that are not given are found.
 
@@ -165,11 +164,16 @@ def fit(
     for way in ways:
         if way not in WAYS:
             raise ConfigError(f"ways has '{way}'; {nearest(way, list(WAYS))}")
+    ways = [way for way in WAYS if way in ways]
     deadline = began + parse_amount(budget, "budget", ("time",)).value
-    out = Path(out) if out is not None else data.with_name(f"{data.stem}-model")
+    out = _name_folder(data) if out is None else Path(out)
+    if labels:
+        _check_labels(labels, ways, data, columns)
     task, examples, found, notes = _open(data, list(labels), columns)
     if "contrastive" in ways and not task.output.exclusive:
         raise ConfigError("the way contrastive is for texts of one class each; leave it out")
+    if describe:
+        _check_descriptions(describe, task, ways)
     question = {
         "data": str(data),
         "columns": asdict(found),
@@ -177,14 +181,19 @@ def fit(
         "ways": list(ways),
         "labels": list(labels),
         "describe": {name: list(texts) for name, texts in (describe or {}).items()},
+        "budget": budget,
+        "prefer": prefer,
         "seed": seed,
         "rows": len(examples),
         "digest": hashlib.sha256(repr(examples).encode("utf-8", "backslashreplace")).hexdigest(),
     }
     question = json.loads(json.dumps(question))  # as it is read again
-    if (finished := _claim(out, question, overwrite)) is not None:
+    if (finished := _find_finished(out, question, overwrite)) is not None:
+        for note in (*finished.notes, f"{out} has this fit already; --overwrite makes it again"):
+            log.info(note)
         return finished
     with lock_folder(out, RunError):
+        _begin(out, question, overwrite)
         for note in notes:
             log.info(note)
         wanted = list(ways) or _choose_ways(task, len(examples))
@@ -202,7 +211,6 @@ def fit(
             runner = _Runner(material, out / "ways", notes)
             runner.judge(wanted)
             way, reason = runner.choose(prefer)
-            log.info(f"{way}: {reason}")
             result = Fit(out, way, task.metric, list(runner.judged.values()), reason, notes)
             runner.finish(way, out / "model", _make_card(result, data))
         record = {
@@ -218,6 +226,47 @@ def fit(
         write_json(out / FIT, record)
         shutil.rmtree(out / "ways", ignore_errors=True)
     return result
+
+
+# ---------------------------------------------------------------------------------- what is asked
+
+
+def _name_folder(data: Path) -> Path:
+    named = data if data.name.strip(".") else data.resolve()
+    return named.with_name(f"{named.name if named.is_dir() else named.stem}-model")
+
+
+def _check_labels(
+    labels: Sequence[str], ways: Sequence[WayName], data: Path, columns: Mapping[str, Any]
+) -> None:
+    if len({*labels}) < len(labels) or len(labels) < 2:
+        raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
+    if data.is_dir():
+        raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
+    unused = ["label_column", "pair_column", "group_column", "separator"]
+    unused = [name for name in unused if columns.get(name)]
+    unused += ["ways"] if {*ways} - {"frozen"} else []
+    if unused:
+        option = unused[0].replace("_", "-")
+        raise ConfigError(
+            f"--{option} is for rows with labels; leave it out, or leave --labels out"
+        )
+
+
+def _check_descriptions(
+    describe: Mapping[str, Sequence[str]], task: Task[Any], ways: Sequence[WayName]
+) -> None:
+    if not _reads_names(task):
+        raise ConfigError("describe is for texts of one class each; leave it out")
+    if ways == ["counts"]:
+        raise ConfigError("the way counts reads no descriptions; add frozen to --ways")
+    for label in describe:
+        if label not in task.output.labels:
+            raise ConfigError(f"describe has '{label}'; {nearest(label, task.output.labels)}")
+
+
+def _reads_names(task: Task[Any]) -> bool:
+    return isinstance(task.output, OneClass) and task.output.exclusive and not task.pair
 
 
 # --------------------------------------------------------------------------------- what is learned
@@ -242,6 +291,7 @@ def _open(
             options.pop("pair_column", None),
             header=options.pop("header", True),
             encoding=options.pop("encoding", None),
+            delimiter=options.get("delimiter"),
             need_label=not labels,
         )
         if labels:
@@ -271,32 +321,45 @@ def _open(
             f"{data} has {len(task.output.labels):,} different labels in "
             f"'{', '.join(found.label)}'; name the column of the labels with --label-column"
         )
-    return task, examples, found, [took, *counted.notes()]
+    known = "labels in the column"  # as `took` says
+    told = [note for note in counted.notes() if not note.startswith(known)]
+    return task, examples, found, [took, *told]
 
 
-def _claim(out: Path, question: Mapping[str, Any], overwrite: bool) -> Fit | None:
-    """Begin a run in a folder, or return the one that is finished there."""
+def _find_finished(out: Path, question: Mapping[str, Any], overwrite: bool) -> Fit | None:
+    """Return the fit that the folder holds, if it is the answer.
+
+    Raises:
+        RunError: the folder holds something else.
+    """
     file = out / FIT
     if file.is_file():
         record = read_json(file, RunError)
-        is_same, is_finished = record.get("question") == question, "way" in record
-        if is_same and is_finished and not overwrite:
-            judged = [Judged(**fields) for fields in record["judged"]]
-            names = ("way", "metric", "reason", "notes")
-            return Fit(out, judged=judged, **{name: record[name] for name in names})
-        if is_finished and not overwrite:
+        if "way" not in record or overwrite:
+            return None
+        if record.get("question") != question:
             raise RunError(
                 f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
             )
-        for name in () if is_same and not overwrite else ("model", "ways"):
-            shutil.rmtree(out / name, ignore_errors=True)
-        write_json(file, {"format": 1, "question": question})
-        return None
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        judged = [Judged(**fields) for fields in record["judged"]]
+        names = ("way", "metric", "reason", "notes")
+        return Fit(out, judged=judged, **{name: record[name] for name in names})
+    if out.exists() and (not out.is_dir() or any(item.name != LOCK for item in out.iterdir())):
         raise RunError(f"{out} is there and holds no fit; give another --out")
-    (out / "ways").mkdir(parents=True, exist_ok=True)
-    write_json(file, {"format": 1, "question": question})
     return None
+
+
+def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
+    """Record the question, and delete what answered another one."""
+    file = out / FIT
+    asked = read_json(file, RunError).get("question", {}) if file.is_file() else {}
+    # What a way answered is worth as much to a run with more time.
+    asked |= {name: question[name] for name in ("budget", "prefer")}
+    if overwrite or asked != question:
+        for name in ("model", "ways"):
+            shutil.rmtree(out / name, ignore_errors=True)
+    (out / "ways").mkdir(exist_ok=True)
+    write_json(file, {"format": 1, "question": question})
 
 
 def _choose_ways(task: Task[Any], rows: int) -> list[WayName]:
@@ -327,11 +390,8 @@ def _read(
     machine = devices.choose("auto", device)
     vectors = read_vectors(start, items, machine)
     names = None
-    if isinstance(task.output, OneClass) and not task.pair and task.output.exclusive:
+    if _reads_names(task):
         names = _read_names(task.output.labels, described, start, machine, length)
-    for label in described:
-        if label not in task.output.labels:
-            raise ConfigError(f"describe has '{label}'; {nearest(label, task.output.labels)}")
     return replace(
         material,
         start=start,
@@ -425,7 +485,7 @@ class _Runner:
             folds = self.folds[:1] if trains else self.folds
             began = time.monotonic()
             try:
-                seconds, places, logits = self._answer(way, folds, trains)
+                seconds, speed, places, logits = self._answer(way, folds, trains)
             except OutOfTime:
                 self._note(f"{way} was left out: it does not fit into the time that is left")
                 continue
@@ -438,11 +498,10 @@ class _Runner:
                 if not self.judged:
                     raise
                 self.stopped = True
-                self._note("stopped by Ctrl-C: the best way so far is taken")
+                self._note("stopped: the best way so far is taken")
                 continue
             self.logits[way] = places, logits
             score, error = self.measure(way)
-            speed = self._measure_speed(way, places)
             entry = Judged(way, score, error, len(places), round(seconds, 2), speed)
             self.judged[way] = entry
             log.info(
@@ -452,12 +511,13 @@ class _Runner:
 
     def _answer(
         self, way: WayName, folds: Sequence[NDArray[np.bool_]], trains: bool
-    ) -> tuple[float, NDArray[np.int64], Logits]:
+    ) -> tuple[float, float, NDArray[np.int64], Logits]:
         """Answer the held rows of each fold; kept, so that a run that was killed goes on."""
         file = self.folder / f"{way}.npz"
         if file.is_file():
             with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
-                return float(saved["seconds"]), saved["places"], list(saved["logits"])
+                seconds, speed = float(saved["seconds"]), float(saved["speed"])
+                return seconds, speed, saved["places"], list(saved["logits"])
         places, logits, seconds = [], list[Any](), 0.0
         for held in folds:
             material, learn = self.material, np.flatnonzero(~held).tolist()
@@ -474,21 +534,11 @@ class _Runner:
             self.learned[way] = learned
         seconds /= len(folds)
         every = np.concatenate(places)
+        speed = _measure_speed(learned, every)
         self.folder.mkdir(parents=True, exist_ok=True)
         with write_whole(file) as aside, open(aside, "wb") as opened:
-            np.savez(opened, places=every, logits=np.stack(logits), seconds=seconds)
-        return seconds, every, logits
-
-    def _measure_speed(self, way: WayName, places: NDArray[np.int64]) -> float:
-        """Texts a second, of some texts that were judged."""
-        learned, some = self.learned.get(way), places[:512].tolist()
-        if learned is None:
-            return 0.0
-        if isinstance(learned, LearnedNetwork) and learned.vectors is not None:
-            learned = replace(learned, vectors=None)
-        began = time.monotonic()
-        learned.logits(some)
-        return round(len(some) / max(1e-9, time.monotonic() - began))
+            np.savez(opened, places=every, logits=np.stack(logits), seconds=seconds, speed=speed)
+        return seconds, speed, every, logits
 
     def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
         """The score of a way and its error; with another, of the difference from that on the rows
@@ -537,7 +587,7 @@ class _Runner:
             raise DataError("no way could learn from these rows; give more, or a longer --budget")
         cheapest = next(iter(self.judged))
         if len(self.judged) == 1:
-            return cheapest, "the only way that was tried"
+            return cheapest, "the only way that was judged"
         worth: dict[WayName, float] = {cheapest: 0.0}
         for way in list(self.judged)[1:]:
             ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
@@ -556,9 +606,9 @@ class _Runner:
                 if apart <= min(WORTH, error):
                     chosen = way
                     break
-        return chosen, self._explain(chosen, best, worth)
+        return chosen, self._explain(chosen, best)
 
-    def _explain(self, chosen: WayName, best: WayName, worth: Mapping[WayName, float]) -> str:
+    def _explain(self, chosen: WayName, best: WayName) -> str:
         metric, judged = self.material.task.metric, self.judged
         if chosen != best:
             fast = judged[chosen].texts_per_second / max(1.0, judged[best].texts_per_second)
@@ -570,8 +620,6 @@ class _Runner:
         apart = f"{seen:+.3f} ± {error:.3f} {metric}"
         if seen > 2 * error:
             return f"better than {rival} ({apart})"
-        if worth[chosen] <= worth[rival]:
-            return f"the highest score ({apart} to {rival})"
         return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
 
     def finish(self, way: WayName, folder: Path, card: str) -> None:
@@ -587,14 +635,22 @@ class _Runner:
             about["precision"] = record_points(trace_part(task.output, scaled, targets))
         learned = self.learned.get(way)
         if not self.stopped or learned is None:
+            self.stopped = False
             try:
                 with progress.task(f"learning from all {len(self.items):,} rows"):
                     learned = WAYS[way](self.material, range(len(self.items)))
-            except (OutOfTime, KeyboardInterrupt):
+            except (OutOfTime, KeyboardInterrupt) as cause:
+                if learned is None and isinstance(cause, OutOfTime):
+                    raise RunError(
+                        f"no time is left for {way} to learn from all rows; run fit again with a "
+                        "longer --budget"
+                    ) from None
                 if learned is None:
                     raise
-                self._note("the model has learned from the rows that did not judge it: time is up")
+                self.stopped = True
         assert learned is not None
+        if self.stopped:
+            self._note("the model has learned from a part of the rows only")
         shutil.rmtree(folder, ignore_errors=True)
         learned.write(folder, about, temperature, card)
         part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
@@ -603,6 +659,16 @@ class _Runner:
     def _note(self, note: str) -> None:
         self.notes.append(note)
         log.warning(note)
+
+
+def _measure_speed(learned: Learned, places: NDArray[np.int64]) -> float:
+    """Texts a second, of so many that were judged that opening the encoder takes little of it."""
+    some = np.resize(places, 256).tolist()
+    if isinstance(learned, LearnedNetwork) and learned.vectors is not None:
+        learned = replace(learned, vectors=None)
+    began = time.monotonic()
+    learned.logits(some)
+    return round(len(some) / max(1e-9, time.monotonic() - began))
 
 
 def _split(task: Task[Any], items: Sequence[Item], seed: int) -> list[NDArray[np.bool_]]:

@@ -12,7 +12,6 @@ Shapes: N rows, H hidden size, C numbers of the head, B rows of a batch.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,8 +47,6 @@ from litebert.train.device import Device
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-log = logging.getLogger("litebert")
 
 WayName = Literal["counts", "frozen", "contrastive", "network"]
 RATE = 5e-5
@@ -191,10 +188,9 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     _train(material, contrast, model, config, items, steps, batch)
     trained = replace(start, state=model.encoder.state_dict())
     vectors = read_vectors(trained, items, material.machine)
-    names = None  # they were near texts of the encoder as it was
-    return LearnedNetwork(
-        material, trained, _fit_head(replace(material, names=names), places, vectors), None
-    )
+    # What labels are called was near texts of the encoder as it was.
+    head = _fit_head(replace(material, names=None), places, vectors)
+    return LearnedNetwork(material, trained, head, None)
 
 
 def learn_network(material: Material, places: Sequence[int]) -> Learned:

@@ -34,8 +34,8 @@ WORD = r"\w+|[^\w\s]"
 SCALE = 3.0
 """Factor of the cosines of a pair: they are few, and each says more than a word."""
 _WORD, _SPACED = re.compile(WORD), re.compile(r"\S+")
-_REMEMBERED = 200_000
-"""Words whose n-grams stay in memory."""
+_REMEMBERED, _LONGEST = 200_000, 64
+"""Words whose n-grams stay in memory, and the characters of the longest."""
 
 
 class Counts(NamedTuple):
@@ -107,7 +107,8 @@ class FeatureTokenizer(Tokenizer):
 
     @cached_property
     def fingerprint(self) -> str:
-        return sha256("\n".join((*self.counts.words, *self.counts.ngrams)).encode()).hexdigest()
+        listed = "\n".join((*self.counts.words, *self.counts.ngrams))
+        return sha256(listed.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def word_starts(self) -> None:
@@ -150,9 +151,10 @@ class FeatureTokenizer(Tokenizer):
                     ids.append(known)
             if len(padded) <= size:  # it is counted once
                 break
-        if len(self._remembered) >= _REMEMBERED:
-            self._remembered.clear()
-        self._remembered[word] = ids
+        if len(word) <= _LONGEST:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[word] = ids
         return ids
 
     def encode_offsets(

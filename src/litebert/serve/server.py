@@ -170,6 +170,7 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
         elif not equals or "/" in name or Path(word).exists():
             resolved = Path(word).resolve()
             path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
+            name = re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)
         if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:
             raise ConfigError(
                 f"'{name}' cannot be the name of a model in a path; give another one, as "

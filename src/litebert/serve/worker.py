@@ -32,6 +32,8 @@ EXAMPLE = (
     "goes down again"
 )
 """The text on which the speed of a model is first measured."""
+LONGEST = 8192
+"""The tokens of the longest row on which it is."""
 VARIANTS = 16
 """Forms of the example on which an engine of fewer bits is compared with float32."""
 
@@ -162,8 +164,10 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
     if "fill-mask" in served.does:
         for token in range(served.tokenizer.vocab_size):
             served.tokenizer.get_word(token)  # a table, so that no answer decodes
-    # The least that a request of long texts takes at a time: one row of full length.
-    long = " ".join([EXAMPLE] * (1 + served.length // len(EXAMPLE.split())))
+    # The least that a request of long texts takes at a time: one row of full length. Counted words
+    # have no such length.
+    length = min(served.length, LONGEST)
+    long = " ".join([EXAMPLE] * (1 + length // len(EXAMPLE.split())))
     texts: Any = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
     if operation == "fill-mask":
         most = max(1, served.length // 3)  # in the length, whatever the tokenizer
