@@ -600,8 +600,7 @@ def test_the_documented_entry_point_exists() -> None:
 def test_a_process_without_memory_ends_in_one_sentence() -> None:
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (300_000 << 10,) * 2)"
     code = (
-        f"{limit}\nfrom litebert.cli import main\nsys.exit(main(['analyze', '.', "
-        "'--shards', 'x']))"
+        f"{limit}\nfrom litebert.cli import main\nsys.exit(main(['analyze', '.', '--shards', 'x']))"
     )
     alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True)

@@ -341,3 +341,18 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     result = litebert.fit(".", ways=["counts"])
     assert result.folder == tmp_path / "my mail-model"
     assert result.notes[0].startswith("18 rows")
+
+
+def test_ratings_are_numbers_where_one_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(0)
+    rows: list[tuple[Any, ...]] = [("text", "stars")]
+    for _ in range(40):
+        stars = draw.randint(1, 5)
+        rows.append((f"{'good ' * stars}thing {draw.randint(1, 99)}", stars))
+    file = write(tmp_path / "stars.csv", rows)
+    assert main(["fit", str(file), "--ways", "counts", "--target", "number", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "r2"
+    (answer,) = litebert.load(tmp_path / "stars-model").predict(["good good good good good thing"])
+    assert answer["prediction"] > 3

@@ -25,7 +25,7 @@ class FitArguments:
     )
     common: ClassVar[str] = (
         "out text-column label-column pair-column labels describe model ways budget prefer "
-        "separator overwrite device json"
+        "target separator overwrite device json"
     )
     file: Annotated[Path, Arg("FILE", positional=True)]
     """CSV, TSV, JSON Lines, Parquet, xlsx, or a folder with one of texts for each class."""
@@ -51,6 +51,8 @@ class FitArguments:
     """Time for all of it."""
     prefer: Literal["balance", "score"] = "balance"
     """Take a cheaper way that is as good within the error, or the best, whatever it costs."""
+    target: Literal["class", "labels", "number"] | None = None
+    """What a label is, such as number for ratings; by default found."""
     separator: str | None = None
     """Separator of several labels in one cell."""
     encoding: str | None = None
@@ -75,8 +77,8 @@ def fit(words: list[str]) -> int:
         from litebert.fitting.run import fit as run
 
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
-    names = ("text_column", "label_column", "pair_column", "group_column", "separator", "encoding")
-    columns = {name: getattr(arguments, name) for name in (*names, "delimiter")}
+    names = ("text_column", "label_column", "pair_column", "group_column", "target", "separator")
+    columns = {name: getattr(arguments, name) for name in (*names, "encoding", "delimiter")}
     result = run(
         arguments.file,
         arguments.out,

@@ -128,7 +128,7 @@ def fit(
     model: str | Path | None = None,
     ways: Sequence[WayName] = (),
     labels: Sequence[str] = (),
-    describe: Mapping[str, Sequence[str]] | None = None,
+    describe: Mapping[str, str | Sequence[str]] | None = None,
     budget: str = "10m",
     prefer: Prefer = "balance",
     overwrite: bool = False,
@@ -152,7 +152,7 @@ def fit(
         prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
             a point; score takes the best, whatever it costs.
         columns: the options of a table (`text_column`, `label_column`, `pair_column`,
-            `group_column`, `header`, `encoding`); those that are not given are found.
+            `group_column`, `target`, `header`, `encoding`); those that are not given are found.
 
     Raises:
         ConfigError: a setting that cannot be used.
@@ -161,6 +161,10 @@ def fit(
         RunError: the folder is in use, or holds something else.
     """
     began, data = time.monotonic(), Path(data)
+    described = {
+        name: [texts] if isinstance(texts, str) else list(texts)
+        for name, texts in (describe or {}).items()
+    }
     for way in ways:
         if way not in WAYS:
             raise ConfigError(f"ways has '{way}'; {nearest(way, list(WAYS))}")
@@ -172,15 +176,15 @@ def fit(
     task, examples, found, notes = _open(data, list(labels), columns)
     if "contrastive" in ways and not task.output.exclusive:
         raise ConfigError("the way contrastive is for texts of one class each; leave it out")
-    if describe:
-        _check_descriptions(describe, task, ways)
+    if described:
+        _check_descriptions(described, task, ways)
     question = {
         "data": str(data),
         "columns": asdict(found),
         "model": None if model is None else str(model),
         "ways": list(ways),
         "labels": list(labels),
-        "describe": {name: list(texts) for name, texts in (describe or {}).items()},
+        "describe": described,
         "budget": budget,
         "prefer": prefer,
         "seed": seed,
@@ -201,7 +205,7 @@ def fit(
             wanted = ["frozen"]
         material = Material(task, examples, seed=seed, folder=out / "ways", deadline=deadline)
         if set(wanted) != {"counts"}:
-            material = _read(material, model, describe or {}, device, notes)
+            material = _read(material, model, described, device, notes)
         if labels:
             learned = _learn_from_names(material)
             reason = "there are no labels, so what they are called answers, and no score is known"
@@ -243,7 +247,7 @@ def _check_labels(
         raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
     if data.is_dir():
         raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
-    unused = ["label_column", "pair_column", "group_column", "separator"]
+    unused = ["label_column", "pair_column", "group_column", "target", "separator"]
     unused = [name for name in unused if columns.get(name)]
     unused += ["ways"] if {*ways} - {"frozen"} else []
     if unused:
