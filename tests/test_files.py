@@ -79,12 +79,14 @@ def test_the_page_shows_every_file_of_every_folder(
         ),
         ("convert", "classifier", "--out", "converted", "--to", "hf"),
         ("export", "classifier", "--out", "exported"),
+        ("export", "classifier", "--out", "graph", "--format", "onnx"),
     ):
         status, _, err = run(*words)
         assert status == 0, err
     trees = dict(list_trees(PAGE.read_text(encoding="utf-8")))
     assert set(trees) == {
-        *("tokenizer/", "data/", "run/", "classifier/", "model/", "converted/", "exported/")
+        *("tokenizer/", "data/", "run/", "classifier/", "model/", "converted/", "exported/"),
+        "graph/",
     }
     for root in trees:
         folder = tmp_path / ("classifier/model" if root == "model/" else root)

@@ -195,7 +195,7 @@ def test_a_package_index_shows_the_readme(distributions: Path, wheel: Path) -> N
     page = render(str(facts.get_payload()))
     assert page is not None
     links = re.findall(r'(?:href|src)="([^"]+)"', page)
-    assert len(links) > 40
+    assert len(links) > 15
     relative = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/v{facts['Version']}/(.+)")
     paths = {link: match[1] if (match := relative.fullmatch(link)) else "" for link in links}
     lost = [link for link, path in paths.items() if not leads_somewhere(ROOT / "README.md", path)]

@@ -402,7 +402,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("quickstart --source text.txt --vocab-size 8000 --out out", "8000"),
         ("quickstart --source text.txt --out text.txt", "text.txt"),
         ("quickstart --source text.txt --out text.txt/below", "text.txt"),
-        ("quickstart --source --out out", "text"),
+        ("quickstart --source --out out", "--source"),
         ("quickstart text.txt --out out", "text.txt"),
     ],
 }

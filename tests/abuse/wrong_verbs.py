@@ -17,7 +17,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("convert run --to hf", "--out"),
         ("predict", "MODEL"),
         ("evaluate", "MODEL"),
-        ("pretrain", "RECIPE"),
+        ("pretrain", "--shards"),
     ],
     "text": [
         (f"{R} missing.txt", "missing.txt"),

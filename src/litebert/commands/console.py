@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -152,6 +153,11 @@ def parse_with_recipe(
 
     shown = next(filter(is_recipe_name, words if asks_help(words) else ()), "albert-tiny")
     parsed, rest = parse_known(cls, words, verb, recipe(shown))
+    known: Any = parsed
+    shards = [*getattr(known, "shards", [])]
+    if not known.recipe and len(shards) > 1 and is_recipe_name(shards[-1]):
+        # `--shards a:3 b:1 RECIPE`: behind an option of several values, the recipe is the last.
+        parsed = replace(known, recipe=shards[-1], shards=tuple(shards[:-1]))
     name, short = parsed.recipe, parsed.short  # type: ignore[attr-defined]
     rest = short.expand("--sequences.length", rest)
     config = recipe(name) if name or unnamed is None else unnamed(parsed)

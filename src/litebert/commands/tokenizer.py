@@ -209,6 +209,7 @@ def tokenizer(words: list[str]) -> int:
             "another would gain"
         )
         show("\nlitebert tokenizer train --help shows the options.")
+        show("Every verb takes --quiet, --verbose.")
         return 0
     if action not in actions:
         commands = [f"litebert tokenizer {name}" for name in actions]

@@ -392,7 +392,7 @@ class Loop(Generic[B]):
             for name, loss in losses.items():
                 self.window.add(name, loss)
         self.ranks.sum([total])  # the gradients are summed already
-        norm = self.optimizers.clip(self.config.clip)
+        norm = self.optimizers.clip(self.config.clip, self.device.answers_at_once)
         self._drop_nonfinite(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)

@@ -147,7 +147,7 @@ def measure(
             [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
         ).sum().backward()  # type: ignore[no-untyped-call]
         middle = _read_clock(device)
-        optimizers.clip(config.train.clip)
+        optimizers.clip(config.train.clip, device.answers_at_once)
         optimizers.step(0.0)
         optimizers.zero_grad()
         return middle - start, _read_clock(device) - middle

@@ -86,8 +86,8 @@ class AdamW(torch.optim.Optimizer):
             torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
             scale = torch._foreach_sqrt(second)
             if self.bias_correction:
-                times = [int(self.state[param]["step"]) for param in params]
-                torch._foreach_div_(scale, [(1 - beta2**t) ** 0.5 for t in times])
+                times = [self.state[param]["step"].double() for param in params]
+                torch._foreach_div_(scale, [(1 - beta2**t).sqrt() for t in times])
             torch._foreach_add_(scale, group["eps"])
             update = list(torch._foreach_div(first, scale))
             if self.bias_correction:
@@ -293,9 +293,10 @@ class Optimizers:
                 for key, tensor in optimizer.state[param].items():
                     self._state[f"{names[param]}.{key}"] = tensor
 
-    def clip(self, limit: float) -> Tensor:
+    def clip(self, limit: float, at_once: bool = False) -> Tensor:
         """Return the norm of all gradients together, which the next step takes scaled to `limit` at
-        most; 0 is no limit.
+        most; 0 is no limit. `at_once` says that a number can be asked of the device without
+        waiting.
         """
         for param in self._parameters:
             if param.grad is not None and param.grad.is_sparse:
@@ -307,7 +308,7 @@ class Optimizers:
         scale = ((limit or math.inf) / (norm + 1e-6)).clamp(max=1.0)  # as in `clip_grad_norm_`
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                if isinstance(optimizer, AdamW) and norm.device.type == "cpu":
+                if isinstance(optimizer, AdamW) and at_once:
                     group["scale"] = scale.item()  # multiplied in the pass of the step
                 else:
                     nn.utils.clip_grads_with_norm_(group["params"], limit or math.inf, norm)
