@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from litebert.cli import main
 from litebert.demo import unpack
 from litebert.fitting import run as fitting
 from litebert.fitting import ways
+from litebert.tasks.table import Table
+from litebert.tasks.text_outputs import OneClass
+from litebert.tasks.texts import Example
 
 PHRASES = {
     "billing": ["I was charged twice", "the invoice is wrong", "refund my payment"],
@@ -356,3 +360,78 @@ def test_ratings_are_numbers_where_one_says_so(
     assert json.loads(capsys.readouterr().out)["metric"] == "r2"
     (answer,) = litebert.load(tmp_path / "stars-model").predict(["good good good good good thing"])
     assert answer["prediction"] > 3
+
+
+def test_of_many_rows_the_encoder_reads_a_part(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "FEW_ROWS", 20)
+    monkeypatch.setattr(fitting, "MOST_READ", 30)
+    result = litebert.fit(tickets, model=encoder, ways=["counts", "frozen", "network"])
+    assert any("reads 30 of the 42 rows" in note for note in result.notes)
+    assert {judged.way for judged in result.judged} == {"counts", "frozen", "network"}
+    assert len({judged.rows for judged in result.judged}) == 1, "the same rows judge all of them"
+    assert litebert.load(result.folder).predict(["reset my password"])
+
+
+def test_counts_are_judged_before_the_encoder_reads(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "_read", interrupt)
+    result = litebert.fit(tickets, model=encoder)
+    assert [judged.way for judged in result.judged] == ["counts"]
+    with pytest.raises(ModelError, match="nowhere"):
+        litebert.fit(tickets, tickets.with_name("other"), model="nowhere/model")
+
+
+@pytest.mark.thorough
+def test_a_network_takes_as_many_steps_as_the_budget_allows(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "NETWORK_EPOCHS", 10**6)
+    monkeypatch.setattr(ways, "LEAST_STEPS", 8)
+    began = time.monotonic()
+    result = litebert.fit(tickets, model=encoder, ways=["frozen", "network"], budget="25s")
+    assert {judged.way for judged in result.judged} == {"frozen", "network"}
+    assert 5 < time.monotonic() - began < 40
+
+
+def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
+    """The way that is taken where each answers such a share of so many rows right."""
+    task = Table(OneClass(("no", "yes")), texts=("text",), label="label", dev=("dev",))
+    draw = np.random.default_rng(0)
+    examples = [Example(str(i), None, int(draw.integers(2))) for i in range(rows)]
+    runner = fitting._Runner(ways.Material(task, examples), Path(), [])
+    hard = draw.random(rows)  # all ways fail on the same rows first
+    for way, share in shares.items():
+        right = hard < np.quantile(hard, share)
+        logits = [
+            np.array((1, -1) if (example.label == 0) == good else (-1, 1), np.float32)
+            for example, good in zip(examples, right, strict=True)
+        ]
+        runner.logits[way] = np.arange(rows), logits
+        score, error = runner.measure(way)
+        runner.judged[way] = fitting.Judged(way, score, error, rows, 1.0, 100.0)
+    return runner.choose("balance")[0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "rows", "chosen"),
+    [
+        # Many rows say what is better, whatever is usual.
+        ({"counts": 0.89, "frozen": 0.34, "network": 0.84}, 4000, "counts"),
+        ({"counts": 0.69, "frozen": 0.81, "network": 0.85}, 4000, "network"),
+        ({"counts": 0.80, "frozen": 0.80, "network": 0.80}, 4000, "counts"),
+        # Few rows do not, so what is usual decides.
+        ({"counts": 0.60, "frozen": 0.80, "contrastive": 0.80}, 40, "contrastive"),
+        # But it does not where they speak clearly.
+        ({"counts": 0.95, "frozen": 0.50, "contrastive": 0.55}, 40, "counts"),
+    ],
+)
+def test_the_rows_decide_as_far_as_they_can(
+    shares: dict[ways.WayName, float], rows: int, chosen: ways.WayName
+) -> None:
+    assert choose_among(shares, rows) == chosen

@@ -55,6 +55,8 @@ RATE_WIDTH = 384
 CONTRAST_BATCH, NETWORK_BATCH = 64, 16
 LEAST_STEPS, NETWORK_EPOCHS = 200, 3
 """Steps of the network on few rows, and passes over many."""
+_TIMED, _SPARE = 8, 0.9
+"""Steps whose time tells how many fit, and the share of these that is planned."""
 _PASS = 512  # tokens that are read together, so that they stay in the cache
 
 
@@ -70,10 +72,11 @@ class Material:
     examples: Sequence[Any]
     start: InitialModel | None = None
     """The encoder; None where only words are counted."""
-    items: Sequence[Item] = ()
     length: int = 128
+    items: Mapping[int, Item] = field(default_factory=dict)
+    """The tokens of the rows that the encoder has read, by their places: all of few rows."""
     vectors: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    """(N, H): the mean states of the encoder, of length 1."""
+    """(N, H): the mean states of these rows, of length 1; nothing at other places."""
     names: NDArray[np.float32] | None = None
     """(C, H): vectors of what the labels are called."""
     source: str = ""
@@ -84,9 +87,9 @@ class Material:
     deadline: float = float("inf")
     """On the clock of `time.monotonic`."""
 
-    @property
-    def targets(self) -> list[Any]:
-        return [item.target for item in self.task.plain_items(self.examples)]
+    def select(self, places: Sequence[int]) -> list[int]:
+        """The places that the encoder has read."""
+        return [place for place in places if place in self.items]
 
 
 class Learned:
@@ -171,7 +174,8 @@ def learn_counts(material: Material, places: Sequence[int]) -> Learned:
 
 def learn_frozen(material: Material, places: Sequence[int]) -> Learned:
     assert material.start is not None
-    head = _fit_head(material, places, material.vectors[list(places)])
+    places = material.select(places)
+    head = _fit_head(material, places, material.vectors[places])
     return LearnedNetwork(material, material.start, head, material.vectors)
 
 
@@ -179,6 +183,7 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     """Train the encoder until equal labels are near each other; then fit a head."""
     start, output = material.start, material.task.output
     assert start is not None
+    places = material.select(places)
     temperature = 0.3 if output.width == 2 else 0.1
     steps = int(np.clip(40 * (len(places) / 128) ** 0.33, 30, 100))
     batch = min(CONTRAST_BATCH, max(NETWORK_BATCH, len(places)))
@@ -197,7 +202,8 @@ def learn_network(material: Material, places: Sequence[int]) -> Learned:
     """Train all of the network, from the head that frozen vectors have."""
     start, task = material.start, material.task
     assert start is not None
-    head = _fit_head(material, places, material.vectors[list(places)])
+    places = material.select(places)
+    head = _fit_head(material, places, material.vectors[places])
     task = replace(task, output=head.output)
     items = [
         replace(material.items[place], target=target)
@@ -280,36 +286,36 @@ def _train(
     steps: int,
     batch: int,
 ) -> None:
-    """Take steps, fewer if the time that is left is not enough for all.
+    """Take steps, as many of them as the time that is left allows.
 
     Raises:
-        OutOfTime: it is not enough for half of them.
+        OutOfTime: it allows too few to learn anything.
     """
     start, machine = material.start, material.machine
     assert start is not None
     assert machine is not None
-    task = replace(task, dev=("dev",))
-    for planned in (steps, steps // 2):
-        part = EncodedPart("train", [], list(items))
-        setup = Setup(
-            material.source, task, {}, start, replace(config, steps=planned), part, (), ()
-        )
-        began, state = time.monotonic(), model.state_dict()
-        state = {name: tensor.clone() for name, tensor in state.items()}
+    task, least = replace(task, dev=("dev",)), min(steps, LEAST_STEPS) // 2
+    part = EncodedPart("train", [], list(items))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    while steps >= least:
+        setup = Setup(material.source, task, {}, start, replace(config, steps=steps), part, (), ())
         _, loop = make_loop(setup, model, task.output, items, material.folder, machine)
-        with progress.task("training", total=planned, unit="steps") as bar:
-            while loop.step < planned:
+        began = time.monotonic()
+        with progress.task("training", total=steps, unit="steps") as bar:
+            while loop.step < steps:
                 loop.train_step()
                 bar.advance(1)
-                if loop.step == 8:  # the first steps also make the batches
-                    left = material.deadline - time.monotonic()
-                    needed = (time.monotonic() - began) / 8 * planned
-                    if needed > left + (time.monotonic() - began):
+                if loop.step == _TIMED:
+                    now = time.monotonic()
+                    left = (material.deadline - now) / (now - began) * _TIMED
+                    if left < steps - _TIMED:
                         break
             else:
                 model.eval()
                 return
+        # The rate falls over the steps of a run, so a shorter one begins anew.
         model.load_state_dict(state)
+        steps = int(_SPARE * left)
     raise OutOfTime
 
 
