@@ -25,12 +25,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert import hub
+from litebert.answer.model import load
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
 from litebert.base.json_reader import read_json
@@ -88,6 +90,8 @@ LEAST_SPREAD = 0.02
 """The least standard deviation of a score's gain."""
 WORTH = 0.01
 """A gain that is smaller than this and than its error is not worth a dearer way."""
+TIMED = 512
+"""Texts that tell how fast a model answers."""
 _BLOCKS = 20
 _MOST_CLASSES = 1000
 Prefer = Literal["balance", "score"]
@@ -579,7 +583,8 @@ class _Runner:
             self.learned[way] = learned
         seconds /= len(folds)
         every = np.concatenate(places)
-        speed = _measure_speed(learned, every)
+        timed = [self.material.examples[place] for place in np.resize(every, TIMED).tolist()]
+        speed = _measure_speed(learned, timed)
         self.folder.mkdir(parents=True, exist_ok=True)
         with write_whole(file) as aside, open(aside, "wb") as opened:
             np.savez(opened, places=every, logits=np.stack(logits), seconds=seconds, speed=speed)
@@ -708,14 +713,16 @@ class _Runner:
         log.warning(note)
 
 
-def _measure_speed(learned: Learned, places: NDArray[np.int64]) -> float:
-    """Texts a second, of so many that were judged that opening the encoder takes little of it."""
-    some = np.resize(places, 256).tolist()
-    if isinstance(learned, LearnedNetwork) and learned.vectors is not None:
-        learned = replace(learned, vectors=None)
-    began = time.monotonic()
-    learned.logits(some)
-    return round(len(some) / max(1e-9, time.monotonic() - began))
+def _measure_speed(learned: Learned, examples: Sequence[Any]) -> float:
+    """Texts a second of the model as it will answer."""
+    inputs = [example.text if example.pair is None else example[:2] for example in examples]
+    with TemporaryDirectory() as folder:
+        learned.write(Path(folder, "model"), {}, 1.0, "")
+        model = load(Path(folder, "model"))
+        model.predict(inputs[:1])
+        began = time.monotonic()
+        model.predict(inputs)
+        return round(len(inputs) / max(1e-9, time.monotonic() - began))
 
 
 def _split(task: Task[Any], items: Sequence[Item], seed: int) -> list[NDArray[np.bool_]]:
