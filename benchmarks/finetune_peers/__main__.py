@@ -1,8 +1,8 @@
-"""Classifiers from the same labeled rows and the same published encoder: litebert, the Trainer of
-`transformers`, SetFit, a linear model on frozen vectors, and counted words.
+"""Classifiers from the same labeled rows and the same published encoder: `litebert fit`, the
+Trainer of `transformers`, SetFit, a linear model on frozen vectors, and counted words.
 
     python benchmarks/finetune_peers --data TEXTS --encoder FOLDER [--setfit-python PYTHON]
-        [--tasks sst2-8 topics-8] [--ways litebert setfit] [--seeds 3] [--minutes 120] [--out DIR]
+        [--tasks sst2-8 topics-8] [--ways fit setfit] [--seeds 3] [--minutes 120] [--out DIR]
         [--measure] [--print] [--json FILE]
 
 TEXTS has the folders glue and squad in their official layouts. FOLDER is a published encoder, such
@@ -13,13 +13,18 @@ random. A whole cell writes a line of DIR/cells.jsonl and is not run again. The 
 --minutes are over, and the same command goes on. --measure runs whole cells again, and replaces
 their times and their memory alone. --print makes the table from the file.
 
-Tasks: sst2-8, sst2-64 and sst2-1000 (8 and 64 labels a class, and 1,000 labels of SST-2, tested on
-the public dev file), topics-8 and topics (the article that a question of SQuAD is about, 48
-classes), tickets-8 and tickets (the German tickets of the tutorial). No test row chooses anything.
+A task is a source of rows and how many of them have labels: 2, 8 or 64 a class, 1000 in all, or all
+(a name alone). Sources: sst2 (SST-2, tested on its public dev file), topics (the article that a
+question of SQuAD is about, 48 classes), tickets (German support tickets that litebert makes),
+docstrings (the package that a docstring is of) and chapters (the chapter of TEXTS/rust-book/ko that
+a Korean paragraph is of). No test row chooses anything.
 
-Ways: tfidf, frozen, setfit and trainer-defaults learn from all labeled rows. litebert and trainer
-keep a share of them for dev: the same rows, which litebert holds out by default. `trainer` tries
-three rates and two numbers of epochs on them, and keeps the best epoch. ways.py has the settings.
+Ways: all learn from the same labeled rows. `trainer` keeps a tenth of them to choose among three
+rates and two numbers of epochs, and keeps the best epoch. `fit` has a budget of an hour, because
+one busy thread is slow. ways.py has the settings of the others.
+
+The last table is of what `fit` promises: how often its estimate was within two of its standard
+errors of the test score, and its difference from the best other way of each cell.
 
 Each way is a process with one thread. Its minutes are those of the processor, which other programs
 change little, and hold everything from the start of Python to the answers to the test rows.
@@ -30,6 +35,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import random
 import shutil
@@ -48,17 +54,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
 import worth
 
-import litebert
 from finetune_peers.ways import WAYS as PEERS
 from litebert.base.storage import atomic_text
 from litebert.demo.tickets import write_tickets
+from litebert.studies.packages import LABEL, TEXT, write_table
 
-TASKS = ("sst2-8", "tickets-8", "sst2-64", "topics-8", "sst2-1000", "tickets", "topics")
+TASKS = (
+    *("sst2-2", "sst2-8", "tickets-2", "tickets-8", "docstrings-2", "docstrings-8", "sst2-64"),
+    *("topics-2", "chapters-2", "topics-8", "chapters-8", "docstrings-64", "tickets-64"),
+    *("docstrings", "tickets", "chapters", "sst2-1000", "topics-1000", "topics", "sst2"),
+)
 """The cheapest first."""
+CODES = {"0": "negative", "1": "positive"}
+"""What the labels of SST-2 are called."""
 WAYS = {
     "tfidf": "counted words, logistic regression",
     "frozen": "frozen vectors, logistic regression",
-    "litebert": "litebert finetune, defaults",
+    "fit": "`litebert fit`",
     "trainer-defaults": "Trainer, defaults",
     "trainer": "Trainer, 6 runs",
     "setfit": "SetFit",
@@ -127,25 +139,31 @@ class Campaign:
 # ---------------------------------------------------------------------------------------- the rows
 
 
-def read_task(task: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
-    """Read all training rows and the test rows of a task."""
-    name, out = task.partition("-")[0], campaign.out / "tasks"
+def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
+    """Read all training rows and the test rows of a source."""
+    out = campaign.out / "tasks"
     if name == "sst2":
         folder = campaign.data / "glue" / "SST-2"
         train, test = (read_tsv(folder / f"{part}.tsv") for part in ("train", "dev"))
     elif name == "topics":
         source = campaign.data / "squad" / "dev-v1.1.json"
         train, test = map(read_jsonl, worth.write_topics(source, out / "squad"))
+    elif name == "docstrings":
+        train, test = (read_csv(file, TEXT, LABEL) for file in write_table(out / "docstrings"))
+    elif name == "chapters":
+        rows = read_chapters(campaign.data / "rust-book" / "ko")
+        train, test = [row for i, row in enumerate(rows) if i % 5], rows[::5]
     else:
         write_tickets(out / "german")
-        train, test = (read_csv(out / "german" / f"{part}.csv") for part in ("train", "test"))
+        files = (out / "german" / f"{part}.csv" for part in ("train", "test"))
+        train, test = (read_csv(file, "text", "team") for file in files)
     return train, test
 
 
 def read_tsv(path: Path) -> list[Row]:
     """Read the rows of a file of SST-2."""
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    return [(text.strip(), label) for text, label in (line.split("\t") for line in lines)]
+    return [(text.strip(), CODES[label]) for text, label in (line.split("\t") for line in lines)]
 
 
 def read_jsonl(path: Path) -> list[Row]:
@@ -154,10 +172,20 @@ def read_jsonl(path: Path) -> list[Row]:
     return [(row["text"], row["label"]) for row in rows]
 
 
-def read_csv(path: Path) -> list[Row]:
-    """Read tickets."""
+def read_csv(path: Path, text: str, label: str) -> list[Row]:
+    """Read two columns of a table."""
     with open(path, encoding="utf-8", newline="") as file:
-        return [(row["text"], row["team"]) for row in csv.DictReader(file)]
+        return [(row[text], row[label]) for row in csv.DictReader(file)]
+
+
+def read_chapters(folder: Path) -> list[Row]:
+    """Read the Korean paragraphs of a book, with the numbers of their chapters."""
+    rows = []
+    for file in sorted(folder.glob("ch[0-9][0-9]-*.md")):
+        for paragraph in file.read_text(encoding="utf-8").split("\n\n"):
+            if sum("가" <= character <= "힣" for character in paragraph) > 20:
+                rows.append((" ".join(paragraph.split()), file.name[:4]))
+    return list(dict.fromkeys(rows))
 
 
 def draw_rows(rows: Sequence[Row], amount: str, seed: int) -> list[Row]:
@@ -173,7 +201,9 @@ def draw_rows(rows: Sequence[Row], amount: str, seed: int) -> list[Row]:
     for row in rows:
         classes[row[1]].append(row)
     drawn = [
-        row for label in sorted(classes) for row in generator.sample(classes[label], int(amount))
+        row
+        for label, members in sorted(classes.items())
+        for row in generator.sample(members, min(int(amount), len(members)))
     ]
     generator.shuffle(drawn)
     return drawn
@@ -183,15 +213,14 @@ def write_cell(task: str, seed: int, campaign: Campaign) -> Path:
     """Write the files of a cell, and the file that names them."""
     folder = campaign.out / "tasks" / f"{task}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    pool, test = read_task(task, campaign)
+    pool, test = read_task(task.partition("-")[0], campaign)
     labeled = draw_rows(pool, task.partition("-")[2], seed)
     files = {name: folder / f"{name}.jsonl" for name in ("labeled", "train", "dev", "test")}
     write_rows(files["labeled"], labeled)
     write_rows(files["test"], test)
-    opened = litebert.open_task("table", files["labeled"])  # which rows litebert holds out
-    labels = opened.task.output.labels
-    for part in ("train", "dev"):
-        write_rows(files[part], [(row.text, labels[row.label]) for row in opened.read(part)])
+    dev = max(1, len(labeled) // 10)
+    write_rows(files["dev"], labeled[:dev])
+    write_rows(files["train"], labeled[dev:])
     cell = {"model": str(campaign.encoder), "seed": seed} | {
         name: str(file) for name, file in files.items()
     }
@@ -213,8 +242,8 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, Any]:
     """Run a way on the rows of a task, and return what is known of it then."""
     file = write_cell(task, seed, campaign)
-    if way == "litebert":
-        outcome = run_litebert(file, campaign)
+    if way == "fit":
+        outcome = run_fit(file, campaign)
     else:
         python = campaign.setfit_python if way == "setfit" else sys.executable
         assert python is not None
@@ -223,22 +252,27 @@ def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, An
     return {"task": task, "way": way, "seed": seed, **outcome}
 
 
-def run_litebert(file: Path, campaign: Campaign) -> dict[str, Any]:
-    """Run the command that a user types, and read its scores."""
+def run_fit(file: Path, campaign: Campaign) -> dict[str, Any]:
+    """Run the commands that a user types, and read what they say."""
     cell, run = json.loads(file.read_text(encoding="utf-8")), file.parent / "run"
-    words = ("--task", "table", "--data", cell["labeled"], "--test", cell["test"])
-    options = ("--seed", cell["seed"], "--overwrite", "--out", run)
-    command = (sys.executable, "-m", "litebert", "finetune", cell["model"], *words, *options)
-    _, cost = campaign.run(command)
-    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
-    record = json.loads((run / "finetune.json").read_text(encoding="utf-8"))
+    answers = file.parent / "answers.jsonl"
+    litebert = (sys.executable, "-m", "litebert")
+    options = ("--model", cell["model"], "--budget", "1h", "--seed", cell["seed"], "--out", run)
+    _, learned = campaign.run((*litebert, "fit", cell["labeled"], *options, "--overwrite"))
+    words = ("--input", cell["test"], "--text-column", "text", "--out", answers)
+    _, answered = campaign.run((*litebert, "predict", run, *words))
+    record = json.loads((run / "fit.json").read_text(encoding="utf-8"))
+    guesses = [json.loads(line)["prediction"] for line in answers.read_text("utf-8").splitlines()]
+    labels = [label for _, label in read_jsonl(Path(cell["test"]))]
+    right = [guess == label for guess, label in zip(guesses, labels, strict=True)]
     shutil.rmtree(run)
     return {
-        "accuracy": scores["test_accuracy"],
-        "dev_accuracy": scores["accuracy"],
-        "baseline_accuracy": scores["baseline"]["scores"]["test_accuracy"],
-        "chosen": record["chosen"],
-        **cost,
+        "accuracy": statistics.fmean(right),
+        "chosen": record["way"],
+        "judged": record["judged"],
+        "tested": len(labels),
+        "megabytes": max(learned["megabytes"], answered["megabytes"]),
+        **{name: learned[name] + answered[name] for name in ("seconds", "processor_seconds")},
     }
 
 
@@ -292,7 +326,43 @@ def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
             spent.append(format_cost(chosen))
         lines.append(f"| {name} | {' | '.join(scores)} |")
         costs.append(f"| {name} | {' | '.join(spent)} |")
-    return "\n".join([*lines, "", *costs])
+    return "\n".join([*lines, "", *costs, "", *judge_fit(cells)])
+
+
+def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what the estimates of `fit` were worth, and how far it is from the best other way of each
+    task in the mean of the seeds that both have."""
+    fits = [cell for cell in cells if cell["way"] == "fit"]
+    distances = []
+    for cell in fits:
+        judged = next(judged for judged in cell["judged"] if judged["way"] == cell["chosen"])
+        spread = cell["accuracy"] * (1 - cell["accuracy"]) / cell["tested"]
+        error = math.sqrt(judged["error"] ** 2 + spread)
+        distances.append(abs(judged["score"] - cell["accuracy"]) / error)
+    near = sum(distance <= 2 for distance in distances)
+    lines = [f"Estimates within two standard errors of the test score: {near} of {len(fits)}.", ""]
+    lines += ["| task | fit took | fit - best other way |", "|---|---|---|"]
+    for task in TASKS:
+        scores: dict[str, dict[int, float]] = defaultdict(dict)
+        for cell in cells:
+            if cell["task"] == task:
+                scores[cell["way"]][cell["seed"]] = 100 * cell["accuracy"]
+        mine = scores.pop("fit", {})
+        apart = {
+            way: [mine[seed] - theirs[seed] for seed in theirs.keys() & mine.keys()]
+            for way, theirs in scores.items()
+        }
+        apart = {way: values for way, values in apart.items() if values}
+        if not apart:
+            continue
+        best = min(apart, key=lambda way: statistics.fmean(apart[way]))
+        took = ", ".join(sorted({cell["chosen"] for cell in fits if cell["task"] == task}))
+        values = apart[best]
+        shown = (
+            f" ± {statistics.stdev(values) / math.sqrt(len(values)):.1f}" if len(values) > 1 else ""
+        )
+        lines.append(f"| {task} | {took} | {statistics.fmean(values):+.1f}{shown} ({best}) |")
+    return lines
 
 
 def format_scores(scores: Sequence[float]) -> str:
@@ -335,7 +405,7 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> int:
     """Run what is left of the campaign, and print its table."""
-    assert PEERS.keys() | {"litebert"} == WAYS.keys()
+    assert PEERS.keys() | {"fit"} == WAYS.keys()
     options = parse_options()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "cells.jsonl"

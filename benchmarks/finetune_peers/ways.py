@@ -53,9 +53,13 @@ def compute_accuracy(answers: Sequence[Any], rows: Rows) -> float:
 
 
 def fit_linear(vectors: Any, labels: list[str]) -> Any:
-    """Fit a logistic regression whose penalty 4-fold cross-validation chooses."""
+    """Fit a logistic regression whose penalty 4-fold cross-validation chooses, where each class has
+    so many rows."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
+
+    if min(map(labels.count, set(labels))) < 4:
+        return LogisticRegression(max_iter=2000).fit(vectors, labels)
 
     grid = {"C": list(INVERSE_PENALTIES)}
     return GridSearchCV(LogisticRegression(max_iter=2000), grid, cv=4).fit(vectors, labels)
@@ -69,7 +73,10 @@ def run_tfidf(cell: dict[str, Any]) -> Result:
     counter = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     model = fit_linear(counter.fit_transform(list_column(rows, "text")), list_column(rows, "label"))
     answers = model.predict(counter.transform(list_column(test, "text")))
-    return {"accuracy": compute_accuracy(answers, test), "chosen": model.best_params_}
+    return {
+        "accuracy": compute_accuracy(answers, test),
+        "chosen": getattr(model, "best_params_", None),
+    }
 
 
 def run_frozen(cell: dict[str, Any]) -> Result:
@@ -83,7 +90,7 @@ def run_frozen(cell: dict[str, Any]) -> Result:
     )
     model = fit_linear(vectors, list_column(rows, "label"))
     accuracy = compute_accuracy(model.predict(test_vectors), test)
-    return {"accuracy": accuracy, "chosen": model.best_params_}
+    return {"accuracy": accuracy, "chosen": getattr(model, "best_params_", None)}
 
 
 # --------------------------------------------------------------------------------- transformers
