@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +20,8 @@ from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.cli import main
 from litebert.demo import unpack
+from litebert.fitting import encoders, ways
 from litebert.fitting import run as fitting
-from litebert.fitting import ways
 from litebert.tasks.table import Table
 from litebert.tasks.text_outputs import OneClass
 from litebert.tasks.texts import Example
@@ -414,7 +416,7 @@ def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
         ]
         runner.logits[way] = np.arange(rows), logits
         score, error = runner.measure(way)
-        runner.judged[way] = fitting.Judged(way, score, error, rows, 1.0, 100.0)
+        runner.judged[way] = fitting.Judged(way, score, error, rows, 1.0, 100.0, 1.0)
     return runner.choose("balance")[0]
 
 
@@ -435,3 +437,54 @@ def test_the_rows_decide_as_far_as_they_can(
     shares: dict[ways.WayName, float], rows: int, chosen: ways.WayName
 ) -> None:
     assert choose_among(shares, rows) == chosen
+
+
+@pytest.mark.parametrize(
+    ("texts", "english"),
+    [
+        (["The screen is black after the update.", "My invoice is wrong"], True),
+        (["printer broken", "no sound"], True),
+        (["Der Bildschirm bleibt nach dem Update schwarz.", "Die Rechnung ist falsch"], False),
+        (["La pantalla se queda negra", "no puedo entrar en mi cuenta"], False),
+        (["업데이트 후 화면이 검게 유지됩니다"], False),
+        (["Экран остаётся чёрным после обновления the"], False),
+    ],
+)
+def test_texts_tell_which_encoder_reads_them(
+    texts: list[str], english: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    located: list[str] = []
+    monkeypatch.setattr("litebert.hub.locate", located.append)
+    examples = [Example(text, None, 0) for text in texts]
+    name, _ = encoders.find_encoder(examples)
+    assert located == [name]
+    assert (name == encoders.ENCODER) == english
+
+
+def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
+    """Of columns that have to be found; nothing but its way is tried."""
+    rows = [("cold", "ice and snow"), ("warm", "sun and fire")] * 12
+    file = tmp_path / "t.csv"
+    lines = [f"{i};{label};{text} {i}" for i, (label, text) in enumerate(rows)]
+    file.write_text("\n".join(["n;kind;words", *lines]) + "\n", encoding="cp1252")
+    first = litebert.fit(file, ways=("counts",))
+    again = litebert.fit(file, tmp_path / "again", **first.options)
+    assert first.options["ways"] == ["counts"]
+    assert first.options["text_column"] == "words"
+    name = "model/counts.safetensors"
+    assert (first.folder / name).read_bytes() == (again.folder / name).read_bytes()
+    printed = subprocess.run(
+        [sys.executable, "-m", "litebert", "fit", file, "--ways", "counts"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = " ".join(printed.partition("find:")[2].partition("wrote")[0].split())
+    assert words == f"litebert fit {file} --text-column words --label-column kind --ways counts"
+
+
+def test_many_rows_are_scored_by_rows_that_chose_nothing() -> None:
+    assert fitting._halve(np.arange(1999), False).tolist() == list(range(1999))
+    half, other = (fitting._halve(np.arange(4000), choosing) for choosing in (False, True))
+    assert not np.intersect1d(half, other).size
+    assert half.size + other.size == 4000

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.commands import console
 from litebert.commands.console import Json
 from litebert.commands.options import Arg
+
+if TYPE_CHECKING:
+    from litebert.fitting.run import Fit
 
 
 @dataclass
@@ -105,18 +109,36 @@ def fit(words: list[str]) -> int:
                 f"{judged.rows:,}",
                 f"{judged.seconds:.1f} s",
                 f"{judged.texts_per_second:,.0f}",
+                f"{judged.megabytes:.3g}",
             )
             for judged in result.judged
         ]
-        columns_shown = ("way", result.metric, "judged on", "learned in", "texts/s")
+        columns_shown = ("way", result.metric, "judged on", "learned in", "texts/s", "MB")
         console.table(columns_shown, rows)
     console.show(f"{result.way}: {result.reason}.")
+    if result.options:
+        console.show(f"The same, with nothing left to find: {_spell_command(arguments, result)}")
     console.ending(
         result.folder,
         ("predict", result.folder, "TEXT"),
         ("serve", result.folder),
     )
     return 0
+
+
+def _spell_command(arguments: FitArguments, result: Fit) -> str:
+    words = ["litebert", "fit", str(arguments.file)]
+    options = result.options | {"describe": arguments.describe}
+    for name, value in options.items():
+        default = getattr(FitArguments, name, None)
+        if value is None or value == default or (name, value) == ("encoding", "utf-8"):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if value is False:
+            words.append(option.replace("--", "--no-"))
+        else:
+            words += [option, *map(str, value if isinstance(value, (list, tuple)) else [value])]
+    return shlex.join(words)
 
 
 def _read_descriptions(file: Path | None) -> dict[str, list[str]]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -31,18 +30,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert import hub
 from litebert.answer.model import load
 from litebert.base import progress
-from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
+from litebert.base.errors import ConfigError, DataError, RunError, nearest
 from litebert.base.json_reader import read_json
 from litebert.base.storage import LOCK, lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
-from litebert.demo import ENCODER as PACKAGED
-from litebert.demo import locate
-from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.fitting.columns import Columns, find_columns
+from litebert.fitting.encoders import open_encoder, reads_names
 from litebert.fitting.heads import fit_head
 from litebert.fitting.ways import (
     WAYS,
@@ -57,18 +53,16 @@ from litebert.interop.names import FIT
 from litebert.judge.calibration import calibrate_part, record_points, scale_logits, trace_part
 from litebert.judge.seeds import compute_share_error
 from litebert.tasks.registry import open_task
-from litebert.tasks.rows import build_single_rows, number_groups
+from litebert.tasks.rows import number_groups
 from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task, choose_examples, write_examples
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import stream_texts
 from litebert.tasks.values import EncodedPart, Item, Logits
 from litebert.text.records import Layout, Notes, RowFile
-from litebert.train import device as devices
 
 log = logging.getLogger("litebert")
 
-ENCODER = "hf:sentence-transformers/all-MiniLM-L6-v2"
 FEW_ROWS, FOLDS = 2000, 3
 """Rows below which the cheap ways judge each row once, in so many folds."""
 READING, MOST_READ = 0.25, 60_000
@@ -76,6 +70,8 @@ READING, MOST_READ = 0.25, 60_000
 linear model learns little from more."""
 JUDGED, MOST_JUDGED = 0.2, 4000
 """Share and number of many rows that judge."""
+HALVES = 2000
+"""Rows that judge, from which on one half of them chooses the way, and the other scores it."""
 CONTRASTIVE_ROWS = 1000
 """Rows below which texts of one class are brought together; above, the whole network learns."""
 EXPECTED: Mapping[WayName, tuple[float, float]] = {
@@ -90,7 +86,7 @@ LEAST_SPREAD = 0.02
 """The least standard deviation of a score's gain."""
 WORTH = 0.01
 """A gain that is smaller than this and than its error is not worth a dearer way."""
-TIMED = 512
+TIMED = 256
 """Texts that tell how fast a model answers."""
 _BLOCKS = 20
 _MOST_CLASSES = 1000
@@ -110,6 +106,8 @@ class Judged:
     seconds: float
     """It learned in."""
     texts_per_second: float
+    megabytes: float
+    """Of the model folder."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +121,9 @@ class Fit:
     reason: str
     """Why this way, in a sentence."""
     notes: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    """The arguments of `fit` that make this model where nothing is looked for and nothing judged
+    but its way: columns, encoder and way."""
 
     @property
     def chosen(self) -> Judged | None:
@@ -214,7 +215,7 @@ def fit(
             wanted = ["frozen"]
         material = Material(task, examples, seed=seed, folder=out / "ways", deadline=deadline)
         if set(wanted) != {"counts"}:
-            material = _open_encoder(material, model, described, device, notes)
+            material = open_encoder(material, model, described, device, notes)
         if labels:
             learned = _learn_from_names(material)
             reason = "there are no labels, so what they are called answers, and no score is known"
@@ -224,7 +225,16 @@ def fit(
             runner = _Runner(material, out / "ways", notes)
             runner.judge(wanted)
             way, reason = runner.choose(prefer)
-            result = Fit(out, way, task.metric, list(runner.judged.values()), reason, notes)
+            read = columns if data.is_dir() else {**columns, **found.options()}
+            options = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in read.items()
+                if value not in (None, ())
+            }
+            options |= {"model": material.source} if way != "counts" else {}
+            options["ways"] = [way]
+            judged = list(runner.judged.values())
+            result = Fit(out, way, task.metric, judged, reason, notes, options)
             runner.finish(way, out / "model", _make_card(result, data))
         record = {
             "format": 1,
@@ -234,6 +244,7 @@ def fit(
             "judged": [asdict(judged) for judged in result.judged],
             "reason": result.reason,
             "notes": result.notes,
+            "options": result.options,
             "seconds": round(time.monotonic() - began, 1),
         }
         write_json(out / FIT, record)
@@ -276,17 +287,13 @@ def _check_labels(
 def _check_descriptions(
     describe: Mapping[str, Sequence[str]], task: Task[Any], ways: Sequence[WayName]
 ) -> None:
-    if not _reads_names(task):
+    if not reads_names(task):
         raise ConfigError("describe is for texts of one class each; leave it out")
     if ways == ["counts"]:
         raise ConfigError("the way counts reads no descriptions; add frozen to --ways")
     for label in describe:
         if label not in task.output.labels:
             raise ConfigError(f"describe has '{label}'; {nearest(label, task.output.labels)}")
-
-
-def _reads_names(task: Task[Any]) -> bool:
-    return isinstance(task.output, OneClass) and task.output.exclusive and not task.pair
 
 
 # --------------------------------------------------------------------------------- what is learned
@@ -362,7 +369,7 @@ def _find_finished(out: Path, question: Mapping[str, Any], overwrite: bool) -> F
                 f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
             )
         judged = [Judged(**fields) for fields in record["judged"]]
-        names = ("way", "metric", "reason", "notes")
+        names = ("way", "metric", "reason", "notes", "options")
         return Fit(out, judged=judged, **{name: record[name] for name in names})
     if out.exists() and (not out.is_dir() or any(item.name != LOCK for item in out.iterdir())):
         raise RunError(f"{out} is there and holds no fit; give another --out")
@@ -385,33 +392,6 @@ def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
 def _choose_ways(task: Task[Any], rows: int) -> list[WayName]:
     contrasts = task.output.exclusive and not task.pair and rows < CONTRASTIVE_ROWS
     return ["counts", "frozen", "contrastive" if contrasts else "network"]
-
-
-def _open_encoder(
-    material: Material,
-    model: str | Path | None,
-    described: Mapping[str, Sequence[str]],
-    device: str,
-    notes: list[str],
-) -> Material:
-    """Open the encoder, and read what labels are called."""
-    task, examples = material.task, material.examples
-    if model is None:
-        model, note = _find_encoder()
-        notes.append(note)
-        log.info(note)
-    start = load_initial(model, None, None)
-    if start.state is None:
-        raise ConfigError(f"{model} is the recipe of an untrained network; name a trained model")
-    length = _choose_length(task, examples, start)
-    machine = devices.choose("auto", device)
-    names = None
-    if _reads_names(task):
-        names = _read_names(task.output.labels, described, start, machine, length)
-    source = str(model)
-    return replace(
-        material, start=start, length=length, names=names, source=source, machine=machine
-    )
 
 
 def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> Material:
@@ -450,54 +430,6 @@ def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> M
     return replace(material, items=items, vectors=vectors)
 
 
-def _find_encoder() -> tuple[str | Path, str]:
-    try:
-        with progress.task(f"looking for {ENCODER}"):
-            hub.locate(ENCODER)
-        return ENCODER, f"the encoder is {ENCODER}; --model names another"
-    except LitebertError:
-        return locate(PACKAGED), (
-            "the encoder is the small one of the package, because all-MiniLM-L6-v2 is neither in "
-            "the cache of the Hub nor can be had now; --model names another"
-        )
-
-
-def _choose_length(task: Task[Any], examples: Sequence[Any], start: InitialModel) -> int:
-    """Tokens that read 95 % of the texts whole, between 64 and 256."""
-    lengths = task.lengths(examples[:: 1 + len(examples) // 10_000], start.tokenizer)
-    whole = 256 if lengths is None else int(np.ceil(np.quantile(lengths, 0.95) / 8)) * 8
-    return min(start.encoder.max_positions, max(64, min(256, whole)))
-
-
-def _read_names(
-    labels: Sequence[str],
-    described: Mapping[str, Sequence[str]],
-    start: InitialModel,
-    machine: devices.Device,
-    length: int,
-) -> NDArray[np.float32] | None:
-    """Read what labels are called, (C, H); None where that says nothing, as of numbers or codes."""
-    texts = [list(described.get(label, ())) or [_spell(label)] for label in labels]
-    if not all(described.get(label) or _says_something(label) for label in labels):
-        return None
-    flat = [text for several in texts for text in several]
-    rows, _ = build_single_rows(start.tokenizer, flat, length)
-    items = [Item(i, (row,), None) for i, row in enumerate(rows)]
-    vectors = iter(read_vectors(start, items, machine))
-    means = np.stack([np.mean([next(vectors) for _ in several], 0) for several in texts])
-    scaled: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
-    return scaled
-
-
-def _spell(label: str) -> str:
-    """`credit_card-lost` and `creditCardLost` as words."""
-    return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-./]+", " ", label).split())
-
-
-def _says_something(label: str) -> bool:
-    return re.search(r"[^\W\d_]{3}", label) is not None or any(c > "\u2e80" for c in label)
-
-
 def _learn_from_names(material: Material) -> LearnedNetwork:
     assert material.start is not None
     if material.names is None:
@@ -534,7 +466,7 @@ class _Runner:
                 if way != "counts" and not self.material.items:
                     self.material = _read(self.material, np.any(self.folds, 0), self.notes)
                     began = time.monotonic()
-                seconds, speed, places, logits = self._answer(way, folds, trains)
+                cost, places, logits = self._answer(way, folds, trains)
             except OutOfTime:
                 self._note(f"{way} was left out: it does not fit into the time that is left")
                 continue
@@ -551,7 +483,7 @@ class _Runner:
                 continue
             self.logits[way] = places, logits
             score, error = self.measure(way)
-            entry = Judged(way, score, error, len(places), round(seconds, 2), speed)
+            entry = Judged(way, score, error, len(_halve(places, False)), *cost)
             self.judged[way] = entry
             log.info(
                 f"{way}: {self.material.task.metric} {score:.4g} ± {error:.2g} on {len(places):,} "
@@ -560,13 +492,16 @@ class _Runner:
 
     def _answer(
         self, way: WayName, folds: Sequence[NDArray[np.bool_]], trains: bool
-    ) -> tuple[float, float, NDArray[np.int64], Logits]:
-        """Answer the held rows of each fold; kept, so that a run that was killed goes on."""
+    ) -> tuple[list[float], NDArray[np.int64], Logits]:
+        """Answer the held rows of each fold; kept, so that a run that was killed goes on.
+
+        Returns:
+            Seconds of learning, texts a second and megabytes; the places of the rows; the answers.
+        """
         file = self.folder / f"{way}.npz"
         if file.is_file():
             with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
-                seconds, speed = float(saved["seconds"]), float(saved["speed"])
-                return seconds, speed, saved["places"], list(saved["logits"])
+                return saved["cost"].tolist(), saved["places"], list(saved["logits"])
         places, logits, seconds = [], list[Any](), 0.0
         for held in folds:
             material, learn = self.material, np.flatnonzero(~held).tolist()
@@ -581,21 +516,21 @@ class _Runner:
             places.append(tried)
             logits += learned.logits(tried.tolist())
             self.learned[way] = learned
-        seconds /= len(folds)
         every = np.concatenate(places)
         timed = [self.material.examples[place] for place in np.resize(every, TIMED).tolist()]
-        speed = _measure_speed(learned, timed)
+        cost = [round(seconds / len(folds), 2), *_measure_model(learned, timed)]
         self.folder.mkdir(parents=True, exist_ok=True)
         with write_whole(file) as aside, open(aside, "wb") as opened:
-            np.savez(opened, places=every, logits=np.stack(logits), seconds=seconds, speed=speed)
-        return seconds, speed, every, logits
+            np.savez(opened, places=every, logits=np.stack(logits), cost=cost)
+        return cost, every, logits
 
     def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
         """The score of a way and its error; with another, of the difference from that on the rows
-        that judged both."""
+        that judged both. Of many rows, those of scores and of differences are others."""
         places, _ = self.logits[way]
         if other is not None:
             places = np.intersect1d(places, self.logits[other][0])
+        places = _halve(places, other is not None)
         values = self._score_blocks(way, places)
         if other is not None:
             values = values - self._score_blocks(other, places)
@@ -672,6 +607,8 @@ class _Runner:
         apart = f"{seen:+.3f} ± {error:.3f} {metric}"
         if seen > 2 * error:
             return f"better than {rival} ({apart})"
+        if list(judged).index(chosen) < list(judged).index(rival):
+            return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
         return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
 
     def finish(self, way: WayName, folder: Path, card: str) -> None:
@@ -713,16 +650,22 @@ class _Runner:
         log.warning(note)
 
 
-def _measure_speed(learned: Learned, examples: Sequence[Any]) -> float:
-    """Texts a second of the model as it will answer."""
+def _halve(places: NDArray[np.int64], choosing: bool) -> NDArray[np.int64]:
+    """The rows that choose the way, or those that score it."""
+    return places if len(places) < HALVES else places[not choosing :: 2]
+
+
+def _measure_model(learned: Learned, examples: Sequence[Any]) -> tuple[float, float]:
+    """Texts a second and megabytes of the model as it will answer."""
     inputs = [example.text if example.pair is None else example[:2] for example in examples]
     with TemporaryDirectory() as folder:
-        learned.write(Path(folder, "model"), {}, 1.0, "")
-        model = load(Path(folder, "model"))
+        learned.write(Path(folder), {}, 1.0, "")
+        megabytes = sum(file.stat().st_size for file in Path(folder).rglob("*")) / 1e6
+        model = load(folder)
         model.predict(inputs[:1])
         began = time.monotonic()
         model.predict(inputs)
-        return round(len(inputs) / max(1e-9, time.monotonic() - began))
+        return round(len(inputs) / max(1e-9, time.monotonic() - began)), round(megabytes, 3)
 
 
 def _split(task: Task[Any], items: Sequence[Item], seed: int) -> list[NDArray[np.bool_]]:
