@@ -171,10 +171,12 @@ typedef float lanes __attribute__((vector_size(4 * WIDE)));
 
 #ifdef __clang__
 #define SHUFFLE(TYPE, X, Y, ...) __builtin_shufflevector(X, Y, __VA_ARGS__)
-#define UNROLLED _Pragma("unroll")
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable)") /* for some processors it would do so, and run out of registers */
 #else
 #define SHUFFLE(TYPE, X, Y, ...) __builtin_shuffle(X, Y, (TYPE){__VA_ARGS__})
 #define UNROLLED _Pragma("GCC unroll 16")
+#define ROLLED
 #endif
 
 static inline lanes load(const float *x) {
@@ -193,7 +195,7 @@ static inline __attribute__((always_inline)) void tile(int rows, const float *a,
     lanes sums[MOST][VECTORS] = {{{0}}};
     if (add)
         EACH_ROW EACH_VECTOR sums[i][v] = load(c + i * c_step + v * WIDE);
-    for (long k = 0; k < depth; k++) {
+    ROLLED for (long k = 0; k < depth; k++) {
         lanes columns[VECTORS];
         EACH_VECTOR columns[v] = load(b + k * b_step + PLACE(v, next, 1));
         for (long panel = 0; panel < COLUMNS / PANEL; panel++) __builtin_prefetch(b + k * b_step + panel * next + ahead);
@@ -345,7 +347,7 @@ static inline __attribute__((always_inline)) void byte_tile(int rows, const pair
     const int8_t *scales = b + depth * 4 * PANEL, *ahead = b + COLUMNS / PANEL * next;
     counts sums[MOST][VECTORS];
     EACH_ROW EACH_VECTOR sums[i][v] = (counts){0};
-    for (long k = 0; k < depth; k++) {
+    ROLLED for (long k = 0; k < depth; k++) {
         for (long panel = 0; panel < COLUMNS / PANEL; panel++) __builtin_prefetch(ahead + panel * next + k * 4 * PANEL);
         for (int part = 0; part < 4 / TOGETHER; part++) {
             counts weights[VECTORS];
