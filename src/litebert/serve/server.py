@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the service itself needs no NumPy, which takes 10 MB and a 
     from litebert.kernels.packing import Dtype
     from litebert.serve.http import Server
 
-PACKAGES = ("fastapi", "httptools", "uvicorn")
+PACKAGES = ("httptools", "pydantic", "starlette", "uvicorn")
 """The packages of the extra that answer HTTP."""
 
 
@@ -122,7 +122,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         queue = Queue(most, wait, patience, partial(watch, name))
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
     service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
-    # FastAPI takes half a second, in which the workers open their models.
+    # This takes a tenth of a second, in which the workers open their models.
     making = asyncio.create_task(asyncio.to_thread(_make_server, settings, service, address))
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
