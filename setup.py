@@ -1,8 +1,11 @@
 """The metadata that depends on the address of the repository, and the compiled kernels of a wheel.
 
 A wheel that is built where there is a C compiler holds answers.c compiled for the processors of
-this kind of machine (`VARIANTS` in kernels/loader.py). A source tree, an editable one too, compiles
-it at the first use.
+this kind of machine (`VARIANTS` in kernels/loader.py), or of another kind, by a cross compiler:
+
+    CC=aarch64-linux-gnu-gcc _PYTHON_HOST_PLATFORM=linux-aarch64 python -m build --wheel
+
+A source tree, an editable one too, compiles it at the first use.
 
 The address is `REPOSITORY` in src/litebert/cli.py. A package index shows the README without the
 files around it, so its relative links become absolute.
@@ -11,11 +14,11 @@ files around it, so its relative links become absolute.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shlex
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -72,9 +75,10 @@ class Kernels(build_py):
         compiler = find_compiler()
         if self.editable_mode or not compiler:
             return
+        machine = sysconfig.get_platform().rpartition("-")[2]
         for name, (processor, _) in VARIANTS.items():
             made = Path(self.build_lib, "litebert", "kernels", f"answers-{name}.so")
-            if name.partition("-")[0] == platform.machine():
+            if name.partition("-")[0] == machine:
                 try:
                     compile_source("answers", compiler, processor, made)
                 except Unavailable as reason:
@@ -82,13 +86,13 @@ class Kernels(build_py):
 
 
 class Wheel(bdist_wheel):
-    """Names a wheel after the oldest C library that its kernels may meet: that of this machine."""
+    """Names a wheel after the oldest C library that has what its kernels call."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        tag = super().get_tag()[2]
-        library, version = platform.libc_ver()
-        if library == "glibc":
-            tag = re.sub("^linux_", f"manylinux_{version.replace('.', '_')}_", tag)
+        tag, kernels = super().get_tag()[2], Path(self.bdist_dir or "").rglob("answers-*.so")
+        called = [re.findall(rb"GLIBC_(\d+)\.(\d+)", file.read_bytes()) for file in kernels]
+        if versions := [(int(major), int(minor)) for each in called for major, minor in each]:
+            tag = re.sub("^linux_", "manylinux_{}_{}_".format(*max(versions)), tag)
         return "py3", "none", tag
 
 

@@ -505,7 +505,7 @@ class TestVerbs:
         vectors, mean = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "mean"))
         assert not np.allclose(vectors, mean)
 
-    @pytest.mark.skipif(find_spec("fastapi") is None, reason="needs fastapi")
+    @pytest.mark.skipif(find_spec("starlette") is None, reason="needs starlette")
     def test_serve(self, server: Hub, home: Path, tmp_path: Path) -> None:
         models = (f"hf:{NAME}", f"other=hf:{NAME}")
         with serving(tmp_path, *models, **server.environment(home)) as service:

@@ -175,6 +175,25 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.skipif(
+    shutil.which("aarch64-linux-gnu-gcc") is None, reason="needs a cross compiler for ARM"
+)
+def test_a_wheel_for_arm_is_built_on_another_machine(distributions: Path, tmp_path: Path) -> None:
+    source = distributions.parent / "source"
+    cross = {"CC": "aarch64-linux-gnu-gcc", "_PYTHON_HOST_PLATFORM": "linux-aarch64"}
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path]
+    environment = {**os.environ, **cross}
+    subprocess.run([*map(str, command), source], check=True, capture_output=True, env=environment)
+    (built,) = tmp_path.glob("litebert-*-py3-none-manylinux_*_aarch64.whl")
+    with zipfile.ZipFile(built) as archive:
+        compiled = {name: archive.read(name) for name in archive.namelist() if ".so" in name}
+    variants = [name for name in VARIANTS if name.startswith("aarch64")]
+    assert set(compiled) == {f"litebert/kernels/answers-{name}.so" for name in variants}
+    machine_of_arm = 183  # elf.h
+    assert {library[18] for library in compiled.values()} == {machine_of_arm}
+
+
+@pytest.mark.thorough
 def test_the_source_distribution_holds_the_repository(distributions: Path) -> None:
     (built,) = distributions.glob("*.tar.gz")
     with tarfile.open(built) as archive:

@@ -28,10 +28,11 @@ from litebert.config import EncoderConfig
 from litebert.interop.loaded import LoadedModel
 from litebert.kernels import loader
 from litebert.kernels import network as kernels
-from litebert.kernels.packing import Dtype
+from litebert.kernels.packing import DTYPES, Dtype, pack
 from litebert.model.blocks import Attention
 from litebert.model.positions import Positions
 from litebert.model.task_model import TaskModel
+from toys.emulated import Emulated
 from toys.folders import load_module
 from toys.refusals import refused
 from toys.rows import take_rows
@@ -160,9 +161,14 @@ def compute_expected(model: TaskModel, batch: tuple[np.ndarray, ...]) -> np.ndar
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_answers_as_the_network(name: str) -> None:
+    compare(name, [[1], [7, 7, 7], [61, 33, 17, 16, 15, 2, 1], [5], [60] * 9])
+
+
+def compare(name: str, batches: list[list[int]]) -> None:
+    """Compare logits with those of the network, of rows of so many tokens."""
     model = network(name)
     answering = Compiled(model)
-    for seed, lengths in enumerate([[1], [7, 7, 7], [61, 33, 17, 16, 15, 2, 1], [5], [60] * 9]):
+    for seed, lengths in enumerate(batches):
         batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
             batch[1][:] = 0
@@ -241,21 +247,29 @@ def compare_with_rounded(name: str) -> None:
     assert 0 < apart.mean() < 0.1 * np.abs(exact).mean()
 
 
-PROCESSORS = {
+PROCESSORS: dict[str, tuple[str, set[str], int]] = {
     "without AVX2": ("x86-64-v2", {"sse4_2"}, 0),
     "AVX2": ("x86-64-v3", {"avx2", "fma"}, 2),
     "AVX-VNNI": ("alderlake", {"avx2", "avx_vnni"}, 4),
     "AVX-512 without VNNI": ("skylake-avx512", {"avx512bw", "avx512vl"}, 2),
     "AVX-512 VNNI": ("cascadelake", {"avx512_vnni"}, 4),
+    "ARM": ("cortex-a53", set(), 4),
+    "ARM with dot products": ("cortex-a76", set(), 4),
 }
-"""Names for the compiler, instructions that this processor must have, and products of bytes that
-one instruction adds, by kind of processor."""
+"""Names for the compiler or the emulator, instructions that this processor must have, and products
+of bytes that are added at once, by kind of processor."""
+ARM = {"ARM": "aarch64", "ARM with dot products": "aarch64-dotprod"}
+"""The variants that are emulated."""
 
 
 @pytest.fixture(params=PROCESSORS)
 def processor(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The functions as they are compiled for a kind of processor; the products that it adds."""
     name, needed, together = PROCESSORS[request.param]
+    if request.param in ARM:
+        Emulated(ARM[request.param], name, monkeypatch)
+        yield together
+        return
     if not needed <= machine.read_instructions():
         pytest.skip(f"this processor lacks {', '.join(needed - machine.read_instructions())}")
     clear_library()
@@ -302,6 +316,27 @@ def test_in_8_bits_all_processors_multiply_to_the_same_bit(processor: int) -> No
         for threads in (1, 3):
             product = kernels.make_product(x, weight, "int8", threads)
             np.testing.assert_array_equal(product(), multiply_by_rounded(x, weight))
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_processor_answers_as_the_network(name: str) -> None:
+    compare(name, [[1], [61, 33, 17, 16, 15, 2, 1], [60] * 9])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_processor_reads_a_table_of_any_type(processor: int, dtype: Dtype) -> None:
+    """The table of an export is the last map of a masked language model."""
+    answering = Compiled(network("every token")).runtime.network
+    draw = np.random.default_rng(0)
+    table = pack(draw.normal(size=(50, 48)).astype(np.float32), dtype, is_table=True)
+    bias = draw.normal(size=50).astype(np.float32)
+    batch = take_rows(*rows([5, 17, 1])).end_to_end
+    state = answering.head("tokens").of(batch, 2)
+    scores = answering.head("tokens", [kernels.Step(table, bias)]).of(batch, 2)
+    np.testing.assert_allclose(scores, state @ table.unpack().T + bias, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.thorough

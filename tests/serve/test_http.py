@@ -237,9 +237,9 @@ def test_a_service_without_a_key_at_all_networks_is_warned_about(
 
 @pytest.mark.thorough
 def test_half_a_package_is_named(models: Path, tmp_path: Path) -> None:
-    """FastAPI is there, and what it needs is not."""
-    (tmp_path / "fastapi").mkdir()
-    (tmp_path / "fastapi" / "__init__.py").write_text("import starlette_of_another_version\n")
+    """Pydantic is there, and what it needs is not."""
+    (tmp_path / "pydantic").mkdir()
+    (tmp_path / "pydantic" / "__init__.py").write_text("import core_of_another_version\n")
     path = os.pathsep.join([str(tmp_path), str(SOURCE)])
     done = subprocess.run(
         [sys.executable, "-m", "litebert", "serve", models / "x-colors", "--port", "0"],
@@ -249,7 +249,7 @@ def test_half_a_package_is_named(models: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    names(done.stderr.splitlines()[-1], "fastapi", "starlette_of_another_version", "[serve]")
+    names(done.stderr.splitlines()[-1], "pydantic", "core_of_another_version", "[serve]")
 
 
 def test_a_connection_without_a_request_stays_open_for_so_long(

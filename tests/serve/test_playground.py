@@ -26,7 +26,7 @@ from litebert.tokenizer import Tokenizer
 from toys.folders import save_litebert
 
 httpx, uvicorn = pytest.importorskip("httpx"), pytest.importorskip("uvicorn")
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 from litebert.serve.batching import Queue  # noqa: E402
 from litebert.serve.http import configure  # noqa: E402
 from litebert.serve.logs import Metrics  # noqa: E402

@@ -45,6 +45,7 @@ INSTRUCTIONS = {
     "amx_tile": "AMX",
     "amx_bf16": "AMX bfloat16",
     "asimd": "NEON",
+    "asimddp": "NEON dot products",
     "sve": "SVE",
     "bf16": "bfloat16",
 }

@@ -144,7 +144,7 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
 
 def require_packages() -> None:
-    for name in ("fastapi", "uvicorn"):
+    for name in ("starlette", "uvicorn"):
         if find_spec(name) is None:
             raise MissingExtraError(name, "serve")
 

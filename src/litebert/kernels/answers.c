@@ -142,24 +142,42 @@ static void run(work function, void *job, long threads) {
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
 
-/* Products of small tiles: `MOST` rows by two vectors of columns, whose sums fill the registers. */
-#ifdef __AVX512F__
+/* Products of small tiles: `MOST` rows by `VECTORS` vectors of columns, whose sums fill the registers. */
+#if defined(__AVX512F__)
 #define WIDE 16 /* floats in a vector */
+#define VECTORS 2
 #define MOST 12
-#else
+#elif defined(__AVX__)
 #define WIDE 8
+#define VECTORS 2
+#define MOST 6
+#else
+#define WIDE 4
+#define VECTORS 4
 #define MOST 6
 #endif
-#define COLUMNS (2 * WIDE)
+#define COLUMNS (VECTORS * WIDE)
 #define DEPTH (4096 / COLUMNS) /* of a panel that stays in the first cache */
 #define STRIP 192              /* rows that stay in the second */
 
 /* Weights are packed in one order for all processors (packing.py): panels of 16 columns, so that a tile reads one panel
-   or, where vectors are wider, two. */
+   or, where vectors are wider, two. Where vector V of a tile's columns lies, of which the next panel lies NEXT behind: */
 #define PANEL 16
-#define SECOND(NEXT, STEP) (WIDE == PANEL ? (NEXT) : (STEP)) /* from a tile's first vector of columns to its second */
+#define PLACE(V, NEXT, SIZE) ((V) * WIDE / PANEL * (NEXT) + (V) * WIDE % PANEL * (SIZE))
+#define EACH_ROW UNROLLED for (int i = 0; i < rows; i++)
+#define EACH_VECTOR UNROLLED for (int v = 0; v < VECTORS; v++)
 
 typedef float lanes __attribute__((vector_size(4 * WIDE)));
+
+#ifdef __clang__
+#define SHUFFLE(TYPE, X, Y, ...) __builtin_shufflevector(X, Y, __VA_ARGS__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable)") /* for some processors it would do so, and run out of registers */
+#else
+#define SHUFFLE(TYPE, X, Y, ...) __builtin_shuffle(X, Y, (TYPE){__VA_ARGS__})
+#define UNROLLED _Pragma("GCC unroll 16")
+#define ROLLED
+#endif
 
 static inline lanes load(const float *x) {
     lanes value;
@@ -170,34 +188,23 @@ static inline lanes load(const float *x) {
 static inline void store(float *x, lanes value) { memcpy(x, &value, sizeof value); }
 
 /* c (rows, COLUMNS of stride c_step) = a (rows, depth of stride a_step) b (depth, COLUMNS of stride b_step), added to c
-   with `add`. The second vector of b's columns lies `second` behind the first. `ahead` is the distance to what will be
-   read of b next. */
+   with `add`. The next PANEL of b's columns lies `next` behind. `ahead` is the distance to what will be read of b. */
 static inline __attribute__((always_inline)) void tile(int rows, const float *a, long a_step, const float *b,
-                                                       long b_step, long second, long depth, float *c, long c_step,
+                                                       long b_step, long next, long depth, float *c, long c_step,
                                                        int add, long ahead) {
-    lanes sums[MOST][2] = {{{0}}};
+    lanes sums[MOST][VECTORS] = {{{0}}};
     if (add)
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            sums[i][0] = load(c + i * c_step);
-            sums[i][1] = load(c + i * c_step + WIDE);
-        }
-    for (long k = 0; k < depth; k++) {
-        lanes left = load(b + k * b_step), right = load(b + k * b_step + second);
-        __builtin_prefetch(b + k * b_step + ahead);
-        if (WIDE == PANEL) __builtin_prefetch(b + k * b_step + second + ahead);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
+        EACH_ROW EACH_VECTOR sums[i][v] = load(c + i * c_step + v * WIDE);
+    ROLLED for (long k = 0; k < depth; k++) {
+        lanes columns[VECTORS];
+        EACH_VECTOR columns[v] = load(b + k * b_step + PLACE(v, next, 1));
+        for (long panel = 0; panel < COLUMNS / PANEL; panel++) __builtin_prefetch(b + k * b_step + panel * next + ahead);
+        EACH_ROW {
             float x = a[i * a_step + k];
-            sums[i][0] += x * left;
-            sums[i][1] += x * right;
+            EACH_VECTOR sums[i][v] += x * columns[v];
         }
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
-        store(c + i * c_step, sums[i][0]);
-        store(c + i * c_step + WIDE, sums[i][1]);
-    }
+    EACH_ROW EACH_VECTOR store(c + i * c_step + v * WIDE, sums[i][v]);
 }
 
 /* A tile of 1 to MOST rows, each number of them compiled for itself. */
@@ -206,11 +213,11 @@ static inline __attribute__((always_inline)) void tile(int rows, const float *a,
 #else
 #define EACH_NUMBER_OF_ROWS(TILE) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #endif
-static void product(int rows, const float *a, long a_step, const float *b, long b_step, long second, long depth,
+static void product(int rows, const float *a, long a_step, const float *b, long b_step, long next, long depth,
                     float *c, long c_step, int add, long ahead) {
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
-        tile(ROWS, a, a_step, b, b_step, second, depth, c, c_step, add, ahead);                                        \
+        tile(ROWS, a, a_step, b, b_step, next, depth, c, c_step, add, ahead);                                        \
         break;
     switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
 #undef TILE
@@ -224,8 +231,7 @@ const long multiplies_narrow = 1;
 static inline __attribute__((always_inline)) void narrow_tile(int rows, const pair *a, long a_step, const pair *b,
                                                               long next, long depth, float *c, long c_step, int add) {
     __m512 sums[MOST][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
+    EACH_ROW {
         sums[i][0] = add ? _mm512_loadu_ps(c + i * c_step) : _mm512_setzero_ps();
         sums[i][1] = add ? _mm512_loadu_ps(c + i * c_step + WIDE) : _mm512_setzero_ps();
     }
@@ -234,15 +240,13 @@ static inline __attribute__((always_inline)) void narrow_tile(int rows, const pa
         __m512bh second = (__m512bh)_mm512_loadu_si512(b + next + k * PANEL);
         __builtin_prefetch(b + (DEPTH + k) * PANEL);
         __builtin_prefetch(b + next + (DEPTH + k) * PANEL);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
+        EACH_ROW {
             __m512bh x = (__m512bh)_mm512_set1_epi32(a[i * a_step + k]);
             sums[i][0] = _mm512_dpbf16_ps(sums[i][0], first, x);
             sums[i][1] = _mm512_dpbf16_ps(sums[i][1], second, x);
         }
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
+    EACH_ROW {
         _mm512_storeu_ps(c + i * c_step, sums[i][0]);
         _mm512_storeu_ps(c + i * c_step + WIDE, sums[i][1]);
     }
@@ -264,7 +268,7 @@ static void narrow_product(int rows, const pair *a, long a_step, const pair *b, 
                            long c_step, int add) {}
 #endif
 
-/* The same of bytes: a (rows, depth groups) without sign, values / scale + zero, and b panels of groups with it, values /
+/* The same of bytes: a (rows, depth groups), values / scale + zero, and b panels of groups with it, values /
    scale. A group has four bytes of a row. Behind each panel lie its scales and the sums of its columns, which `zero` is
    taken off by. Sums are exact, so they are the same whatever the instruction. The instructions are written out, because
    compilers copy the sums around the intrinsics, which takes up to twice as long. */
@@ -275,9 +279,8 @@ typedef struct {
 
 typedef int32_t counts __attribute__((vector_size(4 * WIDE)));
 
-#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
-#define TOGETHER 4 /* bytes of a row that one instruction multiplies */
-typedef uint8_t code;
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || defined(__ARM_NEON)
+#define TOGETHER 4 /* bytes of a row that are multiplied together */
 
 static inline counts read_weights(const int8_t *b, int part) {
     counts value;
@@ -285,16 +288,35 @@ static inline counts read_weights(const int8_t *b, int part) {
     return value;
 }
 
+#ifdef __ARM_NEON
+typedef int8_t code;
+#define LOWEST 128 /* what a code is less than its value, because bytes are multiplied with their signs */
+#ifdef __ARM_FEATURE_DOTPROD
+#define ADD_PRODUCTS(sum, x, weights) sum = (counts)vdotq_s32((int32x4_t)sum, (int8x16_t)weights, (int8x16_t)x)
+#else
+/* Two products have room in 16 bits, for no weight is -128. */
+#define ADD_PRODUCTS(sum, x, weights)                                                                                  \
+    do {                                                                                                               \
+        int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)weights), vget_low_s8((int8x16_t)x));                          \
+        int16x8_t high = vmull_high_s8((int8x16_t)weights, (int8x16_t)x);                                              \
+        sum = (counts)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));                                              \
+    } while (0)
+#endif
+#else
+typedef uint8_t code;
+#define LOWEST 0
 #ifdef __AVX512VNNI__
 #define ADD_PRODUCTS(sum, x, weights) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weights))
 #else
 #define ADD_PRODUCTS(sum, x, weights) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(weights))
+#endif
 #endif
 #elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
 /* Bytes in 16 bits. `vpmaddubsw` multiplies bytes, but adds two products in 16 bits, which have no room for 8 bits by 8.
    With weights of 7 bits it multiplies 1.2 times as fast (docs/reports/performance.md). */
 #define TOGETHER 2
 typedef int16_t code;
+#define LOWEST 0
 
 /* The first and third byte of each group, or the second and fourth. */
 static inline counts read_weights(const int8_t *b, int part) {
@@ -313,6 +335,7 @@ static inline counts read_weights(const int8_t *b, int part) {
 #else
 #define TOGETHER 0
 typedef uint8_t code;
+#define LOWEST 0
 #endif
 
 const long multiplies_bytes = TOGETHER; /* 0 where they are not multiplied; for network.py */
@@ -320,34 +343,29 @@ const long multiplies_bytes = TOGETHER; /* 0 where they are not multiplied; for 
 #if TOGETHER
 static inline __attribute__((always_inline)) void byte_tile(int rows, const pair *a, long a_step, const int8_t *b,
                                                             long depth, const grid *grids, float *c, long c_step) {
-    long next = SECOND((depth + 2) * 4 * PANEL, 4 * WIDE);
-    const int8_t *scales = b + depth * 4 * PANEL, *ahead = scales + 8 * PANEL + SECOND(next, 0);
-    counts sums[MOST][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = (counts){0};
-    for (long k = 0; k < depth; k++) {
-        const int8_t *weights = b + k * 4 * PANEL;
-        __builtin_prefetch(ahead + k * 4 * PANEL);
-        if (WIDE == PANEL) __builtin_prefetch(ahead + next + k * 4 * PANEL);
+    long next = (depth + 2) * 4 * PANEL;
+    const int8_t *scales = b + depth * 4 * PANEL, *ahead = b + COLUMNS / PANEL * next;
+    counts sums[MOST][VECTORS];
+    EACH_ROW EACH_VECTOR sums[i][v] = (counts){0};
+    ROLLED for (long k = 0; k < depth; k++) {
+        for (long panel = 0; panel < COLUMNS / PANEL; panel++) __builtin_prefetch(ahead + panel * next + k * 4 * PANEL);
         for (int part = 0; part < 4 / TOGETHER; part++) {
-            counts first = read_weights(weights, part), second = read_weights(weights + next, part);
-#pragma GCC unroll 12
-            for (int i = 0; i < rows; i++) {
+            counts weights[VECTORS];
+            EACH_VECTOR weights[v] = read_weights(b + k * 4 * PANEL + PLACE(v, next, 4), part);
+            EACH_ROW {
                 counts x = (counts){0} + (int32_t)a[i * a_step + k * 4 / TOGETHER + part];
-                ADD_PRODUCTS(sums[i][0], x, first);
-                ADD_PRODUCTS(sums[i][1], x, second);
+                EACH_VECTOR ADD_PRODUCTS(sums[i][v], x, weights[v]);
             }
         }
     }
-    lanes first = load((const float *)scales), second = load((const float *)(scales + next));
-    counts third, fourth;
-    memcpy(&third, scales + 4 * PANEL, sizeof third);
-    memcpy(&fourth, scales + 4 * PANEL + next, sizeof fourth);
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
-        counts low = sums[i][0] - grids[i].zero * third, high = sums[i][1] - grids[i].zero * fourth;
-        store(c + i * c_step, __builtin_convertvector(low, lanes) * (grids[i].scale * first));
-        store(c + i * c_step + WIDE, __builtin_convertvector(high, lanes) * (grids[i].scale * second));
+    EACH_VECTOR {
+        const int8_t *place = scales + PLACE(v, next, 4);
+        lanes scale = load((const float *)place);
+        counts columns;
+        memcpy(&columns, place + 4 * PANEL, sizeof columns);
+        EACH_ROW
+            store(c + i * c_step + v * WIDE,
+                  __builtin_convertvector(sums[i][v] - grids[i].zero * columns, lanes) * (grids[i].scale * scale));
     }
 }
 #endif
@@ -377,19 +395,19 @@ static inline grid to_bytes(const float *restrict x, code *restrict bytes, long 
     float rate = high > low ? 255.0f / (high - low) : 0.0f, zero = rintf(-low * rate);
     for (long i = 0; i < n; i++) {
         float value = rintf(x[i] * rate) + zero;
-        bytes[i] = (code)(int32_t)(value < 255.0f ? value : 255.0f);
+        bytes[i] = (code)((int32_t)(value < 255.0f ? value : 255.0f) - LOWEST);
     }
 #if TOGETHER == 2 /* a group is read by its first and third bytes, and then by the others */
     typedef code half __attribute__((vector_size(8 * sizeof(code)), aligned(sizeof(code)), may_alias));
     for (long i = 0; i + 8 <= n; i += 8)
-        *(half *)(bytes + i) = __builtin_shuffle(*(half *)(bytes + i), (half){0, 2, 1, 3, 4, 6, 5, 7});
+        *(half *)(bytes + i) = SHUFFLE(half, *(half *)(bytes + i), *(half *)(bytes + i), 0, 2, 1, 3, 4, 6, 5, 7);
     if (n % 8) {
         code second = bytes[n - 3];
         bytes[n - 3] = bytes[n - 2];
         bytes[n - 2] = second;
     }
 #endif
-    return (grid){(high - low) / 255.0f + none, (int32_t)zero};
+    return (grid){(high - low) / 255.0f + none, (int32_t)zero - LOWEST};
 }
 
 /* ---- a network ----------------------------------------------------------------------------------------------------- */
@@ -527,7 +545,7 @@ static void multiply(const map *map, const float *x, const void *held, float *y,
                                    depth * PANEL, some, c, step, k > 0);
                 else
                     product(count, x + row * depth + k, depth, (const float *)map->panels + at, PANEL,
-                            SECOND(depth * PANEL, WIDE), some, c, step, k > 0, DEPTH * PANEL);
+                            depth * PANEL, some, c, step, k > 0, DEPTH * PANEL);
                 if (k + part >= depth) FINISHES[activation](c, step, count, map->bias + from);
             }
         if (last)
@@ -591,8 +609,7 @@ static inline __attribute__((always_inline)) void dot(const step *step, const fl
             lanes first[4] = {{0}}, second[4] = {{0}};
             for (long k = 0; k < whole; k += WIDE) {
                 lanes left = load(a + k), right = load(b + k);
-#pragma GCC unroll 4
-                for (int j = 0; j < 4; j++) {
+                UNROLLED for (int j = 0; j < 4; j++) {
                     lanes word = numbers_at(w[j], k, type);
                     first[j] += left * word;
                     second[j] += right * word;
@@ -666,17 +683,19 @@ static inline void rotate(const float *restrict x, float *restrict y, const floa
 }
 
 #if WIDE == 16
-#define LANES(F) {F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), F(14), F(15)}
+#define LANES(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), F(14), F(15)
+#elif WIDE == 8
+#define LANES(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)
 #else
-#define LANES(F) {F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)}
+#define LANES(F) F(0), F(1), F(2), F(3)
 #endif
 
 /* Exchange what lies off the diagonal in each square of 2 D rows and lanes. */
 #define EXCHANGE(D)                                                                                                    \
-    _Pragma("GCC unroll 16") for (int i = 0; i < WIDE; i++) if (!(i & D)) {                                            \
+    UNROLLED for (int i = 0; i < WIDE; i++) if (!(i & D)) {                                                            \
         lanes above = x[i], below = x[i + D];                                                                          \
-        x[i] = __builtin_shuffle(above, below, (counts)LANES(UPPER_##D));                                              \
-        x[i + D] = __builtin_shuffle(above, below, (counts)LANES(LOWER_##D));                                          \
+        x[i] = SHUFFLE(counts, above, below, LANES(UPPER_##D));                                                    \
+        x[i + D] = SHUFFLE(counts, above, below, LANES(LOWER_##D));                                                \
     }
 #define UPPER(L, D) ((L) & (D) ? WIDE + (L) - (D) : (L))
 #define LOWER(L, D) ((L) & (D) ? WIDE + (L) : (L) + (D))
@@ -695,14 +714,15 @@ static void transpose(const float *k, long k_step, float *keys, long n, long siz
         for (long i = 0; i < size; i += WIDE)
             if (i + WIDE <= size) {
                 lanes x[WIDE];
-#pragma GCC unroll 16
-                for (int row = 0; row < WIDE; row++) x[row] = j + row < n ? load(k + (j + row) * k_step + i) : (lanes){0};
-                EXCHANGE(1) EXCHANGE(2) EXCHANGE(4)
-#if WIDE == 16
+                UNROLLED for (int row = 0; row < WIDE; row++) x[row] = j + row < n ? load(k + (j + row) * k_step + i) : (lanes){0};
+                EXCHANGE(1) EXCHANGE(2)
+#if WIDE > 4
+                EXCHANGE(4)
+#endif
+#if WIDE > 8
                 EXCHANGE(8)
 #endif
-#pragma GCC unroll 16
-                for (int row = 0; row < WIDE; row++) store(keys + (i + row) * wide + j, x[row]);
+                UNROLLED for (int row = 0; row < WIDE; row++) store(keys + (i + row) * wide + j, x[row]);
             } else
                 for (long row = j; row < j + WIDE; row++)
                     for (long d = i; d < size; d++) keys[d * wide + row] = row < n ? k[row * k_step + d] : 0.0f;
@@ -754,7 +774,7 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
                 front = least(up_to_columns(globals), low);
             }
             for (long j = front ? 0 : low; j < high; j = j + COLUMNS == front ? low : j + COLUMNS)
-                product(count, cosine ? queries : x, cosine ? size : hidden, keys + j, wide, WIDE, size, scores + j, wide, 0,
+                product(count, cosine ? queries : x, cosine ? size : hidden, keys + j, wide, PANEL, size, scores + j, wide, 0,
                         0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
@@ -777,8 +797,8 @@ static void attend(const batch *b, const float *q, const float *kv, float *y, in
             float *place = whole ? to : out;
             long step = whole ? hidden : width;
             for (long d = 0; d < width; d += COLUMNS) {
-                if (front) product(count, scores, wide, values + d, 2 * hidden, WIDE, front, place + d, step, 0, 0);
-                product(count, scores + low, wide, values + low * 2 * hidden + d, 2 * hidden, WIDE,
+                if (front) product(count, scores, wide, values + d, 2 * hidden, PANEL, front, place + d, step, 0, 0);
+                product(count, scores + low, wide, values + low * 2 * hidden + d, 2 * hidden, PANEL,
                         least(high, n) - low, place + d, step, front > 0, 0);
             }
             if (!whole)

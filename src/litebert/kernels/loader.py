@@ -150,7 +150,9 @@ def compile_source(source: Source, compiler: Sequence[str], processor: str, made
     # Vectors of 512 bits are wanted where they exist; compilers for other machines refuse the flag.
     wide = (WIDE,) if X86 and not processor.startswith("arm") else ()
     object_file = made.with_suffix(".o")
-    flags = (f"-march={processor}", *wide, *FLAGS, THREADS[source])
+    # Not every clang for ARM knows -march=native.
+    named = "-mcpu" if processor == "native" and not X86 else "-march"
+    flags = (f"{named}={processor}", *wide, *FLAGS, THREADS[source])
     for command in (
         (*flags, "-c", FOLDER / f"{source}.c", "-o", object_file),
         ("-shared", object_file, "-o", made, "-lm", "-lpthread"),

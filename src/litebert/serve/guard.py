@@ -134,7 +134,7 @@ class Guard:
                 await _refuse(answer, failed, scope["path"])
         finally:
             # The path of a route holds no client's words.
-            route = getattr(scope.get("route"), "path", None) or scope["path"]
+            route = scope.get("route", scope["path"])
             self._service.note(method, route if route in self._paths else "other", about)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:

@@ -15,10 +15,9 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, get_type_hints
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from litebert.serve import bodies
 from litebert.serve.batching import count_masks
@@ -28,27 +27,21 @@ from litebert.serve.pool import Pool
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
 
-FAILURES: dict[int | str, dict[str, Any]] = {
-    status: {"model": bodies.Failure, "description": what}
-    for status, what in {
-        400: "No JSON, or no UTF-8",
-        401: "The key is missing or wrong",
-        403: "This Host or Origin is not served",
-        404: "No such model",
-        408: "The body came too slowly",
-        413: "Beyond a limit",
-        415: "Not application/json",
-        422: "A field is wrong",
-        429: "The queue is full",
-        431: "The headers are too large",
-        500: "An input could not be answered",
-        501: "An unknown Transfer-Encoding",
-        503: "The worker died, or the service stops",
-        504: "No answer in time",
-    }.items()
-}
-OPENAI_FAILURES = {
-    status: {**shape, "model": bodies.OpenAIFailure} for status, shape in FAILURES.items()
+FAILURES = {
+    400: "No JSON, or no UTF-8",
+    401: "The key is missing or wrong",
+    403: "This Host or Origin is not served",
+    404: "No such model",
+    408: "The body came too slowly",
+    413: "Beyond a limit",
+    415: "Not application/json",
+    422: "A field is wrong",
+    429: "The queue is full",
+    431: "The headers are too large",
+    500: "An input could not be answered",
+    501: "An unknown Transfer-Encoding",
+    503: "The worker died, or the service stops",
+    504: "No answer in time",
 }
 JSON = "application/json"
 
@@ -76,62 +69,29 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
 class Routes:
     """The routes of a service."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self.computing: dict[str, tuple[Callable[..., Any], type[bodies.Body]]] = {}
-        """What answers a POST to a path, and the form of its body."""
+    def __init__(self, service: Service, root_path: str) -> None:
+        self._service, self._root_path = service, root_path
 
-    async def answer_post(self, request: Request) -> Response:
-        """Answer a request of a route that computes. FastAPI's way to it takes half of the time of
-        a request.
-        """
-        answer, form = self.computing[request.scope["path"]]
-        try:
-            body = await _read_body(request, self._service.limits, form)
-            response: Response = await answer(request, body)
-        except Refusal as refusal:
-            return _refuse(request, refusal)
+    async def respond(self, request: Request) -> Response:
+        """Answer a request, or raise a `Refusal`."""
+        method, path = request.method, request.scope["path"]
+        if path.startswith("/v1/models/") and path.count("/") == 3:
+            request.scope["route"] = path = "/v1/models/{name}"
+        if method == "POST" and path in COMPUTING:
+            answer = COMPUTING[path][0]
+            body = await _read_body(request, self._service.limits, FORMS[path])
+            response: Response = await answer(self, request, body)
+        elif method == "GET" and path in TELLING:
+            response = await TELLING[path][0](self, request)
+        elif method == "GET" and path in PAGES:
+            response = PAGES[path](self._root_path)
+        elif path in COMPUTING or path in TELLING or path in PAGES:
+            refusal = Refusal(405, "method_not_allowed", "this route has another method")
+            response = _refuse(request, refusal)
+            response.headers["allow"] = "POST" if path in COMPUTING else "GET"
+        else:
+            raise Refusal(404, "not_found", "there is no such route; /docs lists them")
         return response
-
-    def make_routers(self) -> tuple[APIRouter, APIRouter]:
-        """Make the routes that compute, of which FastAPI makes the schema alone (`answer_post`),
-        and those that tell about the service.
-        """
-        router = APIRouter(responses=FAILURES)
-        found, vectors = list[Any] | dict[str, Any], list[list[float]]
-        ranks = list[bodies.Rank] | bodies.Ranks
-        for path, answer, model, summary in (
-            ("/predict", self.predict, bodies.Predictions | found, "Answers of a fine-tuned model"),
-            ("/fill-mask", self.fill_mask, bodies.Predictions | found, "Guesses for masked words"),
-            ("/embed", self.embed, vectors, "Sentence vectors"),
-            ("/similarity", self.similarity, list[float], "Cosines of a sentence with others"),
-            ("/rerank", self.rerank, ranks, "Texts by how well they fit a query"),
-            ("/v1/rerank", self.rerank, ranks, "The same"),
-            ("/v2/rerank", self.rerank, ranks, "The same"),
-            ("/tokenize", self.tokenize, list[list[bodies.Token]], "Tokens with their characters"),
-            ("/v1/embeddings", self.embeddings, bodies.Vectors, "Vectors in OpenAI's shape"),
-            ("/", self.answer, found, "What the first model does, for Hugging Face's client"),
-        ):
-            failures = OPENAI_FAILURES if path.startswith("/v1/") else FAILURES
-            add = router.post(path, response_model=model, responses=failures, summary=summary)
-            add(answer)
-            self.computing[path] = answer, get_type_hints(answer)["body"]
-        about, record = APIRouter(), dict[str, Any]
-        unknown: Any = {404: {"model": bodies.OpenAIFailure}}
-        unwell: Any = {503: {"model": dict[str, str]}}
-        for path, tell, responses, summary in (
-            ("/info", self.info, None, "Models, limits and version"),
-            ("/v1/models", self.models, None, "Models in OpenAI's shape"),
-            ("/v1/models/{name}", self.model, unknown, "A model in OpenAI's shape"),
-            ("/health", self.health, unwell, "Whether every model has a living worker"),
-        ):
-            about.get(path, response_model=record, responses=responses, summary=summary)(tell)
-        plain: Any = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-        add = about.get(
-            "/metrics", response_class=Response, responses=plain, summary="Prometheus text"
-        )
-        add(self.metrics)
-        return router, about
 
     async def answer(self, request: Request, body: bodies.Root) -> Response:
         name = request.scope[ABOUT].get("named") or body.model or next(iter(self._service.pools))
@@ -268,7 +228,7 @@ class Routes:
         data = b"[" + b",".join(entries) + b"]"
         return _answer(b'{"object": "list", "data": ' + data + b", " + tail[1:].encode(), rows)
 
-    async def info(self) -> Response:
+    async def info(self, request: Request) -> Response:
         service = self._service
         models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
         first, limits = models[0], service.limits
@@ -287,22 +247,23 @@ class Routes:
         }
         return _answer(json.dumps(content).encode())
 
-    async def models(self) -> Response:
+    async def models(self, request: Request) -> Response:
         data = list(map(_listing, self._service.pools))
         return _answer(json.dumps({"object": "list", "data": data}).encode())
 
-    async def model(self, name: str) -> Response:
+    async def model(self, request: Request) -> Response:
+        name = request.scope["path"].rpartition("/")[2]
         if name not in self._service.pools:
             raise self._service.refuse_name(name)
         return _answer(json.dumps(_listing(name)).encode())
 
-    async def health(self) -> Response:
+    async def health(self, request: Request) -> Response:
         service = self._service
         well = not service.draining and all(pool.healthy for pool in service.pools.values())
         body = {"status": "ok" if well else "unavailable"}
         return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
         of_models: tuple[tuple[str, str, Callable[[Pool], float]], ...] = (
             ("litebert_queue_rows", "Inputs that wait.", lambda pool: pool.queue.rows),
             ("litebert_workers", "Workers that live.", lambda pool: len(pool.pids)),
@@ -318,6 +279,34 @@ class Routes:
         gauges.append(("litebert_resident_bytes", "Memory of this process.", memory))
         text = self._service.metrics.text(gauges)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+_FOUND, _RANKS = list[Any] | dict[str, Any], list[bodies.Rank] | bodies.Ranks
+COMPUTING: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "/predict": (Routes.predict, bodies.Predictions | _FOUND, "Answers of a fine-tuned model"),
+    "/fill-mask": (Routes.fill_mask, bodies.Predictions | _FOUND, "Guesses for masked words"),
+    "/embed": (Routes.embed, list[list[float]], "Sentence vectors"),
+    "/similarity": (Routes.similarity, list[float], "Cosines of a sentence with others"),
+    "/rerank": (Routes.rerank, _RANKS, "Texts by how well they fit a query"),
+    "/v1/rerank": (Routes.rerank, _RANKS, "The same"),
+    "/v2/rerank": (Routes.rerank, _RANKS, "The same"),
+    "/tokenize": (Routes.tokenize, list[list[bodies.Token]], "Tokens with their characters"),
+    "/v1/embeddings": (Routes.embeddings, bodies.Vectors, "Vectors in OpenAI's shape"),
+    "/": (Routes.answer, _FOUND, "What the first model does, for Hugging Face's client"),
+}
+"""What answers a POST to a path, what it gives, and a line about it."""
+FORMS: dict[str, type[bodies.Body]] = {
+    path: get_type_hints(answer)["body"] for path, (answer, _, _) in COMPUTING.items()
+}
+"""What their bodies are."""
+TELLING: dict[str, tuple[Callable[..., Any], str, dict[int, str]]] = {
+    "/info": (Routes.info, "Models, limits and version", {}),
+    "/v1/models": (Routes.models, "Models in OpenAI's shape", {}),
+    "/v1/models/{name}": (Routes.model, "A model in OpenAI's shape", {404: "No such model"}),
+    "/health": (Routes.health, "Whether every model has a living worker", {503: "One has none"}),
+    "/metrics": (Routes.metrics, "Prometheus text", {}),
+}
+"""What answers a GET to a path, a line about it, and how it fails."""
 
 
 async def _read_body(request: Request, limits: Limits, form: type[bodies.Body]) -> bodies.Body:
@@ -417,55 +406,88 @@ def _refuse(request: Request, refusal: Refusal) -> Response:
 
 def make_application(service: Service, root_path: str = "") -> tuple[Any, list[str]]:
     """Make the application of a service, and list the paths of its routes, without its pages."""
-    app = FastAPI(
-        title="litebert",
-        version=version("litebert"),
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        servers=[{"url": root_path}] if root_path else None,
-    )
-    routes = Routes(service)
-    routers = routes.make_routers()
-    for router in routers:
-        app.include_router(router)
-
-    @app.get("/", include_in_schema=False)
-    async def play() -> HTMLResponse:
-        html, policy = playground()
-        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
-        return HTMLResponse(html, headers=headers)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        policy = "default-src 'none'; style-src 'unsafe-inline'"
-        return HTMLResponse(_describe(app.openapi()), headers={"content-security-policy": policy})
-
-    @app.exception_handler(Refusal)
-    async def refuse(request: Request, error: Refusal) -> Response:
-        return _refuse(request, error)
-
-    @app.exception_handler(HTTPException)
-    async def refuse_route(request: Request, error: HTTPException) -> Response:
-        kind, message = {
-            404: ("not_found", "there is no such route; /docs lists them"),
-            405: ("method_not_allowed", "this route has another method"),
-        }.get(error.status_code, ("bad_request", "the request cannot be answered"))
-        response = await refuse(request, Refusal(error.status_code, kind, message))
-        response.headers.update(error.headers or {})
-        return response
+    routes = Routes(service, root_path)
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        if scope["method"] == "POST" and scope["path"] in routes.computing:
-            response = await routes.answer_post(Request(scope, receive))
-            await response(scope, receive, send)
-        else:
-            await app(scope, receive, send)
+        request = Request(scope, receive)
+        try:
+            response = await routes.respond(request)
+        except Refusal as refusal:
+            response = _refuse(request, refusal)
+        await response(scope, receive, send)
 
-    # The schema names them too, and takes 50 ms to make.
-    return application, [
-        str(getattr(route, "path", "")) for router in routers for route in router.routes
+    return application, [*COMPUTING, *TELLING]
+
+
+def make_schema(root_path: str = "") -> dict[str, Any]:
+    """Describe the routes and the types of all fields in OpenAPI 3.1."""
+    types: list[tuple[Any, Any, TypeAdapter[Any]]] = [
+        (kind, "serialization", TypeAdapter(kind))
+        for kind in (bodies.Failure, bodies.OpenAIFailure)
     ]
+    for path, (_, given, _) in COMPUTING.items():
+        types.append((path, "validation", TypeAdapter(FORMS[path])))
+        types.append((path, "serialization", TypeAdapter(given)))
+    made, shared = TypeAdapter.json_schemas(types, ref_template="#/components/schemas/{model}")
+
+    def describe(what: str, schema: Any, kind: str = JSON) -> dict[str, Any]:
+        return {"description": what, "content": {kind: {"schema": schema}}}
+
+    def name(answer: Callable[..., Any], path: str, method: str) -> str:
+        return re.sub(r"\W", "_", f"{answer.__name__}{path}_{method}")
+
+    paths: dict[str, dict[str, Any]] = {}
+    for path, (answer, _, summary) in COMPUTING.items():
+        of_openai = path.startswith("/v1/")
+        failure = made[bodies.OpenAIFailure if of_openai else bodies.Failure, "serialization"]
+        responses = {"200": describe("The answer", made[path, "serialization"])}
+        responses |= {str(status): describe(what, failure) for status, what in FAILURES.items()}
+        body = {"content": {JSON: {"schema": made[path, "validation"]}}, "required": True}
+        about = {"summary": summary, "operationId": name(answer, path, "post")}
+        paths[path] = {"post": {**about, "requestBody": body, "responses": responses}}
+    record = {"type": "object", "additionalProperties": True}
+    for path, (answer, summary, failures) in TELLING.items():
+        plain = describe("The answer", {"type": "string"}, "text/plain")
+        responses = {"200": plain if path == "/metrics" else describe("The answer", record)}
+        for status, what in failures.items():
+            failure = made[bodies.OpenAIFailure, "serialization"] if status == 404 else record
+            responses[str(status)] = describe(what, failure)
+        about = {"summary": summary, "operationId": name(answer, path, "get")}
+        paths[path] = {"get": {**about, "responses": responses}}
+        if "{name}" in path:
+            parameter = {"name": "name", "in": "path", "required": True}
+            paths[path]["get"]["parameters"] = [{**parameter, "schema": {"type": "string"}}]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "litebert", "version": version("litebert")},
+        **({"servers": [{"url": root_path}]} if root_path else {}),
+        "paths": paths,
+        "components": {"schemas": shared["$defs"]},
+    }
+
+
+def _show_playground(root_path: str) -> Response:
+    html, policy = playground()
+    headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+    return HTMLResponse(html, headers=headers)
+
+
+def _show_docs(root_path: str) -> Response:
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    html = _describe(make_schema(root_path))
+    return HTMLResponse(html, headers={"content-security-policy": policy})
+
+
+def _show_schema(root_path: str) -> Response:
+    return Response(json.dumps(make_schema(root_path)), media_type=JSON)
+
+
+PAGES: dict[str, Callable[[str], Response]] = {
+    "/": _show_playground,
+    "/docs": _show_docs,
+    "/openapi.json": _show_schema,
+}
+"""What shows a page, for the path that a proxy offers the service under."""
 
 
 @cache

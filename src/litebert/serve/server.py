@@ -14,7 +14,6 @@ from functools import partial
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from litebert import hub
@@ -30,8 +29,9 @@ from litebert.serve.service import Service
 
 if TYPE_CHECKING:  # the service itself needs no NumPy, which takes 10 MB and a tenth of a second
     from litebert.kernels.packing import Dtype
+    from litebert.serve.http import Server
 
-PACKAGES = ("fastapi", "httptools", "uvicorn")
+PACKAGES = ("httptools", "pydantic", "starlette", "uvicorn")
 """The packages of the extra that answer HTTP."""
 
 
@@ -121,8 +121,9 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         }
         queue = Queue(most, wait, patience, partial(watch, name))
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
-    # FastAPI takes a quarter of a second, in which the workers import what they need.
-    importing = asyncio.create_task(asyncio.to_thread(_import_http))
+    service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
+    # This takes a tenth of a second, in which the workers open their models.
+    making = asyncio.create_task(asyncio.to_thread(_make_server, settings, service, address))
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
             await pool.start()
@@ -134,22 +135,19 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
             settings.min_precision is None or is_known,
             "--min-precision is of a model for classes or labels, and none is served; leave it out",
         )
-        service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
         if settings.key is None and not ip_address(address).is_loopback:
             advice = "give --key-file FILE or set LITEBERT_KEY"
             logs.event("no key is set", logging.WARNING, address=address, advice=advice)
-        http = await importing
-        gc.collect()
+        server = await making
         # What stays to the end needs no look at every collection, which stops all requests.
         gc.freeze()
         return_freed_memory()
-        server = http.Server(http.configure(settings, service, address), service)
         await server.serve(sockets=[listening])
     finally:
         await asyncio.gather(*(pool.stop() for pool in pools.values()))
 
 
-def _import_http() -> ModuleType:
+def _make_server(settings: Settings, service: Service, address: str) -> Server:
     with pause_collection():
         for package in PACKAGES:
             try:
@@ -157,7 +155,11 @@ def _import_http() -> ModuleType:
             except Exception as error:  # half a package fails in its own ways
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 raise MissingExtraError(package, "serve", reason) from None
-        return import_module("litebert.serve.http")
+        from litebert.serve.http import Server, configure
+
+        server = Server(configure(settings, service, address), service)
+    gc.collect()
+    return server
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from litebert.serve.pool import Pool
 from litebert.serve.wire import Group, Row
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 """Methods that the log names; others are clients' own words."""

@@ -145,7 +145,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
     one; and the longest step, in seconds, of a request that fills a row.
     """
     value, operation = _make_example(served)
-    if served.engine == "onnx" or served.model.dtype != "float32":
+    if served.engine == "onnx" or served.model.dtype not in ("float32", served.model.packed):
         for made in ("predict", "embed"):
             values = [
                 _make_example(served, turn)[0] if made == "predict" else _turn(turn)
