@@ -47,6 +47,8 @@ from litebert.train.schedule import Plan
 
 _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
 """Names of the losses: of the labels, and of a teacher's answers, states and relations."""
+FEW_JUDGED = 50
+"""Development rows below which a run from a fitted head keeps its last weights."""
 
 
 def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
@@ -212,7 +214,9 @@ class TrainableTaskModel:
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         state, patience = self.diagnostic_state, self.setup.config.patience
-        is_best = "best" not in state or decisive > state["best"]
+        # From a fitted head on, what training brings is larger than what few rows can tell apart.
+        chooses_nothing = bool(self.setup.fitted) and len(dev[0].items) < FEW_JUDGED
+        is_best = "best" not in state or decisive > state["best"] or chooses_nothing
         state["stale"] = 0 if is_best else state.get("stale", 0) + 1
         state["stopped"] = 0 < patience <= state["stale"]
         if is_best:

@@ -41,9 +41,9 @@ from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.demo import ENCODER as PACKAGED
 from litebert.demo import locate
+from litebert.finetuning.heads import fit_head
 from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.fitting.columns import Columns, find_columns
-from litebert.fitting.heads import fit_head
 from litebert.fitting.ways import (
     WAYS,
     Learned,

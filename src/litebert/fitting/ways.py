@@ -27,11 +27,11 @@ from litebert.base import progress
 from litebert.base.machine import count_threads
 from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
+from litebert.finetuning.heads import LinearHead, fit_head
 from litebert.finetuning.initial import InitialModel, build_task_model
 from litebert.finetuning.setup import Setup
 from litebert.finetuning.trainable import make_loop
 from litebert.fitting.counts import write_counts
-from litebert.fitting.heads import LinearHead, fit_head
 from litebert.interop import LoadedModel, save_litebert
 from litebert.judge.baselines import FittedBaseline, fit_baseline
 from litebert.kernels.network import Network, find_refusal
