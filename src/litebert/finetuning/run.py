@@ -337,7 +337,8 @@ def finetune_seeds(
             write_json(out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
         metric, full = name_metric(task), 100.0 if task.percent else 1.0
         values = [score.get(metric, math.nan) for score in scores]
-        if advice := advise(metric, values, runs[0].baseline, runs[0].dev_rows, full, model):
+        fits = task.output.linear
+        if advice := advise(metric, values, runs[0].baseline, runs[0].dev_rows, full, fits):
             log.warning(advice)
         return runs
 
