@@ -435,3 +435,28 @@ def test_the_rows_decide_as_far_as_they_can(
     shares: dict[ways.WayName, float], rows: int, chosen: ways.WayName
 ) -> None:
     assert choose_among(shares, rows) == chosen
+
+
+def test_two_fits_are_compared(
+    tickets: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their scores stand in one row, since the same rows judged them."""
+    folders = [tickets.with_name(f"{way}-model") for way in ("counts", "frozen")]
+    fits = [
+        fit(tickets, folder, ways=(way,), model=None if way == "counts" else encoder)
+        for folder, way in zip(folders, ("counts", "frozen"), strict=True)
+    ]
+    assert main(["compare", *map(str, folders), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    for row, done in zip(rows, fits, strict=True):
+        assert done.chosen is not None
+        assert row["scores"] == [100 * done.chosen.score]
+        assert (row["rows"], row["metric"]) == (done.chosen.rows, "accuracy")
+    assert rows[0]["data"] == rows[1]["data"]
+    assert main(["compare", *map(str, folders)]) == 0
+    shown = capsys.readouterr().out
+    assert "counts" in shown
+    assert "frozen" in shown
+    shutil.rmtree(folders[0])
+    folders[0].mkdir()
+    assert main(["compare", *map(str, folders)]) == 2
