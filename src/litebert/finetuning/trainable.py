@@ -49,6 +49,8 @@ _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
 """Names of the losses: of the labels, and of a teacher's answers, states and relations."""
 FEW_JUDGED = 50
 """Development rows below which a run from a fitted head keeps its last weights."""
+FEWEST = 10
+"""Development rows below which the same answer to all of them may be right."""
 
 
 def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
@@ -221,7 +223,7 @@ class TrainableTaskModel:
         state["stopped"] = 0 < patience <= state["stale"]
         if is_best:
             self.diagnostic_state["best"], self.best_logits = decisive, logits
-            self.diagnostic_state["one_answer"] = has_one_answer(
+            self.diagnostic_state["one_answer"] = len(dev[0].items) >= FEWEST and has_one_answer(
                 task.output if learns_map(self.output) else self.output,
                 dev[0],
                 logits[dev[0].name],
