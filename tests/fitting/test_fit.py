@@ -444,7 +444,7 @@ def test_two_fits_are_compared(
     """Their scores stand in one row, since the same rows judged them."""
     folders = [tickets.with_name(f"{way}-model") for way in ("counts", "frozen")]
     fits = [
-        fit(tickets, folder, ways=(way,), model=None if way == "counts" else encoder)
+        litebert.fit(tickets, folder, ways=(way,), model=None if way == "counts" else encoder)
         for folder, way in zip(folders, ("counts", "frozen"), strict=True)
     ]
     assert main(["compare", *map(str, folders), "--json"]) == 0
