@@ -284,7 +284,7 @@ def resolve_amount(
         train = replace(train, schedule=schedule)
     opens_rate = train.optimizer.learning_rate is None
     if opens_rate:
-        rate = scale_rate(start.encoder) if few else preset.train.optimizer.peak
+        rate = scale_rate(start.encoder) if config.fit_head else preset.train.optimizer.peak
         train = replace(train, optimizer=replace(train.optimizer, learning_rate=rate))
         if few:
             amounts.append(f"a learning rate of {rate:.1e}")
