@@ -193,7 +193,8 @@ def test_tasks_without_a_head_of_whole_texts_refuse_it(vectors: Path, tmp_path: 
 
 
 def unit(states: np.ndarray) -> np.ndarray:
-    return states / np.linalg.norm(states, axis=1, keepdims=True)
+    made: np.ndarray = states / np.linalg.norm(states, axis=1, keepdims=True)
+    return made
 
 
 def _rows(seed: int = 0) -> np.ndarray:

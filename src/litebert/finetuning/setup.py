@@ -268,6 +268,7 @@ def resolve_amount(
     if config.epochs is None:
         config = replace(config, epochs=preset.epochs)
     if opens_epochs and few:
+        assert train.batch is not None
         batch = parse_amount(train.batch, "train.batch", ("sequences",)).value
         steps = max(LEAST_STEPS, math.ceil(PASSES * rows / batch))
         config = replace(config, steps=steps)
@@ -295,7 +296,8 @@ def resolve_amount(
 
 def scale_rate(encoder: EncoderConfig) -> float:
     """Compute the rate of an encoder that starts from a fitted head."""
-    return RATE * max(1.0, RATE_WIDTH / encoder.hidden_size) ** 1.5
+    narrow: float = max(1.0, RATE_WIDTH / encoder.hidden_size)
+    return RATE * math.pow(narrow, 1.5)
 
 
 def set_rate(config: FinetuneConfig, rate: float) -> FinetuneConfig:
