@@ -82,70 +82,26 @@ def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run
     assert report["scores"][0]["accuracy"] > 0.9
 
 
-def test_the_baseline_alone_needs_no_model(model: Path, folder: Path, run: Run) -> None:
-    words = ["--task", "table", "--data", folder / "train.csv", "--test", folder / "dev.csv"]
-    words = [*words, *COLUMNS, "--baseline-only"]
-    status, out, _ = run("finetune", *map(str, words))
-    assert status == 0
-    assert "test_accuracy" in out
-    status, out, err = run("finetune", *map(str, words), "--json", "--class-weights", "balanced")
-    assert status == 0
-    assert "held out for dev, of the 200 rows" in err
-    report = json.loads(out)
-    assert report["metric"] == "accuracy"
-    assert report["baseline"]["training_rows"] == 180
-    assert "weighted" in report["baseline"]["name"]
-    # Several files are all read, and a weight is no MODEL.
-    several = [*words[:4], folder / "dev.csv", *words[6:]]
-    _, out, _ = run("finetune", *map(str, several), "--json", "--class-weights", "yes", "2")
-    assert json.loads(out)["baseline"]["training_rows"] == 216
-    status, _, err = run("finetune", *map(str, words), "--class-weights", "maybe", "2")
-    assert status == 2
-    assert "class_weights names 'maybe'" in err
-    # On the rows of a run it has the scores that the run shows.
-    words[words.index("--test")] = "--dev"
-    status, out, _ = run("finetune", *map(str, words), "--json")
-    baseline = json.loads((model / "scores.json").read_text(encoding="utf-8"))["baseline"]
-    assert (status, json.loads(out)["baseline"]) == (0, baseline)
+def test_a_table_alone_is_for_fit(folder: Path, run: Run) -> None:
+    table = folder / "train.csv"
+    one_sentence(run("finetune", str(table)), f"litebert fit {table} makes", f"--data {table}")
+    one_sentence(run("finetune", str(table), "--out", "x"), f"litebert fit {table} makes")
 
 
-def test_the_baseline_alone_checks_what_is_given(folder: Path, run: Run) -> None:
-    options = (*COLUMNS, "--baseline-only")
-    words = ("--task", "table", "--data", str(folder / "train.csv"), *options)
-    for option in (
-        *("--no-baseline", "--out demo", "--mislabeled 3", "--tracker wandb", "--epochs=3"),
-        *("--lr 1e-4", "--teacher m", "--unlabeled u", "--overwrite", "--early-exits", "--fp32"),
-        *("--from-scratch", "--tokenizer t", "--preset small", "--seeds 2", "--focal_gamma 2"),
-    ):
-        name = option.split()[0].split("=")[0].replace("_", "-")
-        faults = ("--baseline-only trains nothing", f"{name} has no effect; leave it out")
-        one_sentence(run("finetune", *words, *option.split()), *faults)
-    one_sentence(run("finetune", *words, "--seeds", "0"), "seeds is 0")
+def test_the_weights_of_classes_are_checked(
+    folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
+    words = words_for(folder, tiny_tokenizer, tmp_path / "out")
     for weights, places in (
         (("no", "2", "yes", "1", "no", "3"), ("'no'", "--class-weights")),
         ((), ("class_weights", "balanced")),
         (("no", "1e308"), ("class_weights of no", "1e6")),
+        (("maybe", "2"), ("class_weights names 'maybe'",)),
     ):
-        one_sentence(run("finetune", *words, "--class-weights", *weights), *places)
-    one_sentence(run("finetune", "--task", "table", "--data", "", *options), "data is empty")
-    # MODEL may stand on either side of the option.
-    plain, *others = (
-        run("finetune", *each, "--json")
-        for each in (words, (*words, "some-model"), ("--baseline-only", "some-model", *words[:-1]))
-    )
-    assert plain[0] == 0
-    assert [(status, out) for status, out, _ in others] == [plain[:2]] * 2
-
-
-def test_what_has_no_baseline_alone(folder: Path, run: Run, tmp_path: Path) -> None:
-    question = {"id": "q", "question": "who", "answers": [{"text": "a", "answer_start": 0}]}
-    article = {"title": "t", "paragraphs": [{"context": "a b", "qas": [question]}]}
-    file = tmp_path / "squad.json"
-    file.write_text(json.dumps({"version": "1.1", "data": [article]}), encoding="utf-8")
-    words = ("--task", "squad", "--data", str(file), "--dev", str(file), "--baseline-only")
-    status, _, err = run("finetune", *words)
-    assert status == 2
-    assert "has no baseline" in err
+        status, _, err = run(*words, "--class-weights", *weights)
+        assert status == 2
+        for place in places:
+            assert place in err.splitlines()[-1]
 
 
 def test_an_unknown_option_is_told_before_a_missing_column(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -488,3 +489,28 @@ def test_many_rows_are_scored_by_rows_that_chose_nothing() -> None:
     half, other = (fitting._halve(np.arange(4000), choosing) for choosing in (False, True))
     assert not np.intersect1d(half, other).size
     assert half.size + other.size == 4000
+
+
+def test_two_fits_are_compared(
+    tickets: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their scores stand in one row, since the same rows judged them."""
+    folders = [tickets.with_name("a-model"), tickets.with_name("b-model")]
+    fits = [
+        litebert.fit(tickets, folders[0], ways=("counts",)),
+        litebert.fit(tickets, folders[1], ways=("frozen",), model=encoder),
+    ]
+    assert main(["compare", *map(str, folders), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    for row, done in zip(rows, fits, strict=True):
+        assert done.chosen is not None
+        assert row["scores"] == [100 * done.chosen.score]
+        assert (row["rows"], row["metric"]) == (done.chosen.rows, "accuracy")
+    assert rows[0]["data"] == rows[1]["data"]
+    assert main(["compare", *map(str, folders)]) == 0
+    shown = capsys.readouterr().out
+    assert "counts" in shown
+    assert "frozen" in shown
+    shutil.rmtree(folders[0])
+    folders[0].mkdir()
+    assert main(["compare", *map(str, folders)]) == 2

@@ -1,5 +1,5 @@
-"""Compare fine-tuned models by the files in their folders: tasks as rows, models as columns. Runs
-of a model with the same settings on different tasks share a column.
+"""Compare fine-tuned models, and fits, by the files in their folders: tasks as rows, models as
+columns. Runs of a model with the same settings on different tasks share a column.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from litebert.base.errors import RunError
 from litebert.base.json_reader import fault_of, read_json
 from litebert.base.registry import TASKS
 from litebert.base.storage import hash_fault, newest_whole
+from litebert.interop.names import FIT
 from litebert.judge.baselines import read_baseline, read_scores
 from litebert.judge.seeds import judge
 from litebert.recipes.files import is_recipe_name
@@ -249,12 +250,42 @@ def is_percent(task: str) -> bool:
     return name in TASKS and bool(TASKS[name].percent)
 
 
+def is_task_run(folder: Path) -> bool:
+    """Return True if the folder is a run of `finetune` or of `fit`."""
+    return bool(find_finetunings(folder)) or (folder / FIT).is_file()
+
+
+def _read_fit(folder: Path) -> TaskRow:
+    record = read_json(folder / FIT, RunError)
+    try:
+        question, way = record["question"], record.get("way")
+        judged = next((each for each in record.get("judged", ()) if each["way"] == way), None)
+        if way is not None and judged is None:
+            raise RunError(f"no row judged the fit in {folder}, which has no labels; leave it out")
+        return TaskRow(
+            run=str(folder),
+            task="table",
+            model=str(way),
+            metric=str(record.get("metric")),
+            scores=() if judged is None else (100.0 * float(judged["score"]),),
+            data=str(question["digest"]),
+            unfinished=int(judged is None),
+            files=(os.path.basename(question["data"]),),
+            settings={name: str(question[name]) for name in ("model", "budget", "prefer", "seed")},
+            rows=0 if judged is None else int(judged["rows"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder / FIT} was changed ({fault_of(error)}); restore it") from None
+
+
 def _read_run(folder: Path) -> TaskRow:
+    if (folder / FIT).is_file():
+        return _read_fit(folder)
     files = find_finetunings(folder)
     if not files:
         raise RunError(
-            f"{folder} is not a fine-tuning run; name only folders of litebert finetune, or only "
-            "of litebert pretrain"
+            f"{folder} is not a fine-tuning run; name only folders of litebert finetune and fit, "
+            "or only of litebert pretrain"
         )
     summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:

@@ -178,7 +178,7 @@ def compare(words: list[str]) -> int:
         arguments.shards is not None or arguments.device == "auto",
         "--device says where --shards is scored; give --shards too, or leave --device out",
     )
-    kinds = {bool(tasks.find_finetunings(Path(run))): run for run in arguments.runs}
+    kinds = {tasks.is_task_run(Path(run)): run for run in arguments.runs}
     is_finetuned = True in kinds
     if len(kinds) == 2:
         raise RunError(

@@ -46,8 +46,8 @@ class FinetuneArguments:
 
     common: ClassVar[str] = (
         "task dev test text-column pair-column label-column separator delimiter word-column "
-        "tag-column epochs lr batch-size max-length seeds early-exits teacher baseline-only "
-        "overwrite device"
+        "tag-column epochs lr batch-size max-length seeds early-exits teacher overwrite "
+        "device"
     )
     model: ModelPath
     task: str = "table"
@@ -66,8 +66,6 @@ class FinetuneArguments:
     """Models to learn from, or the word baseline."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers."""
-    baseline_only: bool = False
-    """Only score counted words; takes no MODEL and no --out."""
     overwrite: bool = False
     """Delete the run in --out and start again."""
     device: str = "auto"
@@ -76,18 +74,8 @@ class FinetuneArguments:
     short: Short = field(default_factory=ShortForms)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineRequest(FinetuneArguments):
-    """What --baseline-only reads."""
-
-    model: ModelPath = ""
-    out: Path = Path()
-
-
 def finetune(words: list[str]) -> int:
     """litebert finetune MODEL --task T --data D --out R"""
-    if {"--baseline-only", "--baseline_only"} & {*words}:
-        return _score_baseline(words)
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
@@ -169,40 +157,7 @@ def finetune(words: list[str]) -> int:
     return 0
 
 
-def _score_baseline(words: list[str]) -> int:
-    """litebert finetune --task T --data D --baseline-only"""
-    arguments, options, rest = _parse_finetune(words, BaselineRequest)
-    with console.loading():
-        from litebert.finetuning.setup import require_weights
-        from litebert.judge.baselines import score_baseline
-        from litebert.tasks.registry import open_task
-        from litebert.tasks.scoring import name_metric
-
-    config = FinetuneConfig()
-    if rest:  # an unknown option is told before one without effect
-        config = console.parse(FinetuneConfig, rest, "finetune", default=config)
-    read = {"--task", "--data", "--baseline-only", "--json", "--class-weights"}
-    read |= {f"--{no}{name.replace('_', '-')}" for name in options for no in ("", "no-")}
-    for option in map(_name_option, words):
-        require(
-            not option.startswith("--") or option in read,
-            f"--baseline-only trains nothing, so {option} has no effect; leave it out",
-        )
-    files = open_task(arguments.task, join_source(arguments.data), **options)
-    require_weights(files.task.output, config)
-    baseline = score_baseline(files, config)
-    if arguments.json:
-        console.print_json({"metric": name_metric(files.task), "baseline": asdict(baseline)})
-        return 0
-    cells = [(name, f"{value:.4g}") for name, value in baseline.scores.items()]
-    console.table(("dev", "baseline"), cells)
-    console.say(f"baseline: {baseline.note}")
-    return 0
-
-
-def _parse_finetune(
-    words: list[str], cls: type[FinetuneArguments] = FinetuneArguments
-) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
+def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
     """Read the options of the verb and of its task.
 
     Returns:
@@ -217,7 +172,13 @@ def _parse_finetune(
                 labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
             )
     option_names = {word.partition("=")[0] for word in words}
-    arguments, options, rest = parse_with_task(cls, words, "finetune", "table")
+    table = next((word for word in words[:1] if Path(word).is_file()), "")
+    require(
+        not table or "--data" in option_names or is_recipe_name(table),
+        f"{table} is a file and no model; litebert fit {table} makes the best model of a table, "
+        f"and litebert finetune MODEL --data {table} --out PATH trains one network",
+    )
+    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune", "table")
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     return arguments, collect_options(options, option_names), rest

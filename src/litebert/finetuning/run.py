@@ -285,7 +285,7 @@ def finetune_seeds(
                     notes.append(note)
                     log.info(note)
                 rows = len(train.items) + (0 if unlabeled is None else len(unlabeled.items))
-                config, amounts = resolve_amount(config, start, task, rows)
+                config, amounts, tries = resolve_amount(config, start, task, rows)
                 for choice in (*resolved.choices, *amounts):
                     log.info(choice)
         setup = Setup(
@@ -301,7 +301,7 @@ def finetune_seeds(
             teachers=None if teachers is None else teachers.with_examples(train.examples),
             baseline=RunBaseline(config, task, train, others) if config.baseline else None,
             chosen=(*resolved.recorded, *resolved.choices, *amounts),
-            tries=resolved.tries,
+            tries_rates=tries,
         )
         # Before hours of short runs and training, which a person may spare if the baseline will do.
         if (baseline := setup.baseline) is not None:
@@ -337,7 +337,8 @@ def finetune_seeds(
             write_json(out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
         metric, full = name_metric(task), 100.0 if task.percent else 1.0
         values = [score.get(metric, math.nan) for score in scores]
-        if advice := advise(metric, values, runs[0].baseline, runs[0].dev_rows, full, model):
+        fits = task.output.linear
+        if advice := advise(metric, values, runs[0].baseline, runs[0].dev_rows, full, fits):
             log.warning(advice)
         return runs
 

@@ -51,7 +51,12 @@ padded to its longest row; longer costs more than four of `SHORTEST`.
 SHARE_READ = 0.95
 """Share of the training texts to read whole, if `LONGEST` and the model's positions allow."""
 FEW_ROWS = 2000
-"""Training rows below which a batch has 16 sequences instead of 32."""
+"""Training rows below which a batch has 16 sequences instead of 32, and no short run chooses."""
+LEAST_STEPS, PASSES = 200, 3
+"""Steps from a fitted head on few rows, and passes over them, at least."""
+RATE, RATE_WIDTH = 5e-5, 384
+"""The learning rate of an encoder of that hidden size from a fitted head; it grows as the hidden
+size shrinks."""
 _SAMPLE = 10_000
 """Texts whose lengths are counted, at most."""
 Change: TypeAlias = Callable[[FinetuneConfig], FinetuneConfig]
@@ -79,8 +84,8 @@ class Setup:
     """None where nobody asked for it."""
     chosen: tuple[str, ...] = ()
     """The choices made for this run, a sentence each."""
-    tries: frozenset[str] = frozenset()
-    """What short runs choose: the rate, and the head with it."""
+    tries_rates: bool = False
+    """Short runs choose the learning rate."""
     fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The last map of the head as fitted before training, by its names in the head, or empty."""
 
@@ -177,11 +182,9 @@ def change_config(base: FinetuneConfig, change: Change) -> FinetuneConfig:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A config with nothing open but batch and epochs, which `resolve_amount` fills."""
+    """A config with nothing open but batch, epochs and rate, which `resolve_amount` fills."""
 
     config: FinetuneConfig
-    tries: frozenset[str]
-    """What short runs are to choose (`Setup.tries`); the config holds what is taken otherwise."""
     choices: tuple[str, ...]
     """The choices that were made, a sentence each."""
     recorded: tuple[str, ...]
@@ -209,7 +212,7 @@ def resolve(
         config = _take_recorded(config, run)
         recorded = tuple(record.get("chosen", ())) if config != asked else ()
     preset = finetune_preset(choose_preset_name(start.encoder, start.dense), task.point)
-    tries, choices = set[str](), list[str]()
+    choices = list[str]()
     if config.length is None:
         config = replace(config, length=preset.length)
         examples = files.read("train")
@@ -221,17 +224,11 @@ def resolve(
             share = float((lengths <= length).mean())
             choices.append(f"length {length} tokens, enough for {share:.1%} of the training texts")
             config = replace(config, length=length)
-    if config.train.optimizer.learning_rate is None:
-        tries.add("rate")
-        config = set_rate(config, preset.train.optimizer.peak)
     if config.head_reads is None and config.fit_head is None and task.output.linear:
-        pretrained = start.state is not None
-        config = replace(config, head_reads="paper", fit_head=pretrained)
+        config = replace(config, fit_head=start.state is not None)
         if start.vectors == "mean":
-            config = replace(config, head_reads="mean")
+            config = replace(config, head_reads="unit")
             choices.append("the head reads the mean of the states, which the model was trained for")
-        if pretrained and "rate" in tries:
-            tries.add("head")
     config = replace(
         config,
         head_reads=config.head_reads or preset.head_reads,
@@ -242,22 +239,27 @@ def resolve(
         log.info(f"length is {positions} instead of {config.length}, the limit of the model")
         config = replace(config, length=positions)
     config = settle_for_output(task.output, config, start.encoder)
-    return Resolved(config, frozenset(tries), tuple(choices), recorded)
+    return Resolved(config, tuple(choices), recorded)
 
 
 def resolve_amount(
     config: FinetuneConfig, start: InitialModel, task: Task[Any], rows: int
-) -> tuple[FinetuneConfig, list[str]]:
-    """Fill the batch and the epochs that so many training rows need, where they are open.
+) -> tuple[FinetuneConfig, list[str], bool]:
+    """Fill the batch, the epochs and the rate that so many training rows need, where they are open.
 
     Few rows are read more often, and in smaller batches, so that a run has steps enough to learn.
-    Epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
-    than those of whole texts keep the numbers of their preset.
+    From a fitted head they take `LEAST_STEPS` or `PASSES`, at a rate that such an encoder bears.
+    Otherwise epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000.
+    Tasks other than those of whole texts keep the numbers of their preset.
+
+    Returns:
+        The config; what was chosen, in sentences; and whether short runs are to choose the rate.
     """
     preset = finetune_preset(choose_preset_name(start.encoder, start.dense), task.point)
     train, amounts = config.train, list[str]()
     opens_epochs = config.epochs is None and not config.steps
     is_of_texts = task.output.head == "sequence"
+    few = config.fit_head and rows < FEW_ROWS
     if train.batch is None:
         train = replace(train, batch=preset.train.batch)
         if is_of_texts:
@@ -265,7 +267,13 @@ def resolve_amount(
             amounts.append(f"batches of {train.batch}")
     if config.epochs is None:
         config = replace(config, epochs=preset.epochs)
-    if opens_epochs and is_of_texts:
+    if opens_epochs and few:
+        assert train.batch is not None
+        batch = parse_amount(train.batch, "train.batch", ("sequences",)).value
+        steps = max(LEAST_STEPS, math.ceil(PASSES * rows / batch))
+        config = replace(config, steps=steps)
+        amounts.append(f"{steps} steps")
+    elif opens_epochs and is_of_texts:
         epochs = float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15))
         config = replace(config, epochs=epochs)
         amounts.append(f"{epochs:g} epochs")
@@ -275,8 +283,21 @@ def resolve_amount(
         if schedule.warmup == share_warmup(preset).train.schedule.warmup:
             schedule = replace(schedule, warmup=preset.train.schedule.warmup)
         train = replace(train, schedule=schedule)
+    opens_rate = train.optimizer.learning_rate is None
+    if opens_rate:
+        rate = scale_rate(start.encoder) if config.fit_head else preset.train.optimizer.peak
+        train = replace(train, optimizer=replace(train.optimizer, learning_rate=rate))
+        if few:
+            amounts.append(f"a learning rate of {rate:.1e}")
     config = replace(config, train=train)
-    return config, [f"{' and '.join(amounts)}, for {rows:,} training rows"] if amounts else []
+    chosen = [f"{' and '.join(amounts)}, for {rows:,} training rows"] if amounts else []
+    return config, chosen, opens_rate and not few
+
+
+def scale_rate(encoder: EncoderConfig) -> float:
+    """Compute the rate of an encoder that starts from a fitted head."""
+    narrow: float = max(1.0, RATE_WIDTH / encoder.hidden_size)
+    return RATE * math.pow(narrow, 1.5)
 
 
 def set_rate(config: FinetuneConfig, rate: float) -> FinetuneConfig:

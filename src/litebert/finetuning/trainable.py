@@ -47,6 +47,8 @@ from litebert.train.schedule import Plan
 
 _HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
 """Names of the losses: of the labels, and of a teacher's answers, states and relations."""
+FEWEST = 10
+"""Development rows below which the same answer to all of them may be right."""
 
 
 def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
@@ -212,12 +214,17 @@ class TrainableTaskModel:
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         state, patience = self.diagnostic_state, self.setup.config.patience
-        is_best = "best" not in state or decisive > state["best"]
-        state["stale"] = 0 if is_best else state.get("stale", 0) + 1
+        is_higher = "best" not in state or decisive > state["best"]
+        state["stale"] = 0 if is_higher else state.get("stale", 0) + 1
+        # From a fitted head on, the weights that learned longest are taken of those that few rows
+        # cannot tell apart: two standard errors of a share of one half, at most.
+        noise = (100.0 if task.percent else 1.0) / math.sqrt(len(dev[0].items))
+        is_best = is_higher or (bool(self.setup.fitted) and decisive >= state["best"] - noise)
         state["stopped"] = 0 < patience <= state["stale"]
         if is_best:
-            self.diagnostic_state["best"], self.best_logits = decisive, logits
-            self.diagnostic_state["one_answer"] = has_one_answer(
+            state["best"] = decisive if is_higher else state["best"]
+            self.best_logits = logits
+            self.diagnostic_state["one_answer"] = len(dev[0].items) >= FEWEST and has_one_answer(
                 task.output if learns_map(self.output) else self.output,
                 dev[0],
                 logits[dev[0].name],

@@ -37,9 +37,9 @@ from litebert.base.json_reader import read_json
 from litebert.base.storage import LOCK, lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
+from litebert.finetuning.heads import fit_head
 from litebert.fitting.columns import Columns, find_columns
 from litebert.fitting.encoders import open_encoder, reads_names
-from litebert.fitting.heads import fit_head
 from litebert.fitting.ways import (
     WAYS,
     Learned,

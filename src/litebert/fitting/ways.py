@@ -27,11 +27,11 @@ from litebert.base import progress
 from litebert.base.machine import count_threads
 from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
+from litebert.finetuning.heads import LinearHead, fit_head
 from litebert.finetuning.initial import InitialModel, build_task_model
-from litebert.finetuning.setup import Setup
+from litebert.finetuning.setup import Setup, scale_rate
 from litebert.finetuning.trainable import make_loop
 from litebert.fitting.counts import write_counts
-from litebert.fitting.heads import LinearHead, fit_head
 from litebert.interop import LoadedModel, save_litebert
 from litebert.judge.baselines import FittedBaseline, fit_baseline
 from litebert.kernels.network import Network, find_refusal
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WayName = Literal["counts", "frozen", "contrastive", "network"]
-RATE = 5e-5
-"""The learning rate of an encoder of MiniLM's size; it grows as the hidden size shrinks."""
-RATE_WIDTH = 384
 CONTRAST_BATCH, NETWORK_BATCH = 64, 16
 LEAST_STEPS, NETWORK_EPOCHS = 200, 3
 """Steps of the network on few rows, and passes over many."""
@@ -263,13 +260,14 @@ def _build(
 ) -> tuple[TaskModel, FinetuneConfig]:
     start, base = material.start, FinetuneConfig().train
     assert start is not None
-    rate = RATE * max(1.0, RATE_WIDTH / start.encoder.hidden_size) ** 1.5
     train = replace(
         base,
         batch=f"{batch} sequences",
         micro_batch=batch,  # a contrast needs all of them together
         seed=material.seed,
-        optimizer=replace(base.optimizer, learning_rate=rate, weight_decay=0.01),
+        optimizer=replace(
+            base.optimizer, learning_rate=scale_rate(start.encoder), weight_decay=0.01
+        ),
     )
     config = FinetuneConfig(length=material.length, head_reads="unit", train=train)
     model = build_task_model(start, task, config, None if head is None else head.tensors())

@@ -74,7 +74,7 @@ class Output(ABC):
     separator: ClassVar[str] = ";"
     """Separator of the members of an answer in one cell of a CSV file."""
     linear: ClassVar[bool] = False
-    """True if a linear map from the states of [CLS] answers, as `start.fit_linear` fits it."""
+    """True if a linear map from the states of [CLS] answers, as `finetuning.heads` fits it."""
     weighs: ClassVar[bool] = False
     """True if its loss can weigh classes and rows, by `weigh`."""
 

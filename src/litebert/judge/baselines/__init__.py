@@ -1,5 +1,5 @@
 """A baseline beside every score: what counting words and characters answers after seconds, on the
-same rows (`fit_baseline`, `score_baseline`).
+same rows (`fit_baseline`).
 
 models.py has a model for each kind of output, features.py what they read, and scores.py joins them
 to a task.
@@ -13,4 +13,3 @@ from litebert.judge.baselines.scores import advise as advise
 from litebert.judge.baselines.scores import fit_baseline as fit_baseline
 from litebert.judge.baselines.scores import read_baseline as read_baseline
 from litebert.judge.baselines.scores import read_scores as read_scores
-from litebert.judge.baselines.scores import score_baseline as score_baseline

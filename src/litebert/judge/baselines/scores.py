@@ -18,13 +18,11 @@ from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.json_reader import numbers, read_json
 from litebert.base.storage import write_json
 from litebert.config import FinetuneConfig
-from litebert.hub import PREFIX
 from litebert.judge.baselines.models import Baseline, make_baseline
 from litebert.judge.seeds import compute_noise, judge
 from litebert.tasks.scoring import name_metric, score_answers
-from litebert.tasks.task import Task, TaskFiles
+from litebert.tasks.task import Task
 from litebert.tasks.values import EncodedPart, Logits
-from litebert.text.records import Notes
 
 log = logging.getLogger("litebert")
 
@@ -128,20 +126,6 @@ class BaselineScores:
             else f" on {self.rows:,} of {self.training_rows:,} training rows"
         )
         return self.name + part
-
-
-def score_baseline(files: TaskFiles[Any], config: FinetuneConfig | None = None) -> BaselineScores:
-    """Fit the baseline of a task and score it, without a network, on the development parts and the
-    test parts with labels; config as in `fit_baseline`.
-    """
-    task, examples = files.task, {}
-    for name in ("train", *task.dev, *task.tests):
-        notes = Notes()
-        examples[name] = files.read(name, notes)
-        for note in notes.notes():
-            log.info(f"{name}: {note}")
-    train = examples.pop("train")
-    return _score(task, train, list(examples.items()), config)
 
 
 class RunBaseline:
@@ -253,36 +237,34 @@ def advise(
     baseline: BaselineScores | None,
     rows: int,
     full: float = 1.0,
-    source: str | Path = "",
+    fits: bool = False,
 ) -> str | None:
     """Advise where a model, by the scores of its seeds, is not better than a baseline; else None.
 
-    `rows` and `full` are as in `judge`; `source` is the model that fine-tuning began with.
+    `rows` and `full` are as in `judge`; `fits` says that `litebert fit` takes the task.
     """
     baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
     score = statistics.median(scores)
     if baseline is None or not math.isfinite(baseline_score + score):
         return None
     verdict = judge(scores, [baseline_score], rows, full)
+    fit = "litebert fit takes the cheapest of the ways that are as good"
     if verdict == "level":
         noise = compute_noise(scores, [baseline_score], rows, full)
         return (
             f"the model is level with the baseline ({baseline.note}): {metric} {score:.4g} against "
             f"{baseline_score:.4g}, and on {rows:,} rows a difference below {noise:.2g} is inside "
-            "the noise"
+            "the noise" + (f"; {fit}" if fits else "")
         )
     if verdict == "better" or baseline_score <= score:
         return None
-    folder = Path(source)
-    is_published = str(source).startswith(PREFIX) or (  # litebert did not write it
-        (folder / "config.json").is_file() and not (folder / "recipe.json").is_file()
-    )
     remedy = (
-        "adapt the encoder to your text (litebert pretrain --from)"
-        if is_published
-        else "pretrain longer or on more text, start from a published encoder"
+        fit
+        if fits
+        else "pretrain longer or on more text, start from a published encoder, or learn from a "
+        "larger model with --teacher"
     )
     return (
         f"the baseline ({baseline.note}) is better, with {metric} {baseline_score:.4g} against "
-        f"{score:.4g}: {remedy}, or learn from a larger model with --teacher"
+        f"{score:.4g}: {remedy}"
     )

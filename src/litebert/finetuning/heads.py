@@ -21,7 +21,7 @@ from litebert.judge.baselines.models import split_folds
 from litebert.tasks.outputs import Output
 from litebert.tasks.rows import number_groups
 from litebert.tasks.text_outputs import Number, SeveralLabels
-from litebert.tasks.values import Logits, PlainItem
+from litebert.tasks.values import Item, Logits
 
 NEARNESS = 10.0
 """The weight of the cosine of a text and a name, where no row says another."""
@@ -73,7 +73,7 @@ class LinearHead:
 def fit_head(
     output: Output,
     vectors: NDArray[np.float32],
-    items: Sequence[PlainItem],
+    items: Sequence[Item],
     names: NDArray[np.float32] | None = None,
 ) -> LinearHead:
     """Fit the head with the penalty, and the nearness to names (C, H), of the lowest loss on rows
@@ -86,7 +86,7 @@ def fit_head(
 def _fit_head(
     output: Output,
     vectors: NDArray[np.float32],
-    items: Sequence[PlainItem],
+    items: Sequence[Item],
     names: NDArray[np.float32] | None,
 ) -> LinearHead:
     if not items:
