@@ -24,11 +24,12 @@ class FitArguments:
         'litebert fit texts.csv --labels "billing, hardware, access"',
     )
     common: ClassVar[str] = (
-        "out text-column label-column pair-column labels describe model ways budget prefer "
-        "target separator overwrite device json"
+        "out text-column label-column pair-column labels describe unlabeled next model ways "
+        "budget prefer target separator overwrite device json"
     )
-    file: Annotated[Path, Arg("FILE", positional=True)]
-    """CSV, TSV, JSON Lines, Parquet, xlsx, or a folder with one of texts for each class."""
+    file: Annotated[tuple[Path, ...], Arg("FILE", positional=True)]
+    """CSV, TSV, JSON Lines, Parquet, xlsx, or a folder with one of texts for each class; several
+    are one table."""
     out: Path | None = None
     """Folder of the model; by default NAME-model for NAME.csv."""
     text_column: str | None = None
@@ -43,6 +44,10 @@ class FitArguments:
     """Names of the classes, with commas, where no row has a label."""
     describe: Path | None = None
     """CSV of labels and what they mean, without a header."""
+    unlabeled: tuple[Path, ...] = ()
+    """More texts: a table, a text a line, or a folder. What the model is sure of teaches it."""
+    next: int = 0
+    """Rows worth a label to write to NAME-next.csv, which fit reads beside FILE."""
     model: Annotated[str | None, Arg("MODEL")] = None
     """Encoder; by default all-MiniLM-L6-v2, or the package's own."""
     ways: tuple[Literal["counts", "frozen", "contrastive", "network"], ...] = ()
@@ -86,6 +91,8 @@ def fit(words: list[str]) -> int:
         ways=arguments.ways,
         labels=labels,
         describe=_read_descriptions(arguments.describe),
+        unlabeled=arguments.unlabeled,
+        next_rows=arguments.next,
         budget=arguments.budget,
         prefer=arguments.prefer,
         overwrite=arguments.overwrite,
@@ -95,7 +102,8 @@ def fit(words: list[str]) -> int:
         **columns,
     )
     if arguments.json:
-        console.print_json(asdict(result) | {"folder": str(result.folder)})
+        file = None if result.next is None else str(result.next)
+        console.print_json(asdict(result) | {"folder": str(result.folder), "next": file})
         return 0
     if result.judged:
         rows = [
@@ -111,11 +119,18 @@ def fit(words: list[str]) -> int:
         columns_shown = ("way", result.metric, "judged on", "learned in", "texts/s")
         console.table(columns_shown, rows)
     console.show(f"{result.way}: {result.reason}.")
-    console.ending(
-        result.folder,
-        ("predict", result.folder, "TEXT"),
-        ("serve", result.folder),
-    )
+    if result.next is None:
+        following: list[tuple[object, ...]] = [
+            ("predict", result.folder, "TEXT"),
+            ("serve", result.folder),
+        ]
+    else:
+        console.say(f"fill in the labels of {result.next}, as many as you like")
+        texts = arguments.unlabeled or (arguments.file if labels else ())
+        files = [*(() if labels else arguments.file), result.next]
+        more = ["--unlabeled", *texts] if texts else []
+        following = [("fit", *files, *more, "--overwrite")]
+    console.ending(result.folder, *following)
     return 0
 
 
