@@ -36,7 +36,7 @@ from litebert.answer.model import load
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, LitebertError, RunError, nearest
 from litebert.base.json_reader import read_json
-from litebert.base.storage import LOCK, lock_folder, write_json, write_whole
+from litebert.base.storage import LOCK, atomic_text, lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.demo import ENCODER as PACKAGED
@@ -97,6 +97,8 @@ WORTH = 0.01
 """A gain that is smaller than this and than its error is not worth a dearer way."""
 TIMED = 512
 """Texts that tell how fast a model answers."""
+HELD = "held"
+"""The folder of the run that has what a student learns from."""
 _BLOCKS = 20
 _SOME_TEXTS = 1000
 """Texts that tell how sure a model of names is."""
@@ -149,6 +151,7 @@ def fit(
     describe: Mapping[str, str | Sequence[str]] | None = None,
     unlabeled: str | Path | Sequence[str | Path] = (),
     next_rows: int = 0,
+    teacher: bool = False,
     budget: str = "10m",
     prefer: Prefer = "balance",
     overwrite: bool = False,
@@ -172,6 +175,8 @@ def fit(
             sure of teaches a second round, which is kept if the rows that judge say so.
         next_rows: how many rows worth a label to write to NAME-next.csv for NAME.csv: of
             `unlabeled`, or else of the rows of `data` that have no label. Of a finished fit too.
+        teacher: also write `held/`, from which a student can learn and be judged: what the way
+            learned from a part of the rows, and the rows of both parts.
         budget: the time for all of it, such as 10m.
         prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
             a point; score takes the best, whatever it costs.
@@ -200,6 +205,10 @@ def fit(
     out = _name_folder(first) if out is None else Path(out)
     if labels:
         _check_labels(labels, ways, sources, pool, columns)
+    if teacher and labels:
+        raise ConfigError(
+            "a student is judged by rows with labels; label some, and leave --size out"
+        )
     if next_rows < 0:
         raise ConfigError(f"next is {next_rows}; give the number of rows to label, such as 50")
     task, examples, blank, found, notes = _open(sources, list(labels), columns)
@@ -252,6 +261,10 @@ def fit(
     if (finished := _find_finished(out, question, overwrite, bool(next_rows))) is not None:
         for note in (*finished.notes, f"{out} has this fit already; --overwrite makes it again"):
             log.info(note)
+        if teacher and finished.way != "counts" and not (out / HELD).is_dir():
+            raise RunError(
+                f"{out} has this fit without what a student learns from; --overwrite makes it again"
+            )
         return add_next(finished)
     with lock_folder(out, RunError):
         _begin(out, question, overwrite)
@@ -276,6 +289,8 @@ def fit(
                 runner.teach(way, blank, count)
             result = Fit(out, way, task.metric, list(runner.judged.values()), reason, notes)
             runner.finish(way, out / "model", _make_card(result, first))
+            if teacher and way != "counts":
+                runner.write_teacher(way, out / HELD)
         record = {
             "format": 1,
             "question": question,
@@ -466,7 +481,7 @@ def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
     # What a way answered is worth as much to a run with more time.
     asked |= {name: question[name] for name in ("budget", "prefer")}
     if overwrite or asked != question:
-        for name in ("model", "ways"):
+        for name in ("model", "ways", HELD, "student"):
             shutil.rmtree(out / name, ignore_errors=True)
     (out / "ways").mkdir(exist_ok=True)
     write_json(file, {"format": 1, "question": question})
@@ -880,6 +895,37 @@ class _Runner:
         learned.write(folder, about, temperature, card)
         part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
         write_examples(folder, choose_examples(task, part))
+
+    def write_teacher(self, way: WayName, folder: Path) -> None:
+        """Write what the way learns without the rows of the first fold, and the rows of both parts
+        as tables, so that no label of a row that judges a student reaches it."""
+        task, held, output = self.material.task, self.folds[0], self.material.task.output
+        learn = np.flatnonzero(~held).tolist()
+        try:
+            if self.taught is None:
+                learned = WAYS[way](self.material, learn)
+            else:
+                learned = learn_again(self.taught, way, learn, len(self.items), None)
+        except OutOfTime:
+            raise RunError(
+                "no time is left to make a teacher; run fit again with a longer --budget"
+            ) from None
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, places in (("train", learn), ("dev", np.flatnonzero(held).tolist())):
+            with atomic_text(folder / f"{name}.jsonl") as file:
+                for place in places:
+                    example = self.material.examples[place]
+                    label = example.label
+                    if isinstance(output, SeveralLabels):
+                        named = zip(output.labels, label, strict=True)
+                        label = [called for called, flag in named if flag]
+                    elif output.labels:
+                        label = output.labels[label]
+                    pair = {"pair": example.pair} if task.pair else {}
+                    row = {"text": example.text, **pair, "label": label}
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        learned.write(folder / "teacher", {}, 1.0, "")
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
