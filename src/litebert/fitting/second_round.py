@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import replace
+from litebert.fitting.heads import fit_head
 from litebert.fitting.ways import (
+    TRAINED,
     WAYS,
     Learn,
     Learned,
@@ -83,7 +85,16 @@ def learn_again(
         if place in items:
             items[place] = replace(items[place], target=guess, weight=WEIGHT)
     taught = replace(material, examples=examples, items=items)
-    return learn(taught, [*places, *(labeled + chosen).tolist()])
+    places = [*places, *(labeled + chosen).tolist()]
+    if way not in TRAINED:
+        return learn(taught, places)
+    # A network that is trained on its own guesses costs much, and was worse; its head is not.
+    assert isinstance(first, LearnedNetwork)
+    vectors = read_vectors(first.start, [items[place] for place in places], material.machine)
+    head = fit_head(
+        first.head.output, vectors, taught.task.plain_items([examples[p] for p in places])
+    )
+    return replace(first, head=head)
 
 
 def choose_guesses(
