@@ -214,8 +214,9 @@ def fit(
     task, examples, blank, found, notes = _open(sources, list(labels), columns)
     delimiter, count = columns.get("delimiter"), 0
     if pool:
-        blank, count = read_texts(pool, found, delimiter, seed)
-        blank = leave_out(blank, examples)
+        read, count = read_texts(pool, found, delimiter, seed)
+        blank = leave_out(read, examples)
+        count -= len(read) - len(blank)
     if next_rows and not blank:
         raise ConfigError(
             "next needs texts without labels, and every row has one; name texts with --unlabeled"
