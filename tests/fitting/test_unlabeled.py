@@ -16,6 +16,7 @@ import litebert
 from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.cli import main
 from litebert.demo import unpack
+from litebert.distill import steps
 from litebert.fitting import run as fitting
 from litebert.fitting import second_round, unlabeled, ways
 from litebert.fitting.columns import Columns
@@ -268,15 +269,20 @@ def test_a_round_that_was_killed_goes_on(
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ["contrastive", "network"])
 def test_a_trained_network_learns_again(
-    way: ways.WayName, labeled: Path, pool: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+    way: ways.WayName, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "LEAST_STEPS", 24)
     monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
     monkeypatch.setattr(fitting, "KEPT", -1e9)
-    result = litebert.fit(labeled, ways=[way], model=encoder, unlabeled=pool)
+    phrases = {"money": "the invoice is wrong", "computer": "my laptop is broken"}
+    rows = [(f"{phrase} {i}", team) for team, phrase in phrases.items() for i in range(12)]
+    file = write(tmp_path / "mail.csv", [("message", "team"), *rows])
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"{text} again {i}\n" for text in phrases.values() for i in range(40)))
+    result = litebert.fit(file, ways=[way], model=encoder, unlabeled=more)
     assert result.notes[-1].endswith(", kept")
-    answers = litebert.load(result.folder).predict([" ".join(WORDS["access"][:6])])
-    assert answers[0]["prediction"] == "access"
+    answers = litebert.load(result.folder).predict([*phrases.values()])
+    assert [answer["prediction"] for answer in answers] == [*phrases]
 
 
 def test_where_texts_come_from(tmp_path: Path) -> None:
@@ -391,3 +397,35 @@ def test_files_of_one_table_agree(labeled: Path, tmp_path: Path) -> None:
         litebert.fit([labeled, western], ways=["counts"])
     with pytest.raises(DataError, match="missing"):
         litebert.fit([labeled, tmp_path / "missing.csv"], ways=["counts"])
+
+
+@pytest.mark.thorough
+def test_a_student_is_judged_by_rows_that_no_label_of_it_came_from(
+    labeled: Path,
+    encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(steps, "choose_budget", lambda lines: "20 steps")
+    command = ["fit", str(labeled), "--ways", "frozen", "--model", str(encoder), "--size", "500k"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in ("teacher", "student", "8 bits") if name in shown]
+    folder = labeled.with_name("mail-model")
+    train, dev = (
+        {
+            json.loads(line)["text"]
+            for line in (folder / "held" / f"{name}.jsonl").read_text("utf-8").splitlines()
+        }
+        for name in ("train", "dev")
+    )
+    assert train | dev == {row["message"] for row in read(labeled)}
+    assert not train & dev
+    assert litebert.load(folder / "student" / "student").predict(["a text"])
+    assert litebert.load(folder).predict(["a text"])
+
+
+def test_counts_need_no_student(labeled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", str(labeled), "--ways", "counts", "--size", "2M"]) == 0
+    assert "small already" in capsys.readouterr().out
+    assert not (labeled.with_name("mail-model") / "student").exists()
