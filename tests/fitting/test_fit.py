@@ -238,7 +238,7 @@ def test_groups_stay_on_one_side(tmp_path: Path) -> None:
     rows: list[tuple[Any, ...]] = [("text", "label", "customer")]
     rows += [(f"{i} of {i // 4}", "ab"[i // 4 % 2], i // 4) for i in range(80)]
     file = write(tmp_path / "a.csv", rows)
-    task, examples, _, _ = fitting._open(file, [], {"group_column": "customer"})
+    task, examples, *_ = fitting._open([file], [], {"group_column": "customer"})
     (first, *_) = fitting._split(task, task.plain_items(examples), 0)
     sides = {(row[2], bool(held)) for row, held in zip(rows[1:], first, strict=True)}
     assert len(sides) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,13 +29,13 @@ class FitArguments:
         'litebert fit texts.csv --labels "billing, hardware, access"',
     )
     common: ClassVar[str] = (
-        "out text-column label-column pair-column labels describe model ways budget prefer "
-        "target separator overwrite device json"
+        "out text-column label-column pair-column labels describe unlabeled next size model "
+        "ways budget prefer overwrite device json"
     )
-    file: Annotated[Path, Arg("FILE", positional=True)]
-    """CSV, TSV, JSON Lines, Parquet, xlsx, or a folder with one of texts for each class."""
+    file: Annotated[tuple[Path, ...], Arg("FILE", positional=True)]
+    """A table, or a folder with one of texts for each class; several are one table."""
     out: Path | None = None
-    """Folder of the model; by default NAME-model for NAME.csv."""
+    """Folder of the model; by default NAME-model."""
     text_column: str | None = None
     """Column of the texts; by default found."""
     label_column: tuple[str, ...] = ()
@@ -44,9 +45,15 @@ class FitArguments:
     group_column: str | None = None
     """Column of what rows belong to, such as a customer; no model is judged on what it read."""
     labels: str = ""
-    """Names of the classes, with commas, where no row has a label."""
+    """Names of the classes, where no row has a label."""
     describe: Path | None = None
     """CSV of labels and what they mean, without a header."""
+    unlabeled: tuple[Path, ...] = ()
+    """More texts: a table, a text a line, or a folder. What the model is sure of teaches it."""
+    next: int = 0
+    """Rows worth a label to write to NAME-next.csv, which fit reads beside FILE."""
+    size: str | None = None
+    """Go on to a student of so many parameters in 8 bits, such as 2M."""
     model: Annotated[str | None, Arg("MODEL")] = None
     """Encoder; by default all-MiniLM-L6-v2, or the package's own."""
     ways: tuple[Literal["counts", "frozen", "contrastive", "network"], ...] = ()
@@ -78,6 +85,7 @@ def fit(words: list[str]) -> int:
     """litebert fit FILE"""
     arguments = console.parse(FitArguments, words, "fit")
     with console.loading():
+        from litebert.fitting.run import HELD
         from litebert.fitting.run import fit as run
 
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
@@ -90,6 +98,9 @@ def fit(words: list[str]) -> int:
         ways=arguments.ways,
         labels=labels,
         describe=_read_descriptions(arguments.describe),
+        unlabeled=arguments.unlabeled,
+        next_rows=arguments.next,
+        teacher=arguments.size is not None,
         budget=arguments.budget,
         prefer=arguments.prefer,
         overwrite=arguments.overwrite,
@@ -99,7 +110,8 @@ def fit(words: list[str]) -> int:
         **columns,
     )
     if arguments.json:
-        console.print_json(asdict(result) | {"folder": str(result.folder)})
+        file = None if result.next is None else str(result.next)
+        console.print_json(asdict(result) | {"folder": str(result.folder), "next": file})
         return 0
     if result.judged:
         rows = [
@@ -118,16 +130,25 @@ def fit(words: list[str]) -> int:
     console.show(f"{result.way}: {result.reason}.")
     if result.options:
         console.show(f"The same, with nothing left to find: {_spell_command(arguments, result)}")
-    console.ending(
-        result.folder,
-        ("predict", result.folder, "TEXT"),
-        ("serve", result.folder),
-    )
+    if arguments.size is not None:
+        return _distill(result, arguments, result.folder / HELD)
+    if result.next is None:
+        following: list[tuple[object, ...]] = [
+            ("predict", result.folder, "TEXT"),
+            ("serve", result.folder),
+        ]
+    else:
+        console.say(f"fill in the labels of {result.next}, as many as you like")
+        texts = arguments.unlabeled or (arguments.file if labels else ())
+        files = [*(() if labels else arguments.file), result.next]
+        more = ["--unlabeled", *texts] if texts else []
+        following = [("fit", *files, *more, "--overwrite")]
+    console.ending(result.folder, *following)
     return 0
 
 
 def _spell_command(arguments: FitArguments, result: Fit) -> str:
-    words = ["litebert", "fit", str(arguments.file)]
+    words = ["litebert", "fit", *map(str, arguments.file)]
     options = result.options | {"describe": arguments.describe}
     for name, value in options.items():
         default = getattr(FitArguments, name, None)
@@ -139,6 +160,31 @@ def _spell_command(arguments: FitArguments, result: Fit) -> str:
         else:
             words += [option, *map(str, value if isinstance(value, (list, tuple)) else [value])]
     return shlex.join(words)
+
+
+def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
+    """Go on to a student: of what learned without the rows that judge both."""
+    from litebert.commands.distill import distill
+
+    assert arguments.size is not None
+    if result.way == "counts":
+        size = sum(file.stat().st_size for file in (result.folder / "model").rglob("*"))
+        console.show(f"counted words are small already: {size / 1e6:.1f} MB, without a network.")
+        console.ending(result.folder, ("predict", result.folder, "TEXT"))
+        return 0
+    with open(held / "train.jsonl", encoding="utf-8") as file:
+        pair = ("--pair-column", "pair") if "pair" in json.loads(next(file)) else ()
+    unlabeled = ("--unlabeled", *map(str, arguments.unlabeled)) if arguments.unlabeled else ()
+    files = ("--data", str(held / "train.jsonl"), "--dev", str(held / "dev.jsonl"))
+    kind = ("--target", arguments.target) if arguments.target else ()
+    out = ("--out", str(result.folder / "student"), "--device", arguments.device)
+    console.say(
+        "\na student learns from a teacher that has not read the rows that judge both, so both are "
+        "a little worse than the model of all rows"
+    )
+    return distill(
+        [str(held / "teacher"), *files, *pair, *kind, *unlabeled, "--size", arguments.size, *out]
+    )
 
 
 def _read_descriptions(file: Path | None) -> dict[str, list[str]]:

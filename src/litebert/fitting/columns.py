@@ -28,6 +28,8 @@ _PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("text_a", "text_b"),
     ("question1", "question2"), ("text", "pair"), ("query", "document"), ("question", "sentence"),
 )  # fmt: skip
+GUESS = "guess"
+"""The column of rows to label that has the model's answer, which is never read."""
 _LONG = 40
 """Characters of a cell that no header has."""
 _MOST_CLASSES = 0.5
@@ -68,7 +70,7 @@ def find_columns(
         DataError: no column looks like texts, or like labels.
     """
     form = detect_format(file)
-    encoding = encoding or (_find_encoding(file) if form not in ("parquet", "xlsx") else "utf-8")
+    encoding = encoding or (find_encoding(file) if form not in ("parquet", "xlsx") else "utf-8")
     layout = Layout(header=header, encoding=encoding, delimiter=delimiter)
     names, rows = read_sample(file, _SAMPLE, layout)
     if not rows:
@@ -82,7 +84,7 @@ def find_columns(
             if one in lowered and two in lowered and not {lowered[one], lowered[two]} & {*label}:
                 text, pair = lowered[one], lowered[two]
                 break
-    free = [name for name in names if name not in (text, pair, *label)]
+    free = [name for name in names if name not in (text, pair, *label, GUESS)]
     if text is None:
         lengths = {name: _measure(cells[name]) for name in free}
         named = [lowered[name] for name in _TEXT_NAMES if lowered.get(name) in lengths]
@@ -109,7 +111,7 @@ def find_columns(
     return Columns(text, tuple(label), pair, header, encoding)
 
 
-def _find_encoding(file: Path) -> str:
+def find_encoding(file: Path) -> str:
     """UTF-8, or what a mark says, or else the Windows code page that nothing can contradict."""
     decoder, begins = codecs.getincrementaldecoder("utf-8")(), True
     try:

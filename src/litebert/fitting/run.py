@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,16 @@ from litebert.answer.model import load
 from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, RunError, nearest
 from litebert.base.json_reader import read_json
-from litebert.base.storage import LOCK, lock_folder, write_json, write_whole
+from litebert.base.storage import LOCK, atomic_text, lock_folder, write_json, write_whole
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.finetuning.heads import fit_head
-from litebert.fitting.columns import Columns, find_columns
+from litebert.fitting.columns import GUESS, Columns, find_columns, find_encoding
 from litebert.fitting.encoders import open_encoder, reads_names
+from litebert.fitting.second_round import add_texts, learn_again
+from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
 from litebert.fitting.ways import (
+    TRAINED,
     WAYS,
     Learned,
     LearnedNetwork,
@@ -57,9 +60,9 @@ from litebert.tasks.rows import number_groups
 from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task, choose_examples, write_examples
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
-from litebert.tasks.texts import stream_texts
+from litebert.tasks.texts import Example, stream_texts
 from litebert.tasks.values import EncodedPart, Item, Logits
-from litebert.text.records import Layout, Notes, RowFile
+from litebert.text.records import Layout, Notes, RowFile, detect_format, read_sample
 
 log = logging.getLogger("litebert")
 
@@ -84,11 +87,17 @@ counts, a trained network from frozen vectors), and its standard deviation: a ro
 MiniLM did on reviews and on topics with 8 to 500 labels a class."""
 LEAST_SPREAD = 0.02
 """The least standard deviation of a score's gain."""
+KEPT = 0.5
+"""A second round is kept that is better by this share of its error."""
 WORTH = 0.01
 """A gain that is smaller than this and than its error is not worth a dearer way."""
 TIMED = 256
 """Texts that tell how fast a model answers."""
+HELD = "held"
+"""The folder of the run that has what a student learns from."""
 _BLOCKS = 20
+_SOME_TEXTS = 1000
+"""Texts that tell how sure a model of names is."""
 _MOST_CLASSES = 1000
 Prefer = Literal["balance", "score"]
 
@@ -124,6 +133,8 @@ class Fit:
     options: dict[str, Any] = field(default_factory=dict)
     """The arguments of `fit` that make this model where nothing is looked for and nothing judged
     but its way: columns, encoder and way."""
+    next: Path | None = None
+    """The file of the rows that are worth a label, if they were asked for."""
 
     @property
     def chosen(self) -> Judged | None:
@@ -132,13 +143,16 @@ class Fit:
 
 
 def fit(
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
     *,
     model: str | Path | None = None,
     ways: Sequence[WayName] = (),
     labels: Sequence[str] = (),
     describe: Mapping[str, str | Sequence[str]] | None = None,
+    unlabeled: str | Path | Sequence[str | Path] = (),
+    next_rows: int = 0,
+    teacher: bool = False,
     budget: str = "10m",
     prefer: Prefer = "balance",
     overwrite: bool = False,
@@ -150,7 +164,7 @@ def fit(
 
     Args:
         data: a table (CSV, TSV, JSON Lines, Parquet, xlsx) or a folder with a folder of texts for
-            each class.
+            each class; several are read as one table.
         out: the folder of the run, by default NAME-model for NAME.csv.
         model: the encoder, by default all-MiniLM-L6-v2 if the Hub or its cache has it, else the one
             in the package.
@@ -158,6 +172,12 @@ def fit(
             suits so many rows.
         labels: what the classes are called, of texts without labels. Then no row judges.
         describe: a sentence or more for a class, by its label.
+        unlabeled: tables, plain text with a text a line, or folders of texts. What the model is
+            sure of teaches a second round, which is kept if the rows that judge say so.
+        next_rows: how many rows worth a label to write to NAME-next.csv for NAME.csv: of
+            `unlabeled`, or else of the rows of `data` that have no label. Of a finished fit too.
+        teacher: also write `held/`, from which a student can learn and be judged: what the way
+            learned from a part of the rows, and the rows of both parts.
         budget: the time for all of it, such as 10m.
         prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
             a point; score takes the best, whatever it costs.
@@ -170,7 +190,10 @@ def fit(
         ModelError: the encoder cannot be opened.
         RunError: the folder is in use, or holds something else.
     """
-    began, data = time.monotonic(), Path(data)
+    began = time.monotonic()
+    sources = [Path(one) for one in ([data] if isinstance(data, (str, Path)) else data)]
+    pool = [Path(one) for one in ([unlabeled] if isinstance(unlabeled, (str, Path)) else unlabeled)]
+    first = sources[0]
     described = {
         name: [texts] if isinstance(texts, str) else list(texts)
         for name, texts in (describe or {}).items()
@@ -180,16 +203,31 @@ def fit(
             raise ConfigError(f"ways has '{way}'; {nearest(way, list(WAYS))}")
     ways = [way for way in WAYS if way in ways]
     deadline = began + parse_amount(budget, "budget", ("time",)).value
-    out = _name_folder(data) if out is None else Path(out)
+    out = _name_folder(first) if out is None else Path(out)
     if labels:
-        _check_labels(labels, ways, data, columns)
-    task, examples, found, notes = _open(data, list(labels), columns)
+        _check_labels(labels, ways, sources, pool, columns)
+    if teacher and labels:
+        raise ConfigError(
+            "a student is judged by rows with labels; label some, and leave --size out"
+        )
+    if next_rows < 0:
+        raise ConfigError(f"next is {next_rows}; give the number of rows to label, such as 50")
+    task, examples, blank, found, notes = _open(sources, list(labels), columns)
+    delimiter, count = columns.get("delimiter"), 0
+    if pool:
+        read, count = read_texts(pool, found, delimiter, seed)
+        blank = leave_out(read, examples)
+        count -= len(read) - len(blank)
+    if next_rows and not blank:
+        raise ConfigError(
+            "next needs texts without labels, and every row has one; name texts with --unlabeled"
+        )
     if "contrastive" in ways and not task.output.exclusive:
         raise ConfigError("the way contrastive is for texts of one class each; leave it out")
     if described:
         _check_descriptions(described, task, ways)
     question = {
-        "data": str(data),
+        "data": str(first) if len(sources) == 1 else [*map(str, sources)],
         "columns": asdict(found),
         "model": None if model is None else str(model),
         "ways": list(ways),
@@ -200,12 +238,36 @@ def fit(
         "seed": seed,
         "rows": len(examples),
         "digest": _compute_digest(examples),
+        "unlabeled": _compute_digest(blank) if pool else "",
     }
     question = json.loads(json.dumps(question))  # as it is read again
-    if (finished := _find_finished(out, question, overwrite)) is not None:
+
+    def add_next(result: Fit) -> Fit:
+        if not next_rows:
+            return result
+        known, group = [] if labels else examples, columns.get("group_column")
+        file, note = write_next(
+            out,
+            blank,
+            known,
+            next_rows,
+            files=sources,
+            found=found,
+            group=group,
+            seconds=READING * (deadline - time.monotonic()),
+            seed=seed,
+        )
+        log.info(note)
+        return replace(result, next=file)
+
+    if (finished := _find_finished(out, question, overwrite, bool(next_rows))) is not None:
         for note in (*finished.notes, f"{out} has this fit already; --overwrite makes it again"):
             log.info(note)
-        return finished
+        if teacher and finished.way != "counts" and not (out / HELD).is_dir():
+            raise RunError(
+                f"{out} has this fit without what a student learns from; --overwrite makes it again"
+            )
+        return add_next(finished)
     with lock_folder(out, RunError):
         _begin(out, question, overwrite)
         for note in notes:
@@ -218,24 +280,28 @@ def fit(
             material = open_encoder(material, model, described, device, notes)
         if labels:
             learned = _learn_from_names(material)
-            reason = "there are no labels, so what they are called answers, and no score is known"
+            reason = _measure_sureness(learned, material)
             result = Fit(out, "frozen", task.metric, [], reason, notes)
-            learned.write(out / "model", {}, 1.0, _make_card(result, data))
+            learned.write(out / "model", {}, 1.0, _make_card(result, first))
         else:
             runner = _Runner(material, out / "ways", notes)
             runner.judge(wanted)
             way, reason = runner.choose(prefer)
-            read = columns if data.is_dir() else {**columns, **found.options()}
+            if pool:
+                runner.teach(way, blank, count)
+            given = columns if first.is_dir() else {**columns, **found.options()}
             options = {
                 name: list(value) if isinstance(value, tuple) else value
-                for name, value in read.items()
+                for name, value in given.items()
                 if value not in (None, ())
             }
             options |= {"model": material.source} if way != "counts" else {}
             options["ways"] = [way]
             judged = list(runner.judged.values())
             result = Fit(out, way, task.metric, judged, reason, notes, options)
-            runner.finish(way, out / "model", _make_card(result, data))
+            runner.finish(way, out / "model", _make_card(result, first))
+            if teacher and way != "counts":
+                runner.write_teacher(way, out / HELD)
         record = {
             "format": 1,
             "question": question,
@@ -249,7 +315,7 @@ def fit(
         }
         write_json(out / FIT, record)
         shutil.rmtree(out / "ways", ignore_errors=True)
-    return result
+    return add_next(result)
 
 
 # ---------------------------------------------------------------------------------- what is asked
@@ -264,19 +330,25 @@ def _compute_digest(examples: Sequence[Any]) -> str:
 
 def _name_folder(data: Path) -> Path:
     named = data if data.name.strip(".") else data.resolve()
-    return named.with_name(f"{named.name if named.is_dir() else named.stem}-model")
+    return named.with_name(f"{named.name if named.is_dir() else strip_next(named.stem)}-model")
 
 
 def _check_labels(
-    labels: Sequence[str], ways: Sequence[WayName], data: Path, columns: Mapping[str, Any]
+    labels: Sequence[str],
+    ways: Sequence[WayName],
+    sources: Sequence[Path],
+    pool: Sequence[Path],
+    columns: Mapping[str, Any],
 ) -> None:
     if len({*labels}) < len(labels) or len(labels) < 2:
         raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
-    if data.is_dir():
-        raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
+    for data in sources:
+        if data.is_dir():
+            raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
     unused = ["label_column", "pair_column", "group_column", "target", "separator"]
     unused = [name for name in unused if columns.get(name)]
     unused += ["ways"] if {*ways} - {"frozen"} else []
+    unused += ["unlabeled"] if pool else []
     if unused:
         option = unused[0].replace("_", "-")
         raise ConfigError(
@@ -300,15 +372,20 @@ def _check_descriptions(
 
 
 def _open(
-    data: Path, labels: Sequence[str], columns: dict[str, Any]
-) -> tuple[Task[Any], list[Any], Columns, list[str]]:
-    """Open all rows of the data, as a task and its examples."""
-    if not data.exists():
-        raise DataError(f"{data} does not exist; give a table or a folder with a folder a class")
+    sources: Sequence[Path], labels: Sequence[str], columns: dict[str, Any]
+) -> tuple[Task[Any], list[Any], list[Any], Columns, list[str]]:
+    """Open all rows of the data, as a task, its examples and those without a label."""
+    for data in sources:
+        if not data.exists():
+            raise DataError(
+                f"{data} does not exist; give a table or a folder with a folder a class"
+            )
+    data = sources[0]
     options = {name: value for name, value in columns.items() if value not in (None, ())}
+    told = list[str]()
     if data.is_dir():
         found = Columns("text", ("label",))
-        files = open_task("table", data, dev=data, **options)
+        files = open_task("table", sources, dev=sources, **options)
     else:
         label = options.pop("label_column", ())
         found = find_columns(
@@ -321,16 +398,22 @@ def _open(
             delimiter=options.get("delimiter"),
             need_label=not labels,
         )
+        layout = Layout(
+            header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
+        )
+        for source in sources:
+            told += _look_into(source, found, layout)
         if labels:
-            layout = Layout(
-                header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
-            )
-            rows = stream_texts(RowFile(str(data), layout), Notes(), text=found.text)
-            texts = [row.example for row in rows]
+            texts = [
+                row.example
+                for source in sources
+                for row in stream_texts(RowFile(str(source), layout), Notes(), text=found.text)
+            ]
             named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,), label="label")
-            return named, texts, found, [f"{len(texts):,} texts in '{found.text}', without labels"]
+            told = [f"{len(texts):,} texts in '{found.text}', without labels", *told]
+            return named, texts, texts, found, told
         # Given as its own dev part, so that no row is held out: ways hold out their own.
-        files = open_task("table", data, dev=data, **{**found.options(), **options})
+        files = open_task("table", sources, dev=sources, **{**found.options(), **options})
     assert isinstance(files, TableFiles)
     files.leaves_blank = True
     counted = Notes()
@@ -339,22 +422,42 @@ def _open(
     kind = kinds[type(task.output)]
     shown = ", ".join(task.output.labels[:8]) + (", ..." if len(task.output.labels) > 8 else "")
     count = f"{len(task.output.labels)} {kind} ({shown})" if task.output.labels else kind
-    source = "folders" if data.is_dir() else f"'{found.text}'"
-    source += f" and '{found.pair}'" if found.pair else ""
+    texts_of = "folders" if data.is_dir() else f"'{found.text}'"
+    texts_of += f" and '{found.pair}'" if found.pair else ""
     column = "" if data.is_dir() else f" from '{', '.join(found.label)}'"
-    took = f"{len(examples):,} rows: {count}{column}, of texts in {source}"
+    took = f"{len(examples):,} rows: {count}{column}, of texts in {texts_of}"
     if len(task.output.labels) > _MOST_CLASSES:
         raise DataError(
             f"{data} has {len(task.output.labels):,} different labels in "
             f"'{', '.join(found.label)}'; name the column of the labels with --label-column"
         )
     known = "labels in the column"  # as `took` says
-    told = [note for note in counted.notes() if not note.startswith(known)]
-    return task, examples, found, [took, *told]
+    told += [note for note in counted.notes() if not note.startswith(known)]
+    return task, examples, list(files.blank), found, [took, *told]
 
 
-def _find_finished(out: Path, question: Mapping[str, Any], overwrite: bool) -> Fit | None:
-    """Return the fit that the folder holds, if it is the answer.
+def _look_into(source: Path, found: Columns, layout: Layout) -> list[str]:
+    """Refuse what cannot be read as the first table is, and say what is not read."""
+    if source.is_dir():
+        return []
+    if detect_format(source) not in ("parquet", "xlsx"):
+        encoding = find_encoding(source)
+        if encoding not in (found.encoding, "utf-8") and found.encoding == "utf-8":
+            raise DataError(
+                f"{source} is in {encoding}, and the first file in {found.encoding}; save all in "
+                "UTF-8"
+            )
+    names, _ = read_sample(source, 1, layout)
+    if GUESS in names and GUESS not in (found.text, found.pair, *found.label):
+        return [f"{source}: the column '{GUESS}' is the answer of a model, and is not read"]
+    return []
+
+
+def _find_finished(
+    out: Path, question: Mapping[str, Any], overwrite: bool, any_texts: bool
+) -> Fit | None:
+    """Return the fit that the folder holds, if it is the answer; `any_texts` if texts without
+    labels that taught it or not do not matter.
 
     Raises:
         RunError: the folder holds something else.
@@ -364,7 +467,10 @@ def _find_finished(out: Path, question: Mapping[str, Any], overwrite: bool) -> F
         record = read_json(file, RunError)
         if "way" not in record or overwrite:
             return None
-        if record.get("question") != question:
+        asked = {"unlabeled": "", **record.get("question", {})}
+        if any_texts:
+            asked["unlabeled"] = question["unlabeled"]
+        if asked != question:
             raise RunError(
                 f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
             )
@@ -383,7 +489,7 @@ def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
     # What a way answered is worth as much to a run with more time.
     asked |= {name: question[name] for name in ("budget", "prefer")}
     if overwrite or asked != question:
-        for name in ("model", "ways"):
+        for name in ("model", "ways", HELD, "student"):
             shutil.rmtree(out / name, ignore_errors=True)
     (out / "ways").mkdir(exist_ok=True)
     write_json(file, {"format": 1, "question": question})
@@ -430,6 +536,21 @@ def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> M
     return replace(material, items=items, vectors=vectors)
 
 
+def _measure_sureness(learned: LearnedNetwork, material: Material) -> str:
+    start, texts = material.start, material.examples
+    assert start is not None
+    draw = np.random.default_rng(material.seed).permutation(len(texts))[:_SOME_TEXTS].tolist()
+    some = [texts[place] for place in draw]
+    items = material.task.encode(some, start.tokenizer, material.length, Notes())
+    numbers = np.stack(learned.head.logits(read_vectors(start, items, material.machine)))
+    ordered = np.sort(numbers, 1)
+    sure = float((ordered[:, -1] - ordered[:, -2] > np.log(2)).mean())
+    return (
+        "there are no labels, so what they are called answers, and no score is known; for "
+        f"{sure:.0%} of the texts the first label is twice as likely as the second, or more"
+    )
+
+
 def _learn_from_names(material: Material) -> LearnedNetwork:
     assert material.start is not None
     if material.names is None:
@@ -453,20 +574,21 @@ class _Runner:
         self.judged: dict[WayName, Judged] = {}
         self.logits: dict[WayName, tuple[NDArray[np.int64], Logits]] = {}
         self.learned: dict[WayName, Learned] = {}
+        self.taught: Material | None = None
+        """The rows and texts without labels, if a second round with these is better."""
         self.stopped = False
 
     def judge(self, ways: Sequence[WayName]) -> None:
         for way in WAYS:
             if way not in ways or self.stopped:
                 continue
-            trains = way in ("contrastive", "network")
-            folds = self.folds[:1] if trains else self.folds
+            folds = self.folds[:1] if way in TRAINED else self.folds
             began = time.monotonic()
             try:
                 if way != "counts" and not self.material.items:
                     self.material = _read(self.material, np.any(self.folds, 0), self.notes)
                     began = time.monotonic()
-                cost, places, logits = self._answer(way, folds, trains)
+                cost, places, logits = self._answer(way, folds)
             except OutOfTime:
                 self._note(f"{way} was left out: it does not fit into the time that is left")
                 continue
@@ -491,7 +613,7 @@ class _Runner:
             )
 
     def _answer(
-        self, way: WayName, folds: Sequence[NDArray[np.bool_]], trains: bool
+        self, way: WayName, folds: Sequence[NDArray[np.bool_]]
     ) -> tuple[list[float], NDArray[np.int64], Logits]:
         """Answer the held rows of each fold; kept, so that a run that was killed goes on.
 
@@ -505,10 +627,8 @@ class _Runner:
         places, logits, seconds = [], list[Any](), 0.0
         for held in folds:
             material, learn = self.material, np.flatnonzero(~held).tolist()
-            if trains:  # what is taken learns once more, from all rows
-                left = material.deadline - time.monotonic()
-                share = len(learn) / (len(learn) + len(self.items))
-                material = replace(material, deadline=time.monotonic() + left * share)
+            if way in TRAINED:  # what is taken learns once more, from all rows
+                material = self._limit(material, len(learn))
             began = time.monotonic()
             learned = WAYS[way](material, learn)
             seconds += time.monotonic() - began
@@ -523,6 +643,71 @@ class _Runner:
         with write_whole(file) as aside, open(aside, "wb") as opened:
             np.savez(opened, places=every, logits=np.stack(logits), cost=cost)
         return cost, every, logits
+
+    def _limit(self, material: Material, rows: int) -> Material:
+        left = material.deadline - time.monotonic()
+        share = rows / (rows + len(self.items))
+        return replace(material, deadline=time.monotonic() + left * share)
+
+    def teach(self, way: WayName, texts: Sequence[Example], count: int) -> None:
+        """Judge a second round of the way with `texts` out of `count`, on the rows that judged the
+        first, by models that learned from none of them; `finish` repeats it if it is better."""
+        output, rows = self.material.task.output, len(self.items)
+        if not output.exclusive:
+            self._note("more texts teach classes only, so these were not used")
+            return
+        if self.stopped or not texts:
+            return
+        folds = self.folds[:1] if way in TRAINED else self.folds
+        file = self.folder / f"{way}-again.npz"
+        places, logits = [np.flatnonzero(held) for held in folds], list[Any]()
+        try:
+            left = READING * (self.material.deadline - time.monotonic())
+            material = add_texts(self.material, way, texts, left)
+            if file.is_file():
+                with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
+                    logits = list(saved["logits"])
+            if not logits:
+                for held, tried in zip(folds, places, strict=True):
+                    learn = np.flatnonzero(~held).tolist()
+                    limited = self._limit(material, len(learn)) if way in TRAINED else material
+                    first = self.learned.get(way) if len(folds) == 1 else None
+                    logits += learn_again(limited, way, learn, rows, first).logits(tried.tolist())
+                with write_whole(file) as aside, open(aside, "wb") as opened:
+                    np.savez(opened, logits=np.stack(logits))
+        except OutOfTime:
+            self._note("more texts teach nothing in the time that is left")
+            return
+        except KeyboardInterrupt:
+            self.stopped = True
+            self._note("stopped: the best way so far is taken")
+            return
+        before = self.logits[way]
+        gain, error = self._compare(way, (np.concatenate(places), logits))
+        kept = gain > KEPT * error
+        read = len(material.examples) - rows
+        of = f" of {count:,}" if read < count else ""
+        verdict = "kept" if kept else "not kept"
+        metric = self.material.task.metric
+        note = f"with {read:,}{of} more texts: {metric} {gain:+.3f} ± {error:.3f}, {verdict}"
+        self.notes.append(note)
+        log.info(note)
+        if not kept:
+            self.logits[way] = before
+            return
+        self.taught, self.learned = material, {}
+        score, error = self.measure(way)
+        self.judged[way] = replace(self.judged[way], score=score, error=error)
+
+    def _compare(
+        self, way: WayName, again: tuple[NDArray[np.int64], Logits]
+    ) -> tuple[float, float]:
+        """What a second round is better by, which becomes the answer of the way."""
+        first = cast("WayName", f"{way} once")
+        self.logits[first], self.logits[way] = self.logits[way], again
+        gain = self.measure(way, first)
+        del self.logits[first]
+        return gain
 
     def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
         """The score of a way and its error; with another, of the difference from that on the rows
@@ -627,7 +812,11 @@ class _Runner:
             self.stopped = False
             try:
                 with progress.task(f"learning from all {len(self.items):,} rows"):
-                    learned = WAYS[way](self.material, range(len(self.items)))
+                    rows = range(len(self.items))
+                    if self.taught is None:
+                        learned = WAYS[way](self.material, rows)
+                    else:
+                        learned = learn_again(self.taught, way, rows, len(rows), None)
             except (OutOfTime, KeyboardInterrupt) as cause:
                 if learned is None and isinstance(cause, OutOfTime):
                     raise RunError(
@@ -644,6 +833,37 @@ class _Runner:
         learned.write(folder, about, temperature, card)
         part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
         write_examples(folder, choose_examples(task, part))
+
+    def write_teacher(self, way: WayName, folder: Path) -> None:
+        """Write what the way learns without the rows of the first fold, and the rows of both parts
+        as tables, so that no label of a row that judges a student reaches it."""
+        task, held, output = self.material.task, self.folds[0], self.material.task.output
+        learn = np.flatnonzero(~held).tolist()
+        try:
+            if self.taught is None:
+                learned = WAYS[way](self.material, learn)
+            else:
+                learned = learn_again(self.taught, way, learn, len(self.items), None)
+        except OutOfTime:
+            raise RunError(
+                "no time is left to make a teacher; run fit again with a longer --budget"
+            ) from None
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, places in (("train", learn), ("dev", np.flatnonzero(held).tolist())):
+            with atomic_text(folder / f"{name}.jsonl") as file:
+                for place in places:
+                    example = self.material.examples[place]
+                    label = example.label
+                    if isinstance(output, SeveralLabels):
+                        named = zip(output.labels, label, strict=True)
+                        label = [called for called, flag in named if flag]
+                    elif output.labels:
+                        label = output.labels[label]
+                    pair = {"pair": example.pair} if task.pair else {}
+                    row = {"text": example.text, **pair, "label": label}
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        learned.write(folder / "teacher", {}, 1.0, "")
 
     def _note(self, note: str) -> None:
         self.notes.append(note)

@@ -228,6 +228,8 @@ WAYS: dict[WayName, Learn] = {
     "network": learn_network,
 }
 """From cheap to dear."""
+TRAINED: tuple[WayName, ...] = ("contrastive", "network")
+"""The ways that train a network, which are judged by a part of the rows only."""
 
 
 @dataclass(frozen=True)

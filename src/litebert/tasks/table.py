@@ -77,6 +77,8 @@ class TableFiles(TextFiles):
     folders = True
     leaves_blank = False
     """True to leave out rows without a label, instead of refusing them."""
+    blank: Sequence[Example] = ()
+    """The rows that the last reading left out."""
     _names_rows = False
     """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
@@ -244,6 +246,7 @@ class TableFiles(TextFiles):
             labeled = [example for example in examples if example.label is not None]
             if len(labeled) < len(examples):
                 notes["rows without a label are left out"] = len(examples) - len(labeled)
+            self.blank = [example for example in examples if example.label is None]
             examples = labeled
         # If the model knows no label of the file, the file is of another task and is not scored.
         if parser.unknown and not parser.knows_any:
