@@ -21,7 +21,7 @@ from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.cli import main
 from litebert.demo import unpack
-from litebert.fitting import encoders, ways
+from litebert.fitting import encoders, judging, ways
 from litebert.fitting import run as fitting
 from litebert.tasks.table import Table
 from litebert.tasks.text_outputs import OneClass
@@ -239,7 +239,7 @@ def test_groups_stay_on_one_side(tmp_path: Path) -> None:
     rows += [(f"{i} of {i // 4}", "ab"[i // 4 % 2], i // 4) for i in range(80)]
     file = write(tmp_path / "a.csv", rows)
     task, examples, *_ = fitting._open([file], [], {"group_column": "customer"})
-    (first, *_) = fitting._split(task, task.plain_items(examples), 0)
+    (first, *_) = judging.split_rows(task, task.plain_items(examples), 0)
     sides = {(row[2], bool(held)) for row, held in zip(rows[1:], first, strict=True)}
     assert len(sides) == 20
 
@@ -326,11 +326,11 @@ def test_no_time_to_learn_from_all_rows(
     def fail(*arguments: Any) -> Any:
         raise ways.OutOfTime
 
-    finish = fitting._Runner.finish
-    monkeypatch.setattr(fitting._Runner, "finish", fail)
+    finish = judging.Runner.finish
+    monkeypatch.setattr(judging.Runner, "finish", fail)
     with pytest.raises(ways.OutOfTime):
         litebert.fit(tickets, model=encoder, ways=["frozen"])
-    monkeypatch.setattr(fitting._Runner, "finish", finish)
+    monkeypatch.setattr(judging.Runner, "finish", finish)
     monkeypatch.setitem(ways.WAYS, "frozen", fail)
     with pytest.raises(RunError, match="longer --budget"):
         litebert.fit(tickets, model=encoder, ways=["frozen"])
@@ -368,8 +368,8 @@ def test_ratings_are_numbers_where_one_says_so(
 def test_of_many_rows_the_encoder_reads_a_part(
     tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "FEW_ROWS", 20)
-    monkeypatch.setattr(fitting, "MOST_READ", 30)
+    monkeypatch.setattr(judging, "FEW_ROWS", 20)
+    monkeypatch.setattr(judging, "MOST_READ", 30)
     result = litebert.fit(tickets, model=encoder, ways=["counts", "frozen", "network"])
     assert any("reads 30 of the 42 rows" in note for note in result.notes)
     assert {judged.way for judged in result.judged} == {"counts", "frozen", "network"}
@@ -383,7 +383,7 @@ def test_counts_are_judged_before_the_encoder_reads(
     def interrupt(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "_read", interrupt)
+    monkeypatch.setattr(judging, "_read", interrupt)
     result = litebert.fit(tickets, model=encoder)
     assert [judged.way for judged in result.judged] == ["counts"]
     with pytest.raises(ModelError, match="nowhere"):
@@ -407,7 +407,7 @@ def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
     task = Table(OneClass(("no", "yes")), texts=("text",), label="label", dev=("dev",))
     draw = np.random.default_rng(0)
     examples = [Example(str(i), None, int(draw.integers(2))) for i in range(rows)]
-    runner = fitting._Runner(ways.Material(task, examples), Path(), [])
+    runner = judging.Runner(ways.Material(task, examples), Path(), [])
     hard = draw.random(rows)  # all ways fail on the same rows first
     for way, share in shares.items():
         right = hard < np.quantile(hard, share)
@@ -417,7 +417,7 @@ def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
         ]
         runner.logits[way] = np.arange(rows), logits
         score, error = runner.measure(way)
-        runner.judged[way] = fitting.Judged(way, score, error, rows, 1.0, 100.0, 1.0)
+        runner.judged[way] = judging.Judged(way, score, error, rows, 1.0, 100.0, 1.0)
     return runner.choose("balance")[0]
 
 
@@ -485,8 +485,8 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
 
 
 def test_many_rows_are_scored_by_rows_that_chose_nothing() -> None:
-    assert fitting._halve(np.arange(1999), False).tolist() == list(range(1999))
-    half, other = (fitting._halve(np.arange(4000), choosing) for choosing in (False, True))
+    assert judging._halve(np.arange(1999), False).tolist() == list(range(1999))
+    half, other = (judging._halve(np.arange(4000), choosing) for choosing in (False, True))
     assert not np.intersect1d(half, other).size
     assert half.size + other.size == 4000
 

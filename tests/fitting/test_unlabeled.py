@@ -17,8 +17,7 @@ from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.cli import main
 from litebert.demo import unpack
 from litebert.distill import steps
-from litebert.fitting import run as fitting
-from litebert.fitting import second_round, unlabeled, ways
+from litebert.fitting import judging, second_round, unlabeled, ways
 from litebert.fitting.columns import Columns
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -210,7 +209,7 @@ def test_guesses_never_come_from_a_model_that_saw_the_judging_rows(
 
         monkeypatch.setattr(kind, "logits", logits)
     monkeypatch.setitem(ways.WAYS, way, noted)
-    monkeypatch.setattr(fitting, "KEPT", -1e9)
+    monkeypatch.setattr(judging, "KEPT", -1e9)
     litebert.fit(labeled, ways=[way], model=encoder, unlabeled=pool)
     rounds = [(material, places) for material, places in seen if len(material.examples) > 18]
     judged = set[int]()
@@ -249,7 +248,7 @@ def test_a_round_that_was_killed_goes_on(
         raise MemoryError
 
     with monkeypatch.context() as broken:
-        broken.setattr(fitting, "learn_again", fail)
+        broken.setattr(judging, "learn_again", fail)
         with pytest.raises(MemoryError):
             litebert.fit(labeled, ways=["counts"], unlabeled=pool)
     asked: list[int] = []
@@ -273,7 +272,7 @@ def test_a_trained_network_learns_again(
 ) -> None:
     monkeypatch.setattr(ways, "LEAST_STEPS", 24)
     monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
-    monkeypatch.setattr(fitting, "KEPT", -1e9)
+    monkeypatch.setattr(judging, "KEPT", -1e9)
     phrases = {"money": "the invoice is wrong", "computer": "my laptop is broken"}
     rows = [(f"{phrase} {i}", team) for team, phrase in phrases.items() for i in range(12)]
     file = write(tmp_path / "mail.csv", [("message", "team"), *rows])

@@ -1,10 +1,5 @@
 """`fit`: a file of labels to the best model that they allow.
 
-Ways (ways.py) are judged on the same rows, which they did not learn from: of few rows each third in
-turn by the cheap ways, and one third by those that train a network; of many rows one part. The way
-that is taken learns from all rows. What few rows cannot tell apart is decided as on other tasks:
-trained networks are better than frozen vectors, and these better than counts, by `EXPECTED`.
-
 A run's folder holds
 
     fit.json     the question (file, columns, encoder, settings), each way's score with its error,
@@ -21,102 +16,46 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from litebert.answer.model import load
-from litebert.base import progress
 from litebert.base.errors import ConfigError, DataError, RunError, nearest
 from litebert.base.json_reader import read_json
-from litebert.base.storage import LOCK, atomic_text, lock_folder, write_json, write_whole
+from litebert.base.storage import LOCK, lock_folder, write_json
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.finetuning.heads import fit_head
 from litebert.fitting.columns import GUESS, Columns, find_columns, find_encoding
 from litebert.fitting.encoders import open_encoder, reads_names
-from litebert.fitting.second_round import add_texts, learn_again
+from litebert.fitting.judging import READING, Judged, Prefer, Runner
 from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
 from litebert.fitting.ways import (
-    TRAINED,
     WAYS,
-    Learned,
     LearnedNetwork,
     Material,
-    OutOfTime,
     WayName,
     read_vectors,
 )
 from litebert.interop.names import FIT
-from litebert.judge.calibration import calibrate_part, record_points, scale_logits, trace_part
-from litebert.judge.seeds import compute_share_error
 from litebert.tasks.registry import open_task
-from litebert.tasks.rows import number_groups
 from litebert.tasks.table import Table, TableFiles
-from litebert.tasks.task import Task, choose_examples, write_examples
+from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
-from litebert.tasks.texts import Example, stream_texts
-from litebert.tasks.values import EncodedPart, Item, Logits
+from litebert.tasks.texts import stream_texts
 from litebert.text.records import Layout, Notes, RowFile, detect_format, read_sample
 
 log = logging.getLogger("litebert")
 
-FEW_ROWS, FOLDS = 2000, 3
-"""Rows below which the cheap ways judge each row once, in so many folds."""
-READING, MOST_READ = 0.25, 60_000
-"""The share of the time that is left in which the encoder reads rows, and how many, at most: a
-linear model learns little from more."""
-JUDGED, MOST_JUDGED = 0.2, 4000
-"""Share and number of many rows that judge."""
-HALVES = 2000
-"""Rows that judge, from which on one half of them chooses the way, and the other scores it."""
 CONTRASTIVE_ROWS = 1000
 """Rows below which texts of one class are brought together; above, the whole network learns."""
-EXPECTED: Mapping[WayName, tuple[float, float]] = {
-    "frozen": (0.15, 0.2),
-    "contrastive": (0.15, 0.12),
-    "network": (0.15, 0.12),
-}
-"""The share of the errors that a way takes away from the one that it builds on (frozen vectors from
-counts, a trained network from frozen vectors), and its standard deviation: a round number for what
-MiniLM did on reviews and on topics with 8 to 500 labels a class."""
-LEAST_SPREAD = 0.02
-"""The least standard deviation of a score's gain."""
-KEPT = 0.5
-"""A second round is kept that is better by this share of its error."""
-WORTH = 0.01
-"""A gain that is smaller than this and than its error is not worth a dearer way."""
-TIMED = 256
-"""Texts that tell how fast a model answers."""
 HELD = "held"
 """The folder of the run that has what a student learns from."""
-_BLOCKS = 20
 _SOME_TEXTS = 1000
 """Texts that tell how sure a model of names is."""
 _MOST_CLASSES = 1000
-Prefer = Literal["balance", "score"]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A way, and what its answers to rows that it had not read were worth."""
-
-    way: WayName
-    score: float
-    error: float
-    """The standard error of the score."""
-    rows: int
-    """How many rows judged it."""
-    seconds: float
-    """It learned in."""
-    texts_per_second: float
-    megabytes: float
-    """Of the model folder."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +223,7 @@ def fit(
             result = Fit(out, "frozen", task.metric, [], reason, notes)
             learned.write(out / "model", {}, 1.0, _make_card(result, first))
         else:
-            runner = _Runner(material, out / "ways", notes)
+            runner = Runner(material, out / "ways", notes)
             runner.judge(wanted)
             way, reason = runner.choose(prefer)
             if pool:
@@ -500,42 +439,6 @@ def _choose_ways(task: Task[Any], rows: int) -> list[WayName]:
     return ["counts", "frozen", "contrastive" if contrasts else "network"]
 
 
-def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> Material:
-    """Read texts with the encoder: those that judge (N,), and of many others so many as a quarter
-    of the time that is left allows."""
-    task, start, examples = material.task, material.start, material.examples
-    assert start is not None
-    draw = np.random.default_rng(material.seed)
-    others = draw.permutation(np.flatnonzero(~judging))
-    places = np.concatenate((np.flatnonzero(judging), others))
-    vectors = np.zeros((len(examples), start.encoder.hidden_size), np.float32)
-    items: dict[int, Item] = {}
-    cut = Notes()
-
-    def read(some: Sequence[int]) -> None:
-        texts = [examples[place] for place in some]
-        encoded = task.encode(texts, start.tokenizer, material.length, cut)
-        vectors[some] = read_vectors(start, encoded, material.machine)
-        items.update(zip(some, encoded, strict=True))
-
-    count = len(places)
-    if count > FEW_ROWS:
-        began = time.monotonic()
-        read(places[:FEW_ROWS].tolist())
-        now = time.monotonic()
-        affordable = FEW_ROWS * READING * (material.deadline - now) / (now - began)
-        count = min(count, MOST_READ, FEW_ROWS + max(0, int(affordable)))
-        count = max(count, int(judging.sum()))
-    if rest := places[len(items) : count].tolist():
-        read(rest)
-    notes += cut.notes()
-    if count < len(places):
-        note = f"the encoder reads {count:,} of the {len(places):,} rows, drawn at random"
-        notes.append(note)
-        log.info(note)
-    return replace(material, items=items, vectors=vectors)
-
-
 def _measure_sureness(learned: LearnedNetwork, material: Material) -> str:
     start, texts = material.start, material.examples
     assert start is not None
@@ -559,358 +462,6 @@ def _learn_from_names(material: Material) -> LearnedNetwork:
         )
     head = fit_head(material.task.output, material.vectors[:0], (), material.names)
     return LearnedNetwork(material, material.start, head, material.vectors)
-
-
-# ----------------------------------------------------------------------------------- what is judged
-
-
-class _Runner:
-    """Judges ways on the same rows, chooses one, and lets it learn from all rows."""
-
-    def __init__(self, material: Material, folder: Path, notes: list[str]) -> None:
-        self.material, self.folder, self.notes = material, folder, notes
-        self.items = material.task.plain_items(material.examples)
-        self.folds = _split(material.task, self.items, material.seed)
-        self.judged: dict[WayName, Judged] = {}
-        self.logits: dict[WayName, tuple[NDArray[np.int64], Logits]] = {}
-        self.learned: dict[WayName, Learned] = {}
-        self.taught: Material | None = None
-        """The rows and texts without labels, if a second round with these is better."""
-        self.stopped = False
-
-    def judge(self, ways: Sequence[WayName]) -> None:
-        for way in WAYS:
-            if way not in ways or self.stopped:
-                continue
-            folds = self.folds[:1] if way in TRAINED else self.folds
-            began = time.monotonic()
-            try:
-                if way != "counts" and not self.material.items:
-                    self.material = _read(self.material, np.any(self.folds, 0), self.notes)
-                    began = time.monotonic()
-                cost, places, logits = self._answer(way, folds)
-            except OutOfTime:
-                self._note(f"{way} was left out: it does not fit into the time that is left")
-                continue
-            except DataError as fault:
-                if way != "counts":
-                    raise
-                self._note(f"counts was left out: {fault}")
-                continue
-            except KeyboardInterrupt:
-                if not self.judged:
-                    raise
-                self.stopped = True
-                self._note("stopped: the best way so far is taken")
-                continue
-            self.logits[way] = places, logits
-            score, error = self.measure(way)
-            entry = Judged(way, score, error, len(_halve(places, False)), *cost)
-            self.judged[way] = entry
-            log.info(
-                f"{way}: {self.material.task.metric} {score:.4g} ± {error:.2g} on {len(places):,} "
-                f"rows ({time.monotonic() - began:.1f} s)"
-            )
-
-    def _answer(
-        self, way: WayName, folds: Sequence[NDArray[np.bool_]]
-    ) -> tuple[list[float], NDArray[np.int64], Logits]:
-        """Answer the held rows of each fold; kept, so that a run that was killed goes on.
-
-        Returns:
-            Seconds of learning, texts a second and megabytes; the places of the rows; the answers.
-        """
-        file = self.folder / f"{way}.npz"
-        if file.is_file():
-            with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
-                return saved["cost"].tolist(), saved["places"], list(saved["logits"])
-        places, logits, seconds = [], list[Any](), 0.0
-        for held in folds:
-            material, learn = self.material, np.flatnonzero(~held).tolist()
-            if way in TRAINED:  # what is taken learns once more, from all rows
-                material = self._limit(material, len(learn))
-            began = time.monotonic()
-            learned = WAYS[way](material, learn)
-            seconds += time.monotonic() - began
-            tried = np.flatnonzero(held)
-            places.append(tried)
-            logits += learned.logits(tried.tolist())
-            self.learned[way] = learned
-        every = np.concatenate(places)
-        timed = [self.material.examples[place] for place in np.resize(every, TIMED).tolist()]
-        cost = [round(seconds / len(folds), 2), *_measure_model(learned, timed)]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with write_whole(file) as aside, open(aside, "wb") as opened:
-            np.savez(opened, places=every, logits=np.stack(logits), cost=cost)
-        return cost, every, logits
-
-    def _limit(self, material: Material, rows: int) -> Material:
-        left = material.deadline - time.monotonic()
-        share = rows / (rows + len(self.items))
-        return replace(material, deadline=time.monotonic() + left * share)
-
-    def teach(self, way: WayName, texts: Sequence[Example], count: int) -> None:
-        """Judge a second round of the way with `texts` out of `count`, on the rows that judged the
-        first, by models that learned from none of them; `finish` repeats it if it is better."""
-        output, rows = self.material.task.output, len(self.items)
-        if not output.exclusive:
-            self._note("more texts teach classes only, so these were not used")
-            return
-        if self.stopped or not texts:
-            return
-        folds = self.folds[:1] if way in TRAINED else self.folds
-        file = self.folder / f"{way}-again.npz"
-        places, logits = [np.flatnonzero(held) for held in folds], list[Any]()
-        try:
-            left = READING * (self.material.deadline - time.monotonic())
-            material = add_texts(self.material, way, texts, left)
-            if file.is_file():
-                with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
-                    logits = list(saved["logits"])
-            if not logits:
-                for held, tried in zip(folds, places, strict=True):
-                    learn = np.flatnonzero(~held).tolist()
-                    limited = self._limit(material, len(learn)) if way in TRAINED else material
-                    first = self.learned.get(way) if len(folds) == 1 else None
-                    logits += learn_again(limited, way, learn, rows, first).logits(tried.tolist())
-                with write_whole(file) as aside, open(aside, "wb") as opened:
-                    np.savez(opened, logits=np.stack(logits))
-        except OutOfTime:
-            self._note("more texts teach nothing in the time that is left")
-            return
-        except KeyboardInterrupt:
-            self.stopped = True
-            self._note("stopped: the best way so far is taken")
-            return
-        before = self.logits[way]
-        gain, error = self._compare(way, (np.concatenate(places), logits))
-        kept = gain > KEPT * error
-        read = len(material.examples) - rows
-        of = f" of {count:,}" if read < count else ""
-        verdict = "kept" if kept else "not kept"
-        metric = self.material.task.metric
-        note = f"with {read:,}{of} more texts: {metric} {gain:+.3f} ± {error:.3f}, {verdict}"
-        self.notes.append(note)
-        log.info(note)
-        if not kept:
-            self.logits[way] = before
-            return
-        self.taught, self.learned = material, {}
-        score, error = self.measure(way)
-        self.judged[way] = replace(self.judged[way], score=score, error=error)
-
-    def _compare(
-        self, way: WayName, again: tuple[NDArray[np.int64], Logits]
-    ) -> tuple[float, float]:
-        """What a second round is better by, which becomes the answer of the way."""
-        first = cast("WayName", f"{way} once")
-        self.logits[first], self.logits[way] = self.logits[way], again
-        gain = self.measure(way, first)
-        del self.logits[first]
-        return gain
-
-    def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
-        """The score of a way and its error; with another, of the difference from that on the rows
-        that judged both. Of many rows, those of scores and of differences are others."""
-        places, _ = self.logits[way]
-        if other is not None:
-            places = np.intersect1d(places, self.logits[other][0])
-        places = _halve(places, other is not None)
-        values = self._score_blocks(way, places)
-        if other is not None:
-            values = values - self._score_blocks(other, places)
-        score, parts = float(values[0]), values[1:]
-        count = len(parts)
-        error = float(np.sqrt((count - 1) / count * np.square(parts - parts.mean()).sum()))
-        if other is None and 0 <= score <= 1 and not isinstance(self.material.task.output, Number):
-            error = max(error, compute_share_error(score, len(places)))
-        if other is not None:  # few rows that all agree still tell little
-            error = max(error, 1 / (len(places) + 2))
-        return score, error
-
-    def _score_blocks(self, way: WayName, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The score on places, then on them without one block each (a jackknife)."""
-        task, examples = self.material.task, self.material.examples
-        answered, logits = self.logits[way]
-        row_of = {place: row for row, place in enumerate(answered.tolist())}
-        listed = places.tolist()
-        chosen = [examples[place] for place in listed]
-        items = [self.items[place] for place in listed]
-        answers = task.answers(chosen, items, [logits[row_of[place]] for place in listed])
-        full = 100.0 if task.percent else 1.0
-        blocks = np.arange(len(listed)) % min(_BLOCKS, len(listed))
-
-        def score(keep: NDArray[np.bool_]) -> float:
-            rows = np.flatnonzero(keep).tolist()
-            if not rows:
-                return 0.0
-            scores = task.score([chosen[i] for i in rows], [answers[i] for i in rows])
-            value = scores[task.metric] / full
-            return value if np.isfinite(value) else 0.0
-
-        whole = score(np.ones(len(listed), bool))
-        return np.array([whole, *(score(blocks != block) for block in range(blocks.max() + 1))])
-
-    def choose(self, prefer: Prefer) -> tuple[WayName, str]:
-        """The way to take, and why."""
-        if not self.judged:
-            raise DataError("no way could learn from these rows; give more, or a longer --budget")
-        cheapest = next(iter(self.judged))
-        if len(self.judged) == 1:
-            return cheapest, "the only way that was judged"
-        worth: dict[WayName, float] = {cheapest: 0.0}
-        for way in list(self.judged)[1:]:
-            ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
-            left = max(0.0, 1 - self.judged[ground].score)
-            mean, spread = (share * left for share in EXPECTED[way])
-            seen, error = self.measure(way, ground)
-            # Rows that speak against what is usual say that this task is not.
-            surprise = max(0.0, (seen - mean) ** 2 - error**2)
-            precision, prior = 1 / error**2, 1 / max(spread**2, LEAST_SPREAD**2, surprise)
-            expected = (seen * precision + mean * prior) / (precision + prior)
-            worth[way] = worth[ground] + expected
-        best = max(worth, key=lambda way: worth[way])
-        chosen = best
-        if prefer == "balance":
-            for way in worth:  # from cheap to dear
-                apart = worth[best] - worth[way]
-                error = 0.0 if way == best else self.measure(best, way)[1]
-                if apart <= min(WORTH, error):
-                    chosen = way
-                    break
-        return chosen, self._explain(chosen, best)
-
-    def _explain(self, chosen: WayName, best: WayName) -> str:
-        metric, judged = self.material.task.metric, self.judged
-        if chosen != best:
-            fast = judged[chosen].texts_per_second / max(1.0, judged[best].texts_per_second)
-            faster = f", and {fast:.0f} times as fast" if fast >= 2 else ""
-            return f"as good as {best} here, inside the noise{faster}"
-        others = [way for way in judged if way != chosen]
-        rival = max(others, key=lambda way: judged[way].score)
-        seen, error = self.measure(chosen, rival)
-        apart = f"{seen:+.3f} ± {error:.3f} {metric}"
-        if seen > 2 * error:
-            return f"better than {rival} ({apart})"
-        if list(judged).index(chosen) < list(judged).index(rival):
-            return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
-        return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
-
-    def finish(self, way: WayName, folder: Path, card: str) -> None:
-        """Let the way learn from all rows, and write the model."""
-        task = self.material.task
-        places, logits = self.logits[way]
-        targets = [self.items[place].target for place in places.tolist()]
-        calibration = calibrate_part(task.output, logits, targets)
-        temperature = calibration.temperature if calibration else 1.0
-        about: dict[str, Any] = {}
-        if task.output.calibrates:
-            scaled = scale_logits(logits, temperature)
-            about["precision"] = record_points(trace_part(task.output, scaled, targets))
-        learned = self.learned.get(way)
-        if not self.stopped or learned is None:
-            self.stopped = False
-            try:
-                with progress.task(f"learning from all {len(self.items):,} rows"):
-                    rows = range(len(self.items))
-                    if self.taught is None:
-                        learned = WAYS[way](self.material, rows)
-                    else:
-                        learned = learn_again(self.taught, way, rows, len(rows), None)
-            except (OutOfTime, KeyboardInterrupt) as cause:
-                if learned is None and isinstance(cause, OutOfTime):
-                    raise RunError(
-                        f"no time is left for {way} to learn from all rows; run fit again with a "
-                        "longer --budget"
-                    ) from None
-                if learned is None:
-                    raise
-                self.stopped = True
-        assert learned is not None
-        if self.stopped:
-            self._note("the model has learned from a part of the rows only")
-        shutil.rmtree(folder, ignore_errors=True)
-        learned.write(folder, about, temperature, card)
-        part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
-        write_examples(folder, choose_examples(task, part))
-
-    def write_teacher(self, way: WayName, folder: Path) -> None:
-        """Write what the way learns without the rows of the first fold, and the rows of both parts
-        as tables, so that no label of a row that judges a student reaches it."""
-        task, held, output = self.material.task, self.folds[0], self.material.task.output
-        learn = np.flatnonzero(~held).tolist()
-        try:
-            if self.taught is None:
-                learned = WAYS[way](self.material, learn)
-            else:
-                learned = learn_again(self.taught, way, learn, len(self.items), None)
-        except OutOfTime:
-            raise RunError(
-                "no time is left to make a teacher; run fit again with a longer --budget"
-            ) from None
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for name, places in (("train", learn), ("dev", np.flatnonzero(held).tolist())):
-            with atomic_text(folder / f"{name}.jsonl") as file:
-                for place in places:
-                    example = self.material.examples[place]
-                    label = example.label
-                    if isinstance(output, SeveralLabels):
-                        named = zip(output.labels, label, strict=True)
-                        label = [called for called, flag in named if flag]
-                    elif output.labels:
-                        label = output.labels[label]
-                    pair = {"pair": example.pair} if task.pair else {}
-                    row = {"text": example.text, **pair, "label": label}
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        learned.write(folder / "teacher", {}, 1.0, "")
-
-    def _note(self, note: str) -> None:
-        self.notes.append(note)
-        log.warning(note)
-
-
-def _halve(places: NDArray[np.int64], choosing: bool) -> NDArray[np.int64]:
-    """The rows that choose the way, or those that score it."""
-    return places if len(places) < HALVES else places[not choosing :: 2]
-
-
-def _measure_model(learned: Learned, examples: Sequence[Any]) -> tuple[float, float]:
-    """Texts a second and megabytes of the model as it will answer."""
-    inputs = [example.text if example.pair is None else example[:2] for example in examples]
-    with TemporaryDirectory() as folder:
-        learned.write(Path(folder), {}, 1.0, "")
-        megabytes = sum(file.stat().st_size for file in Path(folder).rglob("*")) / 1e6
-        model = load(folder)
-        model.predict(inputs[:1])
-        began = time.monotonic()
-        model.predict(inputs)
-        return round(len(inputs) / max(1e-9, time.monotonic() - began)), round(megabytes, 3)
-
-
-def _split(task: Task[Any], items: Sequence[Item], seed: int) -> list[NDArray[np.bool_]]:
-    """Which rows each fold holds, (N,): every class in its share, and no group on two sides."""
-    groups, rows = number_groups(items), len(items)
-    if rows < 4:
-        raise DataError(f"{rows} rows are too few to judge a model; give 4 or more, or --labels")
-    draw = np.random.default_rng(seed)
-    count = int(groups.max()) + 1
-    first = np.full(count, -1)
-    first[groups[::-1]] = np.arange(rows)[::-1]
-    order = draw.permutation(count)
-    if task.output.exclusive:
-        classes = np.array([items[place].target for place in first[order].tolist()])
-        order = order[np.argsort(classes, kind="stable")]
-    # The folds of a class's groups follow one another.
-    if rows < FEW_ROWS:
-        folds = np.arange(count) % min(FOLDS, count)
-        number = np.empty(count, np.int64)
-        number[order] = folds
-        return [number[groups] == fold for fold in range(min(FOLDS, count))]
-    every = max(2, round(1 / min(JUDGED, MOST_JUDGED / rows)))
-    number = np.empty(count, np.int64)
-    number[order] = np.arange(count) % every
-    return [number[groups] == 0]
 
 
 def _make_card(result: Fit, data: Path) -> str:
