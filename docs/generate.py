@@ -29,7 +29,6 @@ from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
 from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.recipes.finetuning import FINETUNE_PRESETS
 from litebert.serve.routes import Routes
 from litebert.serve.service import Service
 from litebert.text.filters import LINE_RULES, RULES
@@ -198,36 +197,9 @@ def _space() -> Iterator[str]:
     yield ""
     yield from _items(FinetuneConfig, "", TaskDistillConfig)
     yield (
-        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in "
-        "steps or as a share, and what differs from the defaults:"
+        "What `--preset` gives a task is in "
+        "[`recipes/finetuning.py`](../src/litebert/recipes/finetuning.py), with the papers' tables."
     )
-    yield ""
-    usual = FinetuneConfig()
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, points in FINETUNE_PRESETS.items():
-        for task, point in points.items():
-            others = {
-                "dropout": (point.dropout, usual.dropout),
-                "deletion": (point.deletion, usual.deletion),
-                "weight decay": (
-                    point.train.optimizer.weight_decay,
-                    usual.train.optimizer.weight_decay,
-                ),
-                "layer decay": (point.layer_decay, usual.layer_decay),
-            }
-            cells = (
-                name,
-                f"{point.train.optimizer.peak:g}",
-                f"{str(point.train.batch).removesuffix(' sequences')}x{point.length}",
-                f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-                f"{point.train.schedule.warmup:g}",
-                ", ".join(
-                    f"{what} {value:g}" for what, (value, known) in others.items() if value != known
-                ),
-            )
-            rows.setdefault(cells, []).append(task)
-    for (name, *settings), tasks in rows.items():
-        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, settings))}"
     yield ""
 
 
@@ -299,8 +271,6 @@ def _verbs() -> Iterator[str]:
         yield ""
         yield from (meaning, "") if meaning else ()
         yield from (option.format() for option in options_of if option not in common)
-        if others := [f"`{option.name}`" for option in options_of if option in common]:
-            yield f"- [shared](#options-that-verbs-share): {', '.join(others)}"
         yield ""
 
 
