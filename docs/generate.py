@@ -2,8 +2,8 @@
 every verb.
 
 What a field means is written once, below the field. The tables of docs/reports/projection.md,
-docs/space.md and docs/reference/filters.md are made here too, and the notebooks of
-docs/tutorials. `--check` writes nothing and fails where a page is stale.
+docs/space.md, docs/reference/filters.md and docs/reference/http.md are made here too, and the code
+that docs/tutorials quote. `--check` writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import dataclasses
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from fastapi import FastAPI
 
 from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
@@ -25,22 +29,29 @@ from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
 from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.recipes.finetuning import FINETUNE_PRESETS
+from litebert.serve.routes import Routes
+from litebert.serve.service import Service
 from litebert.text.filters import LINE_RULES, RULES
-from notebooks import TUTORIALS, write_notebook
 from overview import ROOT, format_citation, format_overview, format_readme
 from projection import Cluster, project_step
 from python_page import format_python_page
 
-PAGE, PROJECTION, SPACE_PAGE, FILTERS_PAGE = (
+PAGE, PROJECTION, SPACE_PAGE, FILTERS_PAGE, HTTP_PAGE = (
     Path(__file__).parent / name
     for name in (
         "reference.md",
         "reports/projection.md",
         "space.md",
         "reference/filters.md",
+        "reference/http.md",
     )
 )
+QUOTE = re.compile(
+    r"<!-- code: ([\w.]+):([\w.]+)(?: \| ([^|\n]+?))?(?: \| ([^|\n]+?))? -->\n```py\n.*?^```$",
+    re.M | re.S,
+)
+"""Code that a page quotes: a function, or its lines from one that has a text to before one that has
+another."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,20 +60,21 @@ def main(arguments: Sequence[str]) -> int:
     features = _replace_tables(SPACE_PAGE, _features(converts=True), _features(converts=False))
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
-    notebooks = [
-        (page.with_suffix(".ipynb"), write_notebook(page.read_text(encoding="utf-8")))
-        for page in sorted(TUTORIALS.glob("*.md"))
+    tutorials = [
+        (page, quote_code(page.read_text(encoding="utf-8")))
+        for page in sorted((ROOT / "docs" / "tutorials").glob("*.md"))
     ]
     for page, text in (
         (PAGE, reference),
         (PROJECTION, projection),
         (SPACE_PAGE, features),
         (FILTERS_PAGE, filters),
+        (HTTP_PAGE, _replace_tables(HTTP_PAGE, _routes())),
         (ROOT / "docs" / "reference" / "python.md", format_python_page()),
         (ROOT / "llms.txt", format_overview()),
         (ROOT / "CITATION.cff", format_citation()),
         (ROOT / "README.md", format_readme()),
-        *notebooks,
+        *tutorials,
     ):
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")
@@ -70,6 +82,52 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{page} is not what the code says; write it again with: make docs\n")
             status = 1
     return status
+
+
+def quote_code(page: str) -> str:
+    """Return a page with its quotes as the code is now.
+
+    Raises:
+        AttributeError: the function is gone.
+        StopIteration: the line that the quote begins with is.
+    """
+
+    def quote(match: re.Match[str]) -> str:
+        module, name, begin, end = match.groups()
+        code = inspect.getsource(attrgetter(name)(import_module(module)))
+        lines = code.splitlines()
+        first = next(i for i, line in enumerate(lines) if (begin or "") in line)
+        last = next((i for i in range(first, len(lines)) if end and end in lines[i]), len(lines))
+        code = textwrap.dedent("\n".join(lines[first:last]))
+        fence = match[0][: match[0].index("```py\n")]
+        return f"{fence}```py\n{code}\n```"
+
+    return QUOTE.sub(quote, page)
+
+
+def _routes() -> Iterator[str]:
+    """The routes of the service with the fields of their bodies, as its schema has them."""
+    app = FastAPI()
+    for router in Routes(cast("Service", None)).make_routers():
+        app.include_router(router)
+    schema = app.openapi()
+    rows: list[tuple[str, str, str]] = []
+    for path, methods in schema["paths"].items():
+        for method, route in methods.items():
+            content = route.get("requestBody", {}).get("content", {}).get("application/json", {})
+            name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            body = schema["components"]["schemas"].get(name, {})
+            needed = body.get("required", ())
+            fields = [
+                f"**`{field}`**" if field in needed else f"`{field}`"
+                for field in body.get("properties", {})
+            ]
+            name = f"`{method.upper()} {path}`"
+            if rows and rows[-1][2] and rows[-1][2] == ", ".join(fields):  # an alias
+                rows[-1] = (f"{rows[-1][0]}, {name}", *rows[-1][1:])
+            else:
+                rows.append((name, route["summary"], ", ".join(fields)))
+    yield from _table("route | answers | fields of its body, needed ones in bold", rows)
 
 
 def _replace_tables(page: Path, *tables: Iterator[str]) -> str:
@@ -139,36 +197,9 @@ def _space() -> Iterator[str]:
     yield ""
     yield from _items(FinetuneConfig, "", TaskDistillConfig)
     yield (
-        "What `--preset` gives a task: the rate, the batch x tokens, how long, the warm-up in "
-        "steps or as a share, and what differs from the defaults:"
+        "What `--preset` gives a task is in "
+        "[`recipes/finetuning.py`](../src/litebert/recipes/finetuning.py), with the papers' tables."
     )
-    yield ""
-    usual = FinetuneConfig()
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, points in FINETUNE_PRESETS.items():
-        for task, point in points.items():
-            others = {
-                "dropout": (point.dropout, usual.dropout),
-                "deletion": (point.deletion, usual.deletion),
-                "weight decay": (
-                    point.train.optimizer.weight_decay,
-                    usual.train.optimizer.weight_decay,
-                ),
-                "layer decay": (point.layer_decay, usual.layer_decay),
-            }
-            cells = (
-                name,
-                f"{point.train.optimizer.peak:g}",
-                f"{str(point.train.batch).removesuffix(' sequences')}x{point.length}",
-                f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-                f"{point.train.schedule.warmup:g}",
-                ", ".join(
-                    f"{what} {value:g}" for what, (value, known) in others.items() if value != known
-                ),
-            )
-            rows.setdefault(cells, []).append(task)
-    for (name, *settings), tasks in rows.items():
-        yield f"- `{name}` for {', '.join(tasks)}: {', '.join(filter(None, settings))}"
     yield ""
 
 
@@ -240,8 +271,6 @@ def _verbs() -> Iterator[str]:
         yield ""
         yield from (meaning, "") if meaning else ()
         yield from (option.format() for option in options_of if option not in common)
-        if others := [f"`{option.name}`" for option in options_of if option in common]:
-            yield f"- [shared](#options-that-verbs-share): {', '.join(others)}"
         yield ""
 
 

@@ -232,6 +232,8 @@ def test_options_that_are_shown_exist(page: Path) -> None:
         "array",
     }
     option_names |= {"extra-index-url", "search", "watch", "teacher-answers"}
+    option_names |= {"config.file", "web.listen-address", "cluster.listen-address", "now"}
+    option_names |= {"storage.tsdb.path", "storage.path", "alertmanager.url"}
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun

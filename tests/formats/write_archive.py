@@ -59,8 +59,7 @@ def make(folder: Path) -> None:
     (folder / "small.toml").write_text(RECIPE, encoding="utf-8")
     for words in (
         "tokenizer train text.txt --split line --vocab-size 120 --out tokenizer",
-        "prepare text.txt --split line --tokenizer tokenizer --language de --heldout 0.1 "
-        "--out data",
+        "prepare text.txt --split line --tokenizer tokenizer --heldout 0.1 --out data",
         "pretrain small.toml --shards data --budget 8steps --out run",
         "finetune run --task table --data train.csv --label-column team --steps 4 --fp32 "
         "--batch-size 4 --max-length 32 --lr 1e-3 --no-examples --out classifier",

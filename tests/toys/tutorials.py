@@ -1,11 +1,11 @@
-"""Runs the commands of a tutorial in a shell, and compares what they print with the page."""
+"""Reads the commands of a tutorial, runs them in a shell, and compares what they print."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,38 @@ POINTS = 0.1
 """How far a share or a score between 0 and 1 may be from the page: ten points."""
 RELATIVE = 0.3
 """How far any other number may be from the page, relative to it, where it may differ at all."""
+_FENCED = re.compile(r"^```(sh|python|text)\n(.*?)^```\n?", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands of a page, with what it shows as printed."""
+
+    kind: str
+    """`sh` or `python`."""
+    text: str
+    printed: str = ""
+
+
+def read_blocks(page: str) -> Iterator[Block]:
+    """Read the commands of a page, each with the block `text` that follows it, or none.
+
+    Raises:
+        ValueError: printed text follows no command.
+    """
+    block = None
+    for kind, text in _FENCED.findall(page):
+        if kind == "text":
+            if block is None:
+                raise ValueError(f"no command printed this: {text}")
+            yield Block(block.kind, block.text, text)
+            block = None
+        else:
+            if block is not None:
+                yield block
+            block = Block(kind, text)
+    if block is not None:
+        yield block
 
 
 @dataclass(frozen=True)

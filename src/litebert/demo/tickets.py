@@ -1,4 +1,4 @@
-"""Made-up tickets to the support of a German shop, for tutorials and tests.
+"""Made-up tickets to the support of a shop, for tutorials and tests.
 
     python -m litebert.demo.tickets tickets
 
@@ -34,100 +34,103 @@ DETAILED = 0.5
 """Share of tickets with a sentence that only the right team hears."""
 
 THINGS = {
-    "Konto": (
-        "die Anmeldung|das Passwort|mein Zugang|das Kundenkonto|die Bestätigungsmail|"
-        "der Code per SMS|die Adresse im Profil|das Benutzerkonto|der Link zum Freischalten|"
-        "die Zwei-Faktor-Abfrage|mein Nutzername|die Registrierung|der Login|die Sicherheitsfrage|"
-        "der Newsletter|mein Profilbild"
+    "account": (
+        "my login|the password|my access|the customer account|the confirmation email|"
+        "the code by text message|the address in my profile|the user account|"
+        "the activation link|the two-factor prompt|my user name|the registration|"
+        "the sign-in page|the security question|the newsletter setting|my profile picture"
     ),
-    "Rechnung": (
-        "die Rechnung|die Abbuchung|der Betrag|die Gutschrift|die Quittung|die Lastschrift|"
-        "der Rabatt|die Mehrwertsteuer|der Beleg|die Mahnung|die Ratenzahlung|der Gutschein|"
-        "die Überweisung|die Kreditkarte|der Skonto|die Zahlungsart"
+    "billing": (
+        "the invoice|the charge|the amount|the credit note|the receipt|the direct debit|"
+        "the discount|the sales tax|the payment slip|the reminder|the installment plan|"
+        "the voucher|the bank transfer|the credit card|the early payment discount|"
+        "the payment method"
     ),
-    "Rückgabe": (
-        "die Rücksendung|der Umtausch|das Etikett für die Retoure|die Erstattung|der Rückschein|"
-        "die Abholung der Altware|der Ersatz|der Widerruf|die Reklamation|das Retourenportal|"
-        "die Gewährleistung|der Austausch|die Frist von 14 Tagen|der Rücktritt vom Kauf|"
-        "das Formular für die Rückgabe|die Garantie"
+    "returns": (
+        "the return|the exchange|the return label|the refund|the return slip|"
+        "the pickup of the old device|the replacement|the cancellation|the complaint|"
+        "the returns portal|the warranty|the swap|the 14 day limit|the withdrawal|"
+        "the return form|the guarantee"
     ),
-    "Technik": (
-        "der Bildschirm|das Update|der Akku|die App|das Ladegerät|die Verbindung zum WLAN|"
-        "der Lautsprecher|die Fernbedienung|die Kamera|das Mikrofon|der Sensor|die Tastatur|"
-        "das Display|der Einschaltknopf|die Firmware|das Netzteil"
+    "shipping": (
+        "the parcel|the delivery|the shipment|the courier|the tracking number|the package|"
+        "the delivery date|the parcel locker|the carrier|the freight company|"
+        "the drop-off at the neighbor|the express delivery|the time slot|the delivery note|"
+        "the tracking page|the delivery address"
     ),
-    "Versand": (
-        "das Paket|die Lieferung|die Sendung|der Paketbote|die Sendungsnummer|das Päckchen|"
-        "der Liefertermin|die Packstation|der Kurier|die Spedition|die Ablage beim Nachbarn|"
-        "die Expresslieferung|die Zustellung|das Lieferfenster|die Sendungsverfolgung|"
-        "die Lieferanschrift"
+    "technical": (
+        "the screen|the update|the battery|the app|the charger|the wireless connection|"
+        "the speaker|the remote control|the camera|the microphone|the sensor|the keyboard|"
+        "the display|the power button|the firmware|the power supply"
     ),
 }
 """Things that each team looks after."""
 
 DETAILS = {
-    "Konto": (
-        "Ich komme nicht mehr in mein Profil.|Nach drei Versuchen wurde ich gesperrt.|"
-        "Beim Einloggen lande ich wieder auf der Startseite.|Wie setze ich mein Passwort zurück?|"
-        "Bitte schalten Sie meinen Zugang frei.|Die Seite sagt, dass meine E-Mail unbekannt ist.|"
-        "Ich kann mich auch mit dem Handy nicht anmelden.|Die Mail mit dem Link kam nie an.|"
-        "Ich möchte meine Daten selbst ändern.|Der Login will immer einen neuen Code."
+    "account": (
+        "I cannot get into my profile any more.|After three tries I was locked out.|"
+        "When I sign in I land on the home page again.|How do I reset it?|"
+        "Please unlock me.|The site says that my email is unknown.|"
+        "It does not let me in on my phone either.|The mail with the link never came.|"
+        "I want to change my data myself.|It keeps asking for a new code."
     ),
-    "Rechnung": (
-        "Mir wurde zweimal Geld abgezogen.|Ich habe längst überwiesen.|"
-        "Bitte schicken Sie mir den Beleg als PDF.|Die Summe ist höher als auf der Webseite.|"
-        "Ich brauche das für das Finanzamt.|Auf meinem Kontoauszug steht etwas anderes.|"
-        "Warum soll ich eine Mahngebühr zahlen?|Meine Firma braucht einen Nachweis.|"
-        "Bezahlt habe ich mit Karte.|Es wurden 20 Euro zu viel berechnet."
+    "billing": (
+        "I was charged twice.|I paid long ago.|Please send me a copy as a PDF.|"
+        "The sum is higher than on the website.|I need this for my taxes.|"
+        "My bank statement says something else.|Why should I pay a late fee?|"
+        "My company needs proof.|There is a wrong name on it.|"
+        "The money left my bank a week ago."
     ),
-    "Rückgabe": (
-        "Ich möchte vom Kauf zurücktreten.|Wohin schicke ich die falsche Größe?|Das Modell gefällt "
-        "mir nicht.|Wann bekomme ich mein Geld zurück?|Ich habe zwei bekommen und brauche nur "
-        "eins.|Die Ware ist unbenutzt und original verpackt.|Bis wann darf ich den Artikel "
-        "zurückgeben?|Muss ich das Porto selbst zahlen?|Ich will lieber ein anderes Modell.|Die "
-        "Retoure liegt schon fertig hier."
+    "returns": (
+        "I do not like it and want to send it back.|When do I get my money back?|"
+        "I got two and need only one.|It is unused and in its original box.|"
+        "Until when can I give it back?|Do I have to pay the postage myself?|"
+        "I would rather have another model.|It is packed and ready to go.|"
+        "The size does not fit me.|Where do I drop it off?"
     ),
-    "Technik": (
-        "Das Gerät geht nach fünf Minuten aus.|Es lässt sich nicht mehr einschalten.|Beim Starten "
-        "kommt nur ein schwarzes Bild.|Es piept und wird sehr heiß.|Seit gestern hängt sich alles "
-        "auf.|Die Einrichtung bricht mit Fehler 17 ab.|Einen Neustart habe ich schon probiert.|Die "
-        "rote Lampe blinkt dauernd.|Der Ton ist weg.|Gibt es dafür einen neuen Treiber?"
+    "shipping": (
+        "My order is not here yet.|The status says that it was handed over, but not to me.|"
+        "I have been waiting for two weeks.|The box arrived torn open.|"
+        "The driver did not even ring.|I was at home all day.|"
+        "Where is my order right now?|It went to the wrong street.|"
+        "There was only a card in my mailbox.|Can you bring it once more?"
     ),
-    "Versand": (
-        "Meine Bestellung ist noch nicht da.|Laut Status wurde sie abgegeben, aber nicht bei mir.|"
-        "Ich warte seit zwei Wochen auf die Ware.|Der Karton kam aufgerissen hier an.|"
-        "Der Fahrer hat nicht einmal geklingelt.|Ich war den ganzen Tag zu Hause.|"
-        "Wo ist meine Bestellung gerade?|Sie wurde an die falsche Straße geliefert.|"
-        "Im Briefkasten lag nur eine Karte.|Können Sie es noch einmal zustellen?"
+    "technical": (
+        "The device turns off after five minutes.|It does not turn on any more.|"
+        "At the start there is only a black picture.|It beeps and gets very hot.|"
+        "Since yesterday everything freezes.|The setup stops with error 17.|"
+        "I have already restarted it.|The red light keeps blinking.|"
+        "The sound is gone.|Is there a new driver for it?"
     ),
 }
 """Sentences that people of each team hear."""
 
 WRONG = (
-    "fehlt {when}|ist {when} nicht in Ordnung|klappt {when} nicht|stimmt {when} nicht|"
-    "macht {when} Ärger|ist {when} ein Problem|ist {when} nicht so, wie es sein soll"
+    "is missing {when}|is not in order {when}|does not work {when}|is wrong {when}|"
+    "causes trouble {when}|is a problem {when}|is not what it should be {when}"
 )
 RIGHT = (
-    "ist da|ist in Ordnung|klappt inzwischen|stimmt jetzt|macht keinen Ärger mehr|"
-    "ist kein Problem|ist so, wie es sein soll"
+    "is there|is in order|works by now|is right now|causes no more trouble|"
+    "is no problem|is what it should be"
 )
 """Faults and merits of anything."""
-WHEN = "|leider|seit gestern|immer noch|schon wieder|seit dem Wochenende|nach wie vor|auch heute"
+WHEN = "|unfortunately|since yesterday|still|yet again|since the weekend|as before|today too"
 JOINED = (
-    "{right}, aber {wrong}.|{right}. Nur {wrong}.|{wrong}, doch {right}.|{wrong}. Dagegen: {right}."
-    "|{right}, jedoch {wrong}.|Es geht mir um Folgendes: {wrong}. Übrigens, {right}."
+    "{right}, but {wrong}.|{right}. Only {wrong}.|{wrong}, though {right}.|"
+    "{wrong}. On the other hand {right}.|{right}, however {wrong}.|"
+    "This is what I mean: {wrong}. By the way, {right}."
 )
-GREETINGS = "|||Hallo,|Guten Tag,|Sehr geehrte Damen und Herren,|Moin,|Hallo liebes Team,"
+GREETINGS = "|||Hello,|Good morning,|Dear Sir or Madam,|Hi,|Hello team,"
 CONTEXTS = (
-    "||||Ich bin seit Jahren Kunde.|Meine Bestellnummer ist {number}.|Es geht um den Auftrag "
-    "{number}.|Ich habe schon zweimal angerufen.|Bestellt habe ich am {day}. Mai.|"
-    "Am Telefon konnte mir niemand helfen."
+    "||||I have been a customer for years.|My order number is {number}.|"
+    "This is about order {number}.|I have called twice already.|I ordered on May {day}.|"
+    "Nobody could help me on the phone."
 )
 REQUESTS = (
-    "||Was soll ich tun?|Bitte melden Sie sich.|Können Sie das prüfen?|Ich bitte um Hilfe.|"
-    "Wie geht es jetzt weiter?|Das muss doch schneller gehen!|Danke für eine kurze Antwort."
+    "||What should I do?|Please get back to me.|Can you check this?|I need help.|"
+    "What happens next?|This must be possible faster!|Thanks for a short answer."
 )
-CLOSINGS = "|||Viele Grüße|Danke|MfG|Mit freundlichen Grüßen|Gruß aus Kassel|LG"
+CLOSINGS = "|||Kind regards|Thanks|Cheers|Best wishes|Greetings from Leeds|Bye"
 
 
 def write_tickets(folder: str | Path, seed: int = 0) -> list[Path]:
@@ -163,7 +166,8 @@ def make_ticket(draw: random.Random) -> tuple[str, str]:
         body = _choose(draw, JOINED).format(wrong=wrong, right=right)
     number, day = draw.randint(10_000, 99_999), draw.randint(1, 31)
     context = _choose(draw, CONTEXTS).format(number=number, day=day)
-    body = ". ".join(_capitalize(part) for part in body.split(". ")).rstrip(".") + "."
+    body = ". ".join(_capitalize(" ".join(part.split())) for part in body.split(". "))
+    body = body.replace(" ,", ",").replace(" .", ".").rstrip(" .") + "."
     detail = _choose(draw, DETAILS[team]) if draw.random() < DETAILED else ""
     middle = [body, detail] if draw.random() < 0.5 else [detail, body]
     parts = [_choose(draw, GREETINGS), context, *middle, _choose(draw, REQUESTS)]
@@ -193,13 +197,7 @@ def _mistype(text: str, draw: random.Random) -> str:
         _add_error(word, draw) if draw.random() < TYPING_ERRORS else word for word in text.split()
     ]
     text = " ".join(words)
-    if draw.random() < 0.2:
-        text = text.lower()
-    if draw.random() < 0.15:
-        for letter, letters in ("äa", "öo", "üu"):
-            text = text.replace(letter, f"{letters}e")
-        text = text.replace("ß", "ss")
-    return text
+    return text.lower() if draw.random() < 0.2 else text
 
 
 def _add_error(word: str, draw: random.Random) -> str:
