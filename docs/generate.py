@@ -18,9 +18,7 @@ from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
-
-from fastapi import FastAPI
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
@@ -29,8 +27,7 @@ from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
 from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.serve.routes import Routes
-from litebert.serve.service import Service
+from litebert.serve.routes import make_schema
 from litebert.text.filters import LINE_RULES, RULES
 from overview import ROOT, format_citation, format_overview, format_readme
 from projection import Cluster, project_step
@@ -107,10 +104,7 @@ def quote_code(page: str) -> str:
 
 def _routes() -> Iterator[str]:
     """The routes of the service with the fields of their bodies, as its schema has them."""
-    app = FastAPI()
-    for router in Routes(cast("Service", None)).make_routers():
-        app.include_router(router)
-    schema = app.openapi()
+    schema = make_schema()
     rows: list[tuple[str, str, str]] = []
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
