@@ -317,7 +317,7 @@ class Runner:
         others = [way for way in judged if way != chosen]
         rival = max(others, key=lambda way: judged[way].score)
         seen, error = self.measure(chosen, rival)
-        apart = f"{seen:+.3f} ± {error:.3f} {metric}"
+        apart = f"{seen:+.3f} ± {error:.3f} {metric} on the same rows"
         if seen > 2 * error:
             return f"better than {rival} ({apart})"
         if list(judged).index(chosen) < list(judged).index(rival):
