@@ -169,7 +169,7 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
     assert arguments.size is not None
     if result.way == "counts":
         size = sum(file.stat().st_size for file in (result.folder / "model").rglob("*"))
-        console.show(f"counted words are small already: {size / 1e6:.1f} MB, without a network.")
+        console.show(f"counted words are small already: {size / 1e6:.2g} MB, without a network.")
         console.ending(result.folder, ("predict", result.folder, "TEXT"))
         return 0
     with open(held / "train.jsonl", encoding="utf-8") as file:

@@ -16,7 +16,6 @@ from litebert.base import progress
 from litebert.base.errors import ConfigError, LitebertError
 from litebert.config import replace
 from litebert.demo import ENCODER as PACKAGED
-from litebert.demo import locate
 from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.fitting.ways import Material, read_vectors
 from litebert.tasks.rows import build_single_rows
@@ -87,7 +86,7 @@ def find_encoder(examples: Sequence[Any]) -> tuple[str | Path, str]:
             f"the encoder is the small English one of the package, which tells little of texts in "
             f"other languages, because {MULTILINGUAL} is {kept}"
         )
-    return locate(PACKAGED), f"{note}; --model names another"
+    return PACKAGED, f"{note}; --model names another"
 
 
 def _is_english(texts: Sequence[str]) -> bool:
