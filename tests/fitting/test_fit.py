@@ -481,7 +481,7 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
         check=True,
     ).stdout
     words = " ".join(printed.partition("find:")[2].partition("wrote")[0].split())
-    assert words == f"litebert fit {file} --text-column words --label-column kind --ways counts"
+    assert words == f"litebert fit {file} --ways counts --text-column words --label-column kind"
 
 
 def test_many_rows_are_scored_by_rows_that_chose_nothing() -> None:

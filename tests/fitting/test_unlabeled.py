@@ -369,7 +369,7 @@ def test_rows_keep_the_form_of_the_file(tmp_path: Path, encoder: Path) -> None:
         ({"unlabeled": "nowhere.csv"}, DataError, "nowhere.csv"),
         ({"unlabeled": "empty"}, DataError, "empty"),
         ({"labels": ["a", "b"], "unlabeled": "a", "ways": ()}, ConfigError, "--unlabeled"),
-        ({"unlabeled": "mail.csv", "next_rows": 1}, ConfigError, "every row has one"),
+        ({"unlabeled": "mail.csv", "next_rows": 1}, ConfigError, "give others"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -385,6 +385,30 @@ def test_what_cannot_be_asked(
     with pytest.raises(kind, match=words):
         litebert.fit("mail.csv", **{"ways": ["counts"], **options})
     assert not (tmp_path / "mail-model").exists()
+
+
+def test_rows_to_label_are_read_beside_a_file_in_another_encoding(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the command that is printed, which asks again for what was asked."""
+    file, rows = tmp_path / "a.csv", [("Grüße", "a"), ("hallo", "b"), ("für dich", "")] * 6
+    lines = [f"{text} {i};{label}" for i, (text, label) in enumerate(rows)]
+    file.write_text("\n".join(["text;kind", *lines]) + "\n", encoding="cp1252")
+    out = tmp_path / "mine"
+    words = ["fit", str(file), "--ways", "counts", "--out", str(out)]
+    assert main([*words, "--next", "3"]) == 0
+    (command,) = (line for line in caplog.messages if "--overwrite" in line)
+    more = tmp_path / "a-next.csv"
+    asked = ("--ways", "counts", "--out", out, "--overwrite")
+    assert {*command.split(" fit ")[1].split()} == {*map(str, (file, more, *asked))}
+    text = more.read_text("cp1252")
+    assert text.count("für dich") == 3
+    more.write_text(text.replace(",,", ",a,"), encoding="cp1252")
+    again = litebert.fit([file, more], out, ways=["counts"], overwrite=True)
+    assert again.notes[0].startswith("15 rows")
+    more.write_text(text.replace(",,", ",a,"), encoding="utf-8")
+    with pytest.raises(DataError, match="save all in UTF-8"):
+        litebert.fit([file, more], out, ways=["counts"], overwrite=True)
 
 
 def test_files_of_one_table_agree(labeled: Path, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.commands import console
 from litebert.commands.console import Json
@@ -129,7 +130,8 @@ def fit(words: list[str]) -> int:
         console.table(columns_shown, rows)
     console.show(f"{result.way}: {result.reason}.")
     if result.options:
-        console.show(f"The same, with nothing left to find: {_spell_command(arguments, result)}")
+        same = _spell_words(arguments.file, _list_typed(arguments) | result.options)
+        console.show(f"The same, with nothing left to find: {shlex.join(['litebert', *same])}")
     if arguments.size is not None:
         return _distill(result, arguments, result.folder / HELD)
     if result.next is None:
@@ -139,27 +141,37 @@ def fit(words: list[str]) -> int:
         ]
     else:
         console.say(f"fill in the labels of {result.next}, as many as you like")
-        texts = arguments.unlabeled or (arguments.file if labels else ())
         files = [*(() if labels else arguments.file), result.next]
-        more = ["--unlabeled", *texts] if texts else []
-        following = [("fit", *files, *more, "--overwrite")]
+        typed = _list_typed(arguments)
+        if labels:
+            typed["unlabeled"] = arguments.file
+        following = [(*_spell_words(files, typed), "--overwrite")]
     console.ending(result.folder, *following)
     return 0
 
 
-def _spell_command(arguments: FitArguments, result: Fit) -> str:
-    words = ["litebert", "fit", *map(str, arguments.file)]
-    options = result.options | {"describe": arguments.describe}
+def _list_typed(arguments: FitArguments) -> dict[str, Any]:
+    """The options that differ from their defaults, of those that say what is learned and where."""
+    asked = {"file", "labels", "next", "size", "overwrite", "json"}
+    typed = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
+    return {
+        name: value
+        for name, value in typed.items()
+        if name not in asked and value != getattr(FitArguments, name)
+    }
+
+
+def _spell_words(files: Sequence[Path], options: Mapping[str, Any]) -> list[str]:
+    words = ["fit", *map(str, files)]
     for name, value in options.items():
-        default = getattr(FitArguments, name, None)
-        if value is None or value == default or (name, value) == ("encoding", "utf-8"):
-            continue
         option = f"--{name.replace('_', '-')}"
+        if value is True or (name, value) == ("encoding", "utf-8"):
+            continue
         if value is False:
             words.append(option.replace("--", "--no-"))
         else:
             words += [option, *map(str, value if isinstance(value, (list, tuple)) else [value])]
-    return shlex.join(words)
+    return words
 
 
 def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:

@@ -105,6 +105,8 @@ class Runner:
         self.taught: Material | None = None
         """The rows and texts without labels, if a second round with these is better."""
         self.stopped = False
+        if len({item.group for item in self.items}) == 1 and self.items[0].group is not None:
+            self._note("all rows are of one group, so groups keep no rows apart")
 
     def judge(self, ways: Sequence[WayName]) -> None:
         for way in WAYS:

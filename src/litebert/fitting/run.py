@@ -159,7 +159,9 @@ def fit(
         count -= len(read) - len(blank)
     if next_rows and not blank:
         raise ConfigError(
-            "next needs texts without labels, and every row has one; name texts with --unlabeled"
+            "next needs texts without labels, and each has one in the rows; give others"
+            if pool
+            else "next needs texts without labels, and every row has one; give --unlabeled"
         )
     if "contrastive" in ways and not task.output.exclusive:
         raise ConfigError("the way contrastive is for texts of one class each; leave it out")
@@ -381,7 +383,10 @@ def _look_into(source: Path, found: Columns, layout: Layout) -> list[str]:
         return []
     if detect_format(source) not in ("parquet", "xlsx"):
         encoding = find_encoding(source)
-        if encoding not in (found.encoding, "utf-8") and found.encoding == "utf-8":
+        plain = encoding == "utf-8" and (
+            found.encoding == "cp1252" and source.read_bytes().isascii()
+        )
+        if encoding != found.encoding and not plain:
             raise DataError(
                 f"{source} is in {encoding}, and the first file in {found.encoding}; save all in "
                 "UTF-8"

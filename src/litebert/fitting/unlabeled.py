@@ -9,6 +9,7 @@ Shapes: N texts, C classes, H numbers of a vector.
 from __future__ import annotations
 
 import csv
+import io
 import random
 import re
 import time
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from litebert.answer.model import Model, load
 from litebert.base import progress
 from litebert.base.errors import DataError
-from litebert.base.storage import atomic_text
+from litebert.base.storage import atomic_write
 from litebert.demo import ENCODER as PACKAGED
 from litebert.demo import locate
 from litebert.fitting.columns import GUESS, Columns, find_columns, find_encoding
@@ -285,15 +286,16 @@ def _has_labels(file: Path, found: Columns) -> bool:
 def _write(
     file: Path, rows: Sequence[tuple[Example, Any]], found: Columns, group: str | None
 ) -> None:
-    """Write CSV with the columns that `fit` reads, and a byte-order mark for spreadsheets."""
+    """Write CSV with the columns that `fit` reads, in the encoding of the first file, with which it
+    is read; UTF-8 with a byte-order mark for spreadsheets."""
     labels = found.label or ("label",)
     texts = [found.text, *([found.pair] if found.pair else [])]
-    with atomic_text(file) as opened:
+    with io.StringIO(newline="") as opened:
         names = [*texts, *labels, *([group] if group else [])]
         if not found.header:  # columns are numbers
             width = 1 + max(map(int, names))
             names = [*map(str, range(width))]
-        else:
+        elif found.encoding == "utf-8":
             opened.write("\ufeff")
         writer = csv.writer(opened, lineterminator="\n")
         if found.header:
@@ -302,3 +304,12 @@ def _write(
             cells = dict(zip(texts, example[:2], strict=False))
             shown = "; ".join(guess) if isinstance(guess, (list, tuple)) else guess
             writer.writerow([*(cells.get(name, "") for name in names), shown])
+        try:
+            content = opened.getvalue().encode(found.encoding)
+        except UnicodeEncodeError:
+            raise DataError(
+                f"the rows to label cannot be written in {found.encoding}, which the first file is "
+                "in; save that file in UTF-8"
+            ) from None
+    with atomic_write(file) as handle:
+        handle.write(content)
