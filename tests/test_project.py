@@ -32,7 +32,7 @@ def test_one_line_sets_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
         if path.suffix in (".py", ".md", ".toml", ".yml", ".txt", ".cff", ".sh", ".html")
         and REPOSITORY in path.read_text(encoding="utf-8")
     }
-    assert holders == {"src/litebert/cli.py", "llms.txt", "CITATION.cff", "README.md"}
+    assert holders == {"src/litebert/cli.py", "llms.txt", "CITATION.cff"}
     monkeypatch.setattr(overview, "REPOSITORY", "https://example.org/a/b")
     texts = overview.format_overview() + overview.format_citation() + overview.format_readme()
     assert REPOSITORY not in texts
