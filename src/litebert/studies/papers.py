@@ -376,7 +376,7 @@ def generator(base: Config) -> Study:
 
 
 def replacement(base: Config) -> Study:
-    """Compare replaced tokens with masked tokens at equal operations (ELECTRA, table 2)."""
+    """Compare replaced tokens with masked tokens at equal operations (ELECTRA, table 1)."""
     rtd = _make_rtd_config(base)
     return Study(
         "Do replaced tokens teach more than masked tokens, from the same operations?",
@@ -387,7 +387,7 @@ def replacement(base: Config) -> Study:
         equal="operations",
         finding="At equal operations, replaced tokens are 2.9 points better on GLUE.",
         paper=Published.of(
-            "ELECTRA, table 2 (base)", "GLUE", {"masked tokens": "82.2", "replaced tokens": "85.1"}
+            "ELECTRA, table 1 (base)", "GLUE", {"masked tokens": "82.2", "replaced tokens": "85.1"}
         ),
         remarks=(
             "With replaced tokens, a small generator predicts the masked tokens. So only "
