@@ -415,8 +415,8 @@ def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
             np.array((1, -1) if (example.label == 0) == good else (-1, 1), np.float32)
             for example, good in zip(examples, right, strict=True)
         ]
-        runner.logits[way] = np.arange(rows), logits
-        score, error = runner.measure(way)
+        runner.answers[way] = np.arange(rows), logits
+        score, error = runner.measure(runner.answers[way])
         runner.judged[way] = judging.Judged(way, score, error, rows, 1.0, 100.0, 1.0)
     return runner.choose("balance")[0]
 
@@ -484,11 +484,56 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
     assert words == f"litebert fit {file} --ways counts --text-column words --label-column kind"
 
 
-def test_many_rows_are_scored_by_rows_that_chose_nothing() -> None:
-    assert judging._halve(np.arange(1999), False).tolist() == list(range(1999))
-    half, other = (judging._halve(np.arange(4000), choosing) for choosing in (False, True))
-    assert not np.intersect1d(half, other).size
-    assert half.size + other.size == 4000
+@pytest.mark.parametrize(("rows", "halved"), [(1999, False), (4000, True)])
+def test_many_rows_are_scored_by_rows_that_chose_nothing(rows: int, halved: bool) -> None:
+    """What is right in every second row only is all right or all wrong by one of the halves, and
+    its lead over what is wrong everywhere is the other half's."""
+    task = Table(OneClass(("no", "yes")), texts=("text",), label="label", dev=("dev",))
+    examples = [Example(str(i), None, 1) for i in range(rows)]
+    runner = judging.Runner(ways.Material(task, examples), Path(), [])
+    places = np.arange(rows)
+    logits = np.where(places[:, None] % 2 == 1, (-1.0, 1.0), (1.0, -1.0)).astype(np.float32)
+    every, wrong = (places, list(logits)), (places, [np.array((1, -1), np.float32)] * rows)
+    score, lead = runner.measure(every)[0], runner.measure(every, wrong)[0]
+    assert (score, lead) == ((1.0, 0.0) if halved else (999 / 1999, 999 / 1999))
+
+
+def test_slips_of_labels_and_texts_that_are_not_read_are_told(tmp_path: Path) -> None:
+    rows: list[tuple[Any, ...]] = [("subject", "body", "team", "day")]
+    for i in range(20):
+        rows.append((f"invoice {i} is late", f"the invoice {i} of june is late", "billing", "mon"))
+        rows.append((f"screen {i} is dead", f"my screen {i} is dark today", "Level 1", "tue"))
+    rows += [("invoice 99 is late", "where is the invoice 99 now", "biling", "mon")]
+    rows += [("screen 99 is dead", "the screen 99 is quite dark", "Level 2", "mon")]
+    result = litebert.fit(write(tmp_path / "mail.csv", rows), ways=["counts"])
+    assert any("1 row has 'biling', and 20 'billing'" in note for note in result.notes)
+    assert not any("Level 2" in note and "write one" in note for note in result.notes)
+    told = "not read: 'subject'; --pair-column subject adds a second text"
+    assert told in result.notes
+
+
+def test_one_text_in_all_rows_teaches_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "same.csv", [("text", "label"), *[("same", "a"), ("same", "b")] * 3])
+    with pytest.raises(DataError, match="has the same text in every row of 'text'"):
+        litebert.fit(file)
+
+
+def test_codes_as_labels_are_refused_before_an_encoder_is_opened(tmp_path: Path) -> None:
+    file = write(tmp_path / "texts.csv", [("text",), ("a first text",), ("a second text",)])
+    with pytest.raises(ConfigError, match="labels are codes or numbers"):
+        litebert.fit(file, labels=["1", "2"], model=tmp_path / "absent")
+
+
+def test_an_encoding_that_is_told_is_believed(tmp_path: Path) -> None:
+    rows = [
+        ("text", "label"),
+        *[("die Rechnung für Müller", "a"), ("Bildschirm zerstört", "b")] * 3,
+    ]
+    file = tmp_path / "de.csv"
+    with open(file, "w", newline="", encoding="latin-1") as opened:
+        csv.writer(opened).writerows(rows)
+    result = litebert.fit(file, ways=["counts"], encoding="latin-1")
+    assert result.options["encoding"] == "latin-1"
 
 
 def test_two_fits_are_compared(

@@ -452,3 +452,20 @@ def test_counts_need_no_student(labeled: Path, capsys: pytest.CaptureFixture[str
     assert main(["fit", str(labeled), "--ways", "counts", "--size", "2M"]) == 0
     assert "small already" in capsys.readouterr().out
     assert not (labeled.with_name("mail-model") / "student").exists()
+
+
+def test_rows_to_label_are_written_with_the_delimiter_that_was_told(tmp_path: Path) -> None:
+    lines = [f"{text};{team}" for team in WORDS for text in make_texts(team, 8, 0)]
+    file = tmp_path / "mail.csv"
+    file.write_text("\n".join(["message;team", *lines]), encoding="utf-8")
+    more = tmp_path / "more.txt"
+    more.write_text("a text, with a comma\nanother one\nand a third\n", encoding="utf-8")
+    first = litebert.fit(file, ways=["counts"], unlabeled=more, next_rows=3, delimiter=";")
+    assert first.next is not None
+    header, *rows = first.next.read_text("utf-8-sig").splitlines()
+    assert header == "message;team;guess"
+    first.next.write_text(
+        "\n".join([header, *(row.replace(";;", ";access;") for row in rows)]), encoding="utf-8"
+    )
+    again = litebert.fit([file, first.next], tmp_path / "again", ways=["counts"], delimiter=";")
+    assert again.notes[0].startswith("27 rows")

@@ -22,7 +22,8 @@ _TEXT_NAMES = (
 )  # fmt: skip
 _LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "tag",
-    "tags", "intent", "type", "rating", "stars", "score", "y", "kategorie", "klasse", "categoria",
+    "tags", "intent", "type", "rating", "stars", "score", "y", "team", "queue", "department",
+    "kategorie", "klasse", "categoria",
 )  # fmt: skip
 _PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("text_a", "text_b"),
@@ -32,6 +33,8 @@ GUESS = "guess"
 """The column of rows to label that has the model's answer, which is never read."""
 _LONG = 40
 """Characters of a cell that no header has."""
+_WORDS = 15
+"""Mean characters of a column, above which it may tell what the texts do not."""
 _MOST_CLASSES = 0.5
 """Share of the rows that have a label of their own, above which a column holds no labels."""
 
@@ -45,6 +48,8 @@ class Columns:
     pair: str | None = None
     header: bool = True
     encoding: str = "utf-8"
+    unread: tuple[str, ...] = ()
+    """Other columns that look like texts."""
 
     def options(self) -> dict[str, Any]:
         """As `open_task` takes them."""
@@ -93,6 +98,8 @@ def find_columns(
         # A name is believed unless another column has texts ten times as long.
         if best is not None:
             text = next((name for name in named if lengths[name] * 10 >= lengths[best]), best)
+            if named and lengths[text] < 1:  # single words, of which a name says more
+                text = named[0]
         if text is None:
             raise DataError(
                 f"{file} has no column of texts ({_list(names)}); name one with --text-column"
@@ -108,7 +115,10 @@ def find_columns(
                 f"{file} has no column that looks like labels ({_list(names)}); name it with "
                 "--label-column, or give --labels to begin without labels"
             )
-    return Columns(text, tuple(label), pair, header, encoding)
+    unread = (
+        () if pair else tuple(n for n in free if n not in label and _measure(cells[n]) > _WORDS)
+    )
+    return Columns(text, tuple(label), pair, header, encoding, unread)
 
 
 def find_encoding(file: Path) -> str:

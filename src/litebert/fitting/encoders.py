@@ -118,7 +118,7 @@ def _read_names(
 ) -> NDArray[np.float32] | None:
     """Read what labels are called, (C, H); None where that says nothing, as of numbers or codes."""
     texts = [list(described.get(label, ())) or [_spell(label)] for label in labels]
-    if not all(described.get(label) or _says_something(label) for label in labels):
+    if not all(described.get(label) or says_something(label) for label in labels):
         return None
     flat = [text for several in texts for text in several]
     rows, _ = build_single_rows(start.tokenizer, flat, length)
@@ -134,5 +134,5 @@ def _spell(label: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-./]+", " ", label).split())
 
 
-def _says_something(label: str) -> bool:
+def says_something(label: str) -> bool:
     return re.search(r"[^\W\d_]{3}", label) is not None or any(c > "\u2e80" for c in label)

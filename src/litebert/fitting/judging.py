@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,8 @@ TIMED = 256
 """Texts that tell how fast a model answers."""
 _BLOCKS = 20
 Prefer = Literal["balance", "score"]
+Answers = tuple[NDArray[np.int64], Logits]
+"""Places of rows, and what a way answered to these."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Runner:
         self.items = material.task.plain_items(material.examples)
         self.folds = split_rows(material.task, self.items, material.seed)
         self.judged: dict[WayName, Judged] = {}
-        self.logits: dict[WayName, tuple[NDArray[np.int64], Logits]] = {}
+        self.answers: dict[WayName, Answers] = {}
         self.learned: dict[WayName, Learned] = {}
         self.taught: Material | None = None
         """The rows and texts without labels, if a second round with these is better."""
@@ -133,9 +135,10 @@ class Runner:
                 self.stopped = True
                 self._note("stopped: the best way so far is taken")
                 continue
-            self.logits[way] = places, logits
-            score, error = self.measure(way)
-            entry = Judged(way, score, error, len(_halve(places, False)), *cost)
+            self.answers[way] = places, logits
+            score, error = self.measure(self.answers[way])
+            count = len(places) // 2 if len(places) >= HALVES else len(places)
+            entry = Judged(way, score, error, count, *cost)
             self.judged[way] = entry
             log.info(
                 f"{way}: {self.material.task.metric} {score:.4g} ± {error:.2g} on {len(places):,} "
@@ -186,7 +189,10 @@ class Runner:
         if not output.exclusive:
             self._note("more texts teach classes only, so these were not used")
             return
-        if self.stopped or not texts:
+        if not texts:
+            self._note("every other text is one of the labeled ones, so these teach nothing")
+            return
+        if self.stopped:
             return
         folds = self.folds[:1] if way in TRAINED else self.folds
         file = self.folder / f"{way}-again.npz"
@@ -212,8 +218,8 @@ class Runner:
             self.stopped = True
             self._note("stopped: the best way so far is taken")
             return
-        before = self.logits[way]
-        gain, error = self._compare(way, (np.concatenate(places), logits))
+        again = np.concatenate(places), logits
+        gain, error = self.measure(again, self.answers[way])
         kept = gain > KEPT * error
         read = len(material.examples) - rows
         of = f" of {count:,}" if read < count else ""
@@ -222,51 +228,38 @@ class Runner:
         note = f"with {read:,}{of} more texts: {metric} {gain:+.3f} ± {error:.3f}, {verdict}"
         self.notes.append(note)
         log.info(note)
-        if not kept:
-            self.logits[way] = before
-            return
-        self.taught, self.learned = material, {}
-        score, error = self.measure(way)
-        self.judged[way] = replace(self.judged[way], score=score, error=error)
+        if kept:
+            self.taught, self.learned, self.answers[way] = material, {}, again
+            score, error = self.measure(again)
+            self.judged[way] = replace(self.judged[way], score=score, error=error)
 
-    def _compare(
-        self, way: WayName, again: tuple[NDArray[np.int64], Logits]
-    ) -> tuple[float, float]:
-        """What a second round is better by, which becomes the answer of the way."""
-        first = cast("WayName", f"{way} once")
-        self.logits[first], self.logits[way] = self.logits[way], again
-        gain = self.measure(way, first)
-        del self.logits[first]
-        return gain
-
-    def measure(self, way: WayName, other: WayName | None = None) -> tuple[float, float]:
-        """The score of a way and its error; with another, of the difference from that on the rows
-        that judged both. Of many rows, those of scores and of differences are others."""
-        places, _ = self.logits[way]
-        if other is not None:
-            places = np.intersect1d(places, self.logits[other][0])
-        places = _halve(places, other is not None)
-        values = self._score_blocks(way, places)
-        if other is not None:
-            values = values - self._score_blocks(other, places)
+    def measure(self, answers: Answers, others: Answers | None = None) -> tuple[float, float]:
+        """The score of answers and its error; with others, of the difference from these on the rows
+        that both answer. Of many rows, those of scores and of differences are not the same."""
+        places = answers[0] if others is None else np.intersect1d(answers[0], others[0])
+        if len(places) >= HALVES:
+            places = places[others is None :: 2]
+        values = self._score_blocks(answers, places)
+        if others is not None:
+            values = values - self._score_blocks(others, places)
         score, parts = float(values[0]), values[1:]
         count = len(parts)
         error = float(np.sqrt((count - 1) / count * np.square(parts - parts.mean()).sum()))
-        if other is None and 0 <= score <= 1 and not isinstance(self.material.task.output, Number):
+        if others is None and 0 <= score <= 1 and not isinstance(self.material.task.output, Number):
             error = max(error, compute_share_error(score, len(places)))
-        if other is not None:  # few rows that all agree still tell little
+        if others is not None:  # few rows that all agree still tell little
             error = max(error, 1 / (len(places) + 2))
         return score, error
 
-    def _score_blocks(self, way: WayName, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _score_blocks(self, answers: Answers, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """The score on places, then on them without one block each (a jackknife)."""
         task, examples = self.material.task, self.material.examples
-        answered, logits = self.logits[way]
+        answered, logits = answers
         row_of = {place: row for row, place in enumerate(answered.tolist())}
         listed = places.tolist()
         chosen = [examples[place] for place in listed]
         items = [self.items[place] for place in listed]
-        answers = task.answers(chosen, items, [logits[row_of[place]] for place in listed])
+        said = task.answers(chosen, items, [logits[row_of[place]] for place in listed])
         full = 100.0 if task.percent else 1.0
         blocks = np.arange(len(listed)) % min(_BLOCKS, len(listed))
 
@@ -274,7 +267,7 @@ class Runner:
             rows = np.flatnonzero(keep).tolist()
             if not rows:
                 return 0.0
-            scores = task.score([chosen[i] for i in rows], [answers[i] for i in rows])
+            scores = task.score([chosen[i] for i in rows], [said[i] for i in rows])
             value = scores[task.metric] / full
             return value if np.isfinite(value) else 0.0
 
@@ -293,7 +286,7 @@ class Runner:
             ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
             left = max(0.0, 1 - self.judged[ground].score)
             mean, spread = (share * left for share in EXPECTED[way])
-            seen, error = self.measure(way, ground)
+            seen, error = self.measure(self.answers[way], self.answers[ground])
             # Rows that speak against what is usual say that this task is not.
             surprise = max(0.0, (seen - mean) ** 2 - error**2)
             precision, prior = 1 / error**2, 1 / max(spread**2, LEAST_SPREAD**2, surprise)
@@ -304,7 +297,9 @@ class Runner:
         if prefer == "balance":
             for way in worth:  # from cheap to dear
                 apart = worth[best] - worth[way]
-                error = 0.0 if way == best else self.measure(best, way)[1]
+                error = (
+                    0.0 if way == best else self.measure(self.answers[best], self.answers[way])[1]
+                )
                 if apart <= min(WORTH, error):
                     chosen = way
                     break
@@ -318,7 +313,7 @@ class Runner:
             return f"as good as {best} here, inside the noise{faster}"
         others = [way for way in judged if way != chosen]
         rival = max(others, key=lambda way: judged[way].score)
-        seen, error = self.measure(chosen, rival)
+        seen, error = self.measure(self.answers[chosen], self.answers[rival])
         apart = f"{seen:+.3f} ± {error:.3f} {metric} on the same rows"
         if seen > 2 * error:
             return f"better than {rival} ({apart})"
@@ -329,7 +324,7 @@ class Runner:
     def finish(self, way: WayName, folder: Path, card: str) -> None:
         """Let the way learn from all rows, and write the model."""
         task = self.material.task
-        places, logits = self.logits[way]
+        places, logits = self.answers[way]
         targets = [self.items[place].target for place in places.tolist()]
         calibration = calibrate_part(task.output, logits, targets)
         temperature = calibration.temperature if calibration else 1.0
@@ -434,11 +429,6 @@ def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> M
         notes.append(note)
         log.info(note)
     return replace(material, items=items, vectors=vectors)
-
-
-def _halve(places: NDArray[np.int64], choosing: bool) -> NDArray[np.int64]:
-    """The rows that choose the way, or those that score it."""
-    return places if len(places) < HALVES else places[not choosing :: 2]
 
 
 def _measure_model(learned: Learned, examples: Sequence[Any]) -> tuple[float, float]:

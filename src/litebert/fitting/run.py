@@ -13,10 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.finetuning.heads import fit_head
 from litebert.fitting.columns import GUESS, Columns, find_columns, find_encoding
-from litebert.fitting.encoders import open_encoder, reads_names
+from litebert.fitting.encoders import open_encoder, reads_names, says_something
 from litebert.fitting.judging import READING, Judged, Prefer, Runner
 from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
 from litebert.fitting.ways import (
@@ -56,6 +59,8 @@ HELD = "held"
 _SOME_TEXTS = 1000
 """Texts that tell how sure a model of names is."""
 _MOST_CLASSES = 1000
+_MOST_SPELLED, _ALIKE = 300, 0.9
+"""Labels whose spelling is compared, and what slips have in common with what was meant."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,10 @@ def fit(
     out = _name_folder(first) if out is None else Path(out)
     if labels:
         _check_labels(labels, ways, sources, pool, columns)
+    if labels and not all(described.get(label) or says_something(label) for label in labels):
+        raise ConfigError(
+            "labels are codes or numbers, which say nothing; describe each with --describe FILE"
+        )
     if teacher and labels:
         raise ConfigError(
             "a student is judged by rows with labels; label some, and leave --size out"
@@ -154,9 +163,10 @@ def fit(
     task, examples, blank, found, notes = _open(sources, list(labels), columns)
     delimiter, count = columns.get("delimiter"), 0
     if pool:
-        read, count = read_texts(pool, found, delimiter, seed)
-        blank = leave_out(read, examples)
-        count -= len(read) - len(blank)
+        blank, count = read_texts(pool, found, delimiter, seed)
+    if not labels:
+        read, blank = len(blank), leave_out(blank, examples)
+        count -= read - len(blank)
     if next_rows and not blank:
         raise ConfigError(
             "next needs texts without labels, and each has one in the rows; give others"
@@ -186,7 +196,7 @@ def fit(
     def add_next(result: Fit) -> Fit:
         if not next_rows:
             return result
-        known, group = [] if labels else examples, columns.get("group_column")
+        known = [] if labels else examples
         file, note = write_next(
             out,
             blank,
@@ -194,7 +204,8 @@ def fit(
             next_rows,
             files=sources,
             found=found,
-            group=group,
+            group=columns.get("group_column"),
+            delimiter=Layout(delimiter=delimiter).delimiter or ",",
             seconds=READING * (deadline - time.monotonic()),
             seed=seed,
         )
@@ -343,7 +354,7 @@ def _open(
             header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
         )
         for source in sources:
-            told += _look_into(source, found, layout)
+            told += _look_into(source, found, layout, columns.get("encoding") is not None)
         if labels:
             texts = [
                 row.example
@@ -372,16 +383,47 @@ def _open(
             f"{data} has {len(task.output.labels):,} different labels in "
             f"'{', '.join(found.label)}'; name the column of the labels with --label-column"
         )
+    if len(examples) > 2 and len({(example.text, example.pair) for example in examples}) == 1:
+        raise DataError(
+            f"{data} has the same text in every row of {texts_of}, so there is nothing to learn; "
+            "name the column of the texts with --text-column"
+        )
+    if task.output.exclusive:
+        rows = Counter(example.label for example in examples)
+        told += _doubt_labels({name: rows[i] for i, name in enumerate(task.output.labels)})
+    if found.unread:
+        listed = ", ".join(f"'{name}'" for name in found.unread[:3])
+        told.append(f"not read: {listed}; --pair-column {found.unread[0]} adds a second text")
     known = "labels in the column"  # as `took` says
     told += [note for note in counted.notes() if not note.startswith(known)]
     return task, examples, list(files.blank), found, [took, *told]
 
 
-def _look_into(source: Path, found: Columns, layout: Layout) -> list[str]:
-    """Refuse what cannot be read as the first table is, and say what is not read."""
+def _doubt_labels(rows: Mapping[str, int]) -> list[str]:
+    """Say which rare labels are spelled as a common one is."""
+    told = list[str]()
+    for label, count in rows.items() if len(rows) <= _MOST_SPELLED else ():
+        plain = re.sub(r"\W|_", "", label.casefold())
+        for other, more in rows.items():
+            alike = re.sub(r"\W|_", "", other.casefold())
+            same = plain == alike and (more, other) > (count, label)
+            close = min(len(plain), len(alike)) > 3 and 10 * count <= more
+            close = close and re.sub(r"\D", "", plain) == re.sub(r"\D", "", alike)
+            if same or (close and SequenceMatcher(None, plain, alike).ratio() > _ALIKE):
+                told.append(
+                    f"{count:,} {'row has' if count == 1 else 'rows have'} '{label}', and {more:,} "
+                    f"'{other}'; write one of them if they are one class"
+                )
+                break
+    return told
+
+
+def _look_into(source: Path, found: Columns, layout: Layout, told: bool) -> list[str]:
+    """Refuse what cannot be read as the first table is, unless a person told its encoding, and say
+    what is not read."""
     if source.is_dir():
         return []
-    if detect_format(source) not in ("parquet", "xlsx"):
+    if not told and detect_format(source) not in ("parquet", "xlsx"):
         encoding = find_encoding(source)
         plain = encoding == "utf-8" and (
             found.encoding == "cp1252" and source.read_bytes().isascii()
@@ -461,10 +503,7 @@ def _measure_sureness(learned: LearnedNetwork, material: Material) -> str:
 
 def _learn_from_names(material: Material) -> LearnedNetwork:
     assert material.start is not None
-    if material.names is None:
-        raise ConfigError(
-            "labels are codes or numbers, which say nothing; describe each with --describe FILE"
-        )
+    assert material.names is not None
     head = fit_head(material.task.output, material.vectors[:0], (), material.names)
     return LearnedNetwork(material, material.start, head, material.vectors)
 

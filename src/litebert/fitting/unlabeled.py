@@ -138,6 +138,7 @@ def write_next(
     files: Sequence[Path],
     found: Columns,
     group: str | None,
+    delimiter: str,
     seconds: float,
     seed: int = 0,
 ) -> tuple[Path, str]:
@@ -146,14 +147,11 @@ def write_next(
 
     Args:
         model: the folder of a run of `fit`.
-        texts: without labels, in random order.
+        texts: that no labeled row has, in random order.
         known: the rows that have a label.
         group: the column of what rows belong to, which is left empty: each is alone.
         seconds: the model answers texts for so long, at most.
     """
-    texts = leave_out(texts, known)
-    if not texts:
-        raise DataError("every text has a label already; give others with --unlabeled")
     opened = load(model)
     answers = _answer(opened, texts, seconds)
     read = "" if len(answers) == len(texts) else f" of which {len(answers):,} were read"
@@ -161,7 +159,7 @@ def write_next(
     places = choose_rows(opened, texts, unsure, known, count, seed)
     file = name_next(files, found)
     rows = [(texts[place], answers[place].get("prediction")) for place in places]
-    _write(file, rows, found, group)
+    _write(file, rows, found, group, delimiter)
     sure = float((unsure < 0.5).mean())
     said = f"{len(rows):,} rows worth a label, of {len(texts):,} texts{read}"
     if "probabilities" in answers[0]:
@@ -284,10 +282,14 @@ def _has_labels(file: Path, found: Columns) -> bool:
 
 
 def _write(
-    file: Path, rows: Sequence[tuple[Example, Any]], found: Columns, group: str | None
+    file: Path,
+    rows: Sequence[tuple[Example, Any]],
+    found: Columns,
+    group: str | None,
+    delimiter: str,
 ) -> None:
-    """Write CSV with the columns that `fit` reads, in the encoding of the first file, with which it
-    is read; UTF-8 with a byte-order mark for spreadsheets."""
+    """Write CSV with the columns that `fit` reads, as it reads the first file: in its encoding, and
+    with a delimiter that was given; UTF-8 with a byte-order mark for spreadsheets."""
     labels = found.label or ("label",)
     texts = [found.text, *([found.pair] if found.pair else [])]
     with io.StringIO(newline="") as opened:
@@ -297,7 +299,7 @@ def _write(
             names = [*map(str, range(width))]
         elif found.encoding == "utf-8":
             opened.write("\ufeff")
-        writer = csv.writer(opened, lineterminator="\n")
+        writer = csv.writer(opened, lineterminator="\n", delimiter=delimiter)
         if found.header:
             writer.writerow([*names, GUESS])
         for example, guess in rows:
