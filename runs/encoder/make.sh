@@ -15,6 +15,7 @@ here=$(dirname "$0")
 litebert=${LITEBERT:-litebert}
 python=${PYTHON:-python3}
 
+"$python" -c "import lxml" 2>/dev/null || { echo "lxml is missing; pip install lxml" >&2; exit 2; }
 mkdir -p "$work"
 [ -f "$work/counts.json" ] || "$python" "$here/extract.py" "$work" "$data"
 [ -f "$work/counts.json" ] || "$python" "$here/corpus.py" "$work" "$data"

@@ -163,3 +163,11 @@ def test_long_words_are_not_remembered(learned: Any) -> None:
     assert isinstance(tokenizer, FeatureTokenizer)
     tokenizer.encode(["good " + "x" * 100_000])
     assert [*tokenizer._remembered] == ["good"]
+
+
+def test_a_model_of_the_package_is_served_by_its_name() -> None:
+    served = parse_models(["sentiment", "texts=vectors"])
+    assert [*served] == ["sentiment", "texts"]
+    assert all(
+        (folder / "task.json").is_file() or name == "texts" for name, folder in served.items()
+    )
