@@ -164,8 +164,8 @@ def _make_server(settings: Settings, service: Service, address: str) -> Server:
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:
-    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched, and those of the
-    package unpacked."""
+    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub and of the package are
+    fetched."""
     models: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
