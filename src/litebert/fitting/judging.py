@@ -25,6 +25,7 @@ from litebert.base import progress
 from litebert.base.errors import DataError, RunError
 from litebert.base.storage import atomic_text, write_whole
 from litebert.config import replace
+from litebert.finetuning.heads import fit_head
 from litebert.fitting.second_round import add_texts, learn_again
 from litebert.fitting.ways import (
     TRAINED,
@@ -280,7 +281,7 @@ class Runner:
             raise DataError("no way could learn from these rows; give more, or a longer --budget")
         cheapest = next(iter(self.judged))
         if len(self.judged) == 1:
-            return cheapest, "the only way that was judged"
+            return cheapest, "the only way that was judged" + self._doubt(cheapest)
         worth: dict[WayName, float] = {cheapest: 0.0}
         for way in list(self.judged)[1:]:
             ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
@@ -303,7 +304,7 @@ class Runner:
                 if apart <= min(WORTH, error):
                     chosen = way
                     break
-        return chosen, self._explain(chosen, best)
+        return chosen, self._explain(chosen, best) + self._doubt(chosen)
 
     def _explain(self, chosen: WayName, best: WayName) -> str:
         metric, judged = self.material.task.metric, self.judged
@@ -320,6 +321,21 @@ class Runner:
         if list(judged).index(chosen) < list(judged).index(rival):
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
         return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
+
+    def _doubt(self, way: WayName) -> str:
+        """Say so if the way is not better than what reads no text."""
+        places, _ = self.answers[way]
+        output = self.material.task.output
+        alike = fit_head(output, np.zeros((len(self.items), 1), np.float32), self.items)
+        same = places, alike.logits(np.zeros((len(places), 1), np.float32))
+        gain, error = self.measure(self.answers[way], same)
+        if gain > 2 * error:
+            return ""
+        score, metric = self.measure(same)[0], self.material.task.metric
+        return (
+            f"; but these rows do not tell it from one and the same answer to every text ({metric} "
+            f"{score:.3f}): give more rows, or see whether the texts hold what the labels say"
+        )
 
     def finish(self, way: WayName, folder: Path, card: str) -> None:
         """Let the way learn from all rows, and write the model."""
