@@ -499,7 +499,7 @@ def test_many_rows_are_scored_by_rows_that_chose_nothing(rows: int, halved: bool
 
 
 def test_slips_of_labels_and_texts_that_are_not_read_are_told(tmp_path: Path) -> None:
-    rows: list[tuple[Any, ...]] = [("subject", "body", "team", "day")]
+    rows: list[tuple[Any, ...]] = [("place", "body", "team", "day")]
     for i in range(20):
         rows.append((f"invoice {i} is late", f"the invoice {i} of june is late", "billing", "mon"))
         rows.append((f"screen {i} is dead", f"my screen {i} is dark today", "Level 1", "tue"))
@@ -508,8 +508,49 @@ def test_slips_of_labels_and_texts_that_are_not_read_are_told(tmp_path: Path) ->
     result = litebert.fit(write(tmp_path / "mail.csv", rows), ways=["counts"])
     assert any("1 row has 'biling', and 20 'billing'" in note for note in result.notes)
     assert not any("Level 2" in note and "write one" in note for note in result.notes)
-    told = "not read: 'subject'; --pair-column subject adds a second text"
-    assert told in result.notes
+    assert "not read: 'place'; --text-column 'body + place' reads both" in result.notes
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_title_is_read_with_its_text(form: str, tmp_path: Path) -> None:
+    """Where a row has one; and the model reads such files and texts as it learned them."""
+    header = ("id", "subject", "body", "team")
+    rows: list[tuple[Any, ...]] = []
+    for i in range(12):
+        rows.append((i, "printer" if i % 3 else "", f"it fails, number {i}", "hardware"))
+        rows.append((i, "payment" if i % 3 else "", f"it fails, number {i}", "billing"))
+    file, columns = (
+        tmp_path / f"mail.{form}",
+        dict(zip(header, zip(*rows, strict=True), strict=True)),
+    )
+    if form == "csv":
+        write(file, [header, *rows])
+    elif form == "jsonl":
+        lines = [json.dumps(dict(zip(header, row, strict=True))) for row in rows]
+        file.write_text("\n".join(lines), encoding="utf-8")
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: [*cells] for name, cells in columns.items()}), file)
+    result = litebert.fit(file, ways=["counts"])
+    assert result.options["text_column"] == "subject + body"
+    answers = litebert.load(result.folder).predict(["printer\nit fails, number 1"])
+    out = tmp_path / "answers.jsonl"
+    assert main(["predict", str(result.folder), "--input", str(file), "--out", str(out)]) == 0
+    read = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert read[2]["probabilities"] == pytest.approx(answers[0]["probabilities"])
+
+
+def test_a_column_may_have_a_plus_in_its_name(tmp_path: Path) -> None:
+    rows = [(phrase, "x", team) for team, phrases in PHRASES.items() for phrase in phrases]
+    file = write(tmp_path / "plus.csv", [("pros + cons", "pros", "team"), *rows])
+    result = litebert.fit(file, ways=["counts"])
+    assert result.options["text_column"] == "pros + cons"
+    (answer,) = litebert.load(result.folder).predict(["the screen is dead"])
+    assert answer["prediction"] == "hardware"
+    with pytest.raises(DataError, match="has no column 'cons'"):
+        litebert.fit(file, tmp_path / "other", text_column="cons + pros", ways=["counts"])
 
 
 def test_one_text_in_all_rows_teaches_nothing(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from litebert.text.records import (
     read_cells,
     refuse_format,
     split_cells,
+    split_joint,
 )
 
 log = logging.getLogger("litebert")
@@ -141,7 +142,7 @@ def open_input(
             content = itertools.chain([first], blocks)
     head_text = head.decode(layout.encoding, "replace").lstrip("\ufeff")
     wanted = {
-        name
+        part
         for name in (
             columns.text,
             columns.pair,
@@ -149,6 +150,7 @@ def open_input(
             training_columns.get("pair"),
         )
         if name
+        for part in (name, *split_joint(name))
     }
     wanted |= {"text"} if columns.text is None else set()
     is_official = form is None and _is_official(path, head_text, task)
@@ -325,7 +327,7 @@ def _choose_column(names: Sequence[str], *likely: Any) -> Any:
     """Return the first likely column that a file has, else the first likely one, or None."""
     candidates = [name for name in likely if name]
     first = candidates[0] if candidates else None
-    return next((name for name in candidates if name in names), first)
+    return next((name for name in candidates if {*split_joint(name)} <= {*names}), first)
 
 
 def format_cells(

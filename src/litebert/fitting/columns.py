@@ -12,7 +12,7 @@ from typing import Any
 from litebert.base.errors import DataError
 from litebert.tasks.label_cells import is_blank
 from litebert.text.lines import Meter, read_blocks
-from litebert.text.records import Layout, detect_format, read_sample
+from litebert.text.records import JOINT, Layout, detect_format, read_sample, split_joint
 
 _SAMPLE = 2000
 _TEXT_NAMES = (
@@ -25,6 +25,9 @@ _LABEL_NAMES = (
     "tags", "intent", "type", "rating", "stars", "score", "y", "team", "queue", "department",
     "kategorie", "klasse", "categoria",
 )  # fmt: skip
+_TITLE_NAMES = ("subject", "title", "headline", "summary", "betreff", "titel")
+_BODY_NAMES = ("text", "body", "message", "content", "description", "comment", "review", "document")
+"""A title is read before what it is the title of."""
 _PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("text_a", "text_b"),
     ("question1", "question2"), ("text", "pair"), ("query", "document"), ("question", "sentence"),
@@ -89,7 +92,8 @@ def find_columns(
             if one in lowered and two in lowered and not {lowered[one], lowered[two]} & {*label}:
                 text, pair = lowered[one], lowered[two]
                 break
-    free = [name for name in names if name not in (text, pair, *label, GUESS)]
+    taken = {*label, GUESS, *(part for name in (text, pair) if name for part in split_joint(name))}
+    free = [name for name in names if name not in taken]
     if text is None:
         lengths = {name: _measure(cells[name]) for name in free}
         named = [lowered[name] for name in _TEXT_NAMES if lowered.get(name) in lengths]
@@ -105,6 +109,11 @@ def find_columns(
                 f"{file} has no column of texts ({_list(names)}); name one with --text-column"
             )
         free.remove(text)
+        titles = (lowered[name] for name in _TITLE_NAMES if lowered.get(name) in free)
+        title = next((name for name in titles if lengths[name] > 0), None)
+        if title is not None and text.lower() in _BODY_NAMES:
+            free.remove(title)
+            text = f"{title}{JOINT}{text}"
     if not label and need_label:
         named = [lowered[name] for name in _LABEL_NAMES if lowered.get(name) in free]
         counts = [(_count(cells[name]), -place, name) for place, name in enumerate(free)]

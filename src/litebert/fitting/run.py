@@ -48,7 +48,7 @@ from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import stream_texts
-from litebert.text.records import Layout, Notes, RowFile, detect_format, read_sample
+from litebert.text.records import JOINT, Layout, Notes, RowFile, detect_format, read_sample
 
 log = logging.getLogger("litebert")
 
@@ -393,7 +393,8 @@ def _open(
         told += _doubt_labels({name: rows[i] for i, name in enumerate(task.output.labels)})
     if found.unread:
         listed = ", ".join(f"'{name}'" for name in found.unread[:3])
-        told.append(f"not read: {listed}; --pair-column {found.unread[0]} adds a second text")
+        joint = f"'{found.text}{JOINT}{found.unread[0]}'"
+        told.append(f"not read: {listed}; --text-column {joint} reads both")
     known = "labels in the column"  # as `took` says
     told += [note for note in counted.notes() if not note.startswith(known)]
     return task, examples, list(files.blank), found, [took, *told]

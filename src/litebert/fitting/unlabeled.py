@@ -39,7 +39,9 @@ from litebert.text.records import (
     read_lines,
     read_records,
     read_sample,
+    split_joint,
 )
+from litebert.text.tally import format_count
 
 MOST_TEXTS = 60_000
 """Texts that are drawn of more."""
@@ -106,7 +108,7 @@ def _stream(source: Path, found: Columns, delimiter: str | None) -> Iterator[Exa
         layout = Layout(header=found.header, encoding=encoding, delimiter=used)
         names, _ = read_sample(source, 1, layout)
         text, pair = found.text, found.pair
-        if not {text, *([pair] if pair else [])} <= {*names}:
+        if not {*split_joint(text), *([pair] if pair else [])} <= {*names}:
             other = find_columns(source, delimiter=used, need_label=False)
             layout = Layout(header=other.header, encoding=encoding, delimiter=used)
             text, pair = other.text, other.pair
@@ -161,7 +163,8 @@ def write_next(
     rows = [(texts[place], answers[place].get("prediction")) for place in places]
     _write(file, rows, found, group, delimiter)
     sure = float((unsure < 0.5).mean())
-    said = f"{len(rows):,} rows worth a label, of {len(texts):,} texts{read}"
+    said = f"{format_count(len(rows), 'row')} worth a label, of {format_count(len(texts), 'text')}"
+    said += read
     if "probabilities" in answers[0]:
         said += f"; the model is sure of {sure:.0%} of the texts"
     return file, said
@@ -291,9 +294,11 @@ def _write(
     """Write CSV with the columns that `fit` reads, as it reads the first file: in its encoding, and
     with a delimiter that was given; UTF-8 with a byte-order mark for spreadsheets."""
     labels = found.label or ("label",)
-    texts = [found.text, *([found.pair] if found.pair else [])]
+    # Where texts were joined, the last of their columns has all of it.
+    *titles, text = split_joint(found.text)
+    texts = [text, *([found.pair] if found.pair else [])]
     with io.StringIO(newline="") as opened:
-        names = [*texts, *labels, *([group] if group else [])]
+        names = [*titles, *texts, *labels, *([group] if group else [])]
         if not found.header:  # columns are numbers
             width = 1 + max(map(int, names))
             names = [*map(str, range(width))]

@@ -158,6 +158,8 @@ class Layout:
 
 
 DEFAULT_LAYOUT = Layout()
+JOINT = " + "
+"""Between the names of columns whose texts are joined."""
 
 
 @dataclass(frozen=True)
@@ -329,9 +331,36 @@ def read_records(
     layout: Layout = DEFAULT_LAYOUT,
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, which the file may lack, of each row; of
-    all columns if none are named. In CSV, TSV and workbooks, columns may be numbers from 0. A blank
-    line is a row only in plain text. A `RowFile` brings its own layout.
+    all columns if none are named. In CSV, TSV and workbooks, columns may be numbers from 0. The
+    texts of `subject + body` are joined, unless a column has that name. A blank line is a row only
+    in plain text. A `RowFile` brings its own layout.
     """
+    if not any(JOINT in name for name in columns):
+        yield from _read_columns(source, columns, notes, optional, layout)
+        return
+    used = source.layout if isinstance(source, RowFile) else layout
+    names: list[str] = []
+    form = used.form or detect_format(source)
+    if form != "text" and not (isinstance(source, RowFile) and source.content is not None):
+        names, _ = read_sample(str(source), 1, replace(used, form=form))
+    parts = [(n,) if n in names or form == "text" else split_joint(n) for n in columns]
+    flat = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
+    for row in _read_columns(source, flat, notes, optional, layout):
+        cells = dict(zip(flat, row.values, strict=False))
+        joined = []
+        for some in parts:
+            texts = [text for part in some if isinstance(text := cells[part], str) and text.strip()]
+            joined.append("\n".join(texts) if len(texts) > 1 else (*texts, cells[some[0]])[0])
+        yield row._replace(values=(*joined, *row.values[len(flat) :]))
+
+
+def _read_columns(
+    source: RowSource,
+    columns: Sequence[str],
+    notes: Notes,
+    optional: Sequence[str],
+    layout: Layout,
+) -> Iterator[Record]:
     extra_names: tuple[str, ...] = ()
     stretch = None
     if isinstance(source, RowFile):
@@ -370,6 +399,11 @@ def read_records(
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else shorten(str(source))
         raise DataError(f"{label} holds no rows; give a file with some")
+
+
+def split_joint(name: str) -> tuple[str, ...]:
+    """The columns of `subject + body`, whose texts are joined; of another name, itself."""
+    return tuple(name.split(JOINT))
 
 
 def read_rows(
