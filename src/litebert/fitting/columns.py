@@ -16,8 +16,8 @@ from litebert.text.records import JOINT, Layout, detect_format, read_sample, spl
 
 _SAMPLE = 2000
 _TEXT_NAMES = (
-    "text", "sentence", "review", "message", "content", "body", "comment", "document", "tweet",
-    "question", "utterance", "query", "description", "title", "subject", "texte", "texto",
+    "text", "sentence", "review", "message", "content", "body", "comment", "document", "abstract",
+    "tweet", "question", "utterance", "query", "description", "title", "subject", "texte", "texto",
     "nachricht",
 )  # fmt: skip
 _LABEL_NAMES = (
@@ -26,8 +26,7 @@ _LABEL_NAMES = (
     "kategorie", "klasse", "categoria",
 )  # fmt: skip
 _TITLE_NAMES = ("subject", "title", "headline", "summary", "betreff", "titel")
-_BODY_NAMES = ("text", "body", "message", "content", "description", "comment", "review", "document")
-"""A title is read before what it is the title of."""
+"""A title is read before its text."""
 _PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("text_a", "text_b"),
     ("question1", "question2"), ("text", "pair"), ("query", "document"), ("question", "sentence"),
@@ -94,6 +93,7 @@ def find_columns(
                 break
     taken = {*label, GUESS, *(part for name in (text, pair) if name for part in split_joint(name))}
     free = [name for name in names if name not in taken]
+    alone = text is None and pair is None
     if text is None:
         lengths = {name: _measure(cells[name]) for name in free}
         named = [lowered[name] for name in _TEXT_NAMES if lowered.get(name) in lengths]
@@ -109,11 +109,6 @@ def find_columns(
                 f"{file} has no column of texts ({_list(names)}); name one with --text-column"
             )
         free.remove(text)
-        titles = (lowered[name] for name in _TITLE_NAMES if lowered.get(name) in free)
-        title = next((name for name in titles if lengths[name] > 0), None)
-        if title is not None and text.lower() in _BODY_NAMES:
-            free.remove(title)
-            text = f"{title}{JOINT}{text}"
     if not label and need_label:
         named = [lowered[name] for name in _LABEL_NAMES if lowered.get(name) in free]
         counts = [(_count(cells[name]), -place, name) for place, name in enumerate(free)]
@@ -124,6 +119,11 @@ def find_columns(
                 f"{file} has no column that looks like labels ({_list(names)}); name it with "
                 "--label-column, or give --labels to begin without labels"
             )
+    titles = [lowered[name] for name in _TITLE_NAMES if lowered.get(name) in free]
+    titles = [name for name in titles if name not in label and _measure(cells[name]) > 0]
+    if alone and titles and text.lower() not in _TITLE_NAMES:
+        free.remove(titles[0])
+        text = f"{titles[0]}{JOINT}{text}"
     unread = (
         () if pair else tuple(n for n in free if n not in label and _measure(cells[n]) > _WORDS)
     )
