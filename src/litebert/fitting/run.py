@@ -383,7 +383,7 @@ def _open(
             f"{data} has {len(task.output.labels):,} different labels in "
             f"'{', '.join(found.label)}'; name the column of the labels with --label-column"
         )
-    if len(examples) > 2 and len({(example.text, example.pair) for example in examples}) == 1:
+    if len(examples) > 2 and all(example[:2] == examples[0][:2] for example in examples):
         raise DataError(
             f"{data} has the same text in every row of {texts_of}, so there is nothing to learn; "
             "name the column of the texts with --text-column"
