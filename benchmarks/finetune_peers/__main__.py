@@ -15,7 +15,7 @@ their times and their memory alone. --print makes the table from the file.
 
 A task is a source of rows and how many of them have labels: 2, 8 or 64 a class, 1000 in all, or all
 (a name alone). Sources: sst2 (SST-2, tested on its public dev file), topics (the article that a
-question of SQuAD is about, 48 classes), tickets (German support tickets that litebert makes),
+question of SQuAD is about, 48 classes), tickets (support tickets that litebert makes),
 docstrings (the package that a docstring is of) and chapters (the chapter of TEXTS/rust-book/ko that
 a Korean paragraph is of). No test row chooses anything.
 
