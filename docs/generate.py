@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -362,21 +362,12 @@ def _join(names: Sequence[str]) -> str:
 def _features(*, converts: bool) -> Iterator[str]:
     """The features that a class of transformers computes too, or those that only litebert does."""
     yield "Those with a class in `transformers`:" if converts else "Those without one:"
-    known: Mapping[str, Any] = {}
     shown = []
     for feature in FEATURES:
         assert {feature.torch, feature.compiled, feature.onnx} == {YES}, feature.name
-        if not feature.name.startswith("these"):
-            known = feature.fields
-        fields = {
-            name: value
-            for name, value in feature.fields.items()
-            if feature.fields == known or known.get(name) != value
-        }
         if (feature.transformers == YES) == converts:
-            values = ", ".join(f"`{name}={value}`" for name, value in fields.items())
-            shown.append(f"{feature.name} ({values})")
-    yield f"{'; '.join(shown)}."
+            shown.append(feature.name)
+    yield from textwrap.wrap(f"{'; '.join(shown)}.", 140)
 
 
 def _filters(name: str) -> Iterator[str]:
