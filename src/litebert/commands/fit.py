@@ -38,7 +38,7 @@ class FitArguments:
     out: Path | None = None
     """Folder of the model; by default NAME-model."""
     text_column: str | None = None
-    """Column of the texts; by default found."""
+    """Column of the texts, such as body or subject + body; by default found."""
     label_column: tuple[str, ...] = ()
     """Column of the labels, or columns of 0 and 1; by default found."""
     pair_column: str | None = None

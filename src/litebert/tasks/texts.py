@@ -47,7 +47,7 @@ class ColumnOptions(SplitOptions):
     """The options of a task over texts in named columns."""
 
     text_column: str = "text"
-    """Column of the text, by name or number from 0."""
+    """Column of the text, by name or number from 0; title + text joins two."""
     pair_column: str | None = None
     """Column of a second text."""
     header: bool = True
