@@ -103,7 +103,6 @@ class PartRows:
                 )
 
     def _choose_stretches(self, turns: Turns) -> dict[int, tuple[int, int]]:
-        """Return the rows of the windows from the first that is due, in each file that has some."""
         assert self.counts is not None
         edges = [*self.begins, sum(self.counts)]
         first, last = edges[turns.stretch.start], edges[turns.stretch.stop]

@@ -10,6 +10,7 @@ temporary file.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +40,7 @@ from litebert.answer.inputs import (
 )
 from litebert.answer.model import Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
-from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
+from litebert.answer.vectors import CHUNK, SentenceEncoder
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import (
     atomic_text,
@@ -107,7 +108,7 @@ def embed_file(
     try:
         if part is None:
             return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
-        rows = PartRows.plan(files, layout.form, generate_chunk_sizes(), read)
+        rows = PartRows.plan(files, layout.form, itertools.repeat(CHUNK), read)
         settings = {"dtype": dtype, **describe_reading(columns, layout)}
         settings |= {
             "pooling": encoder.settings.pooling,
@@ -131,8 +132,6 @@ def embed_file(
 
 @dataclass(frozen=True)
 class _Encoding:
-    """An encoder with the files that it reads."""
-
     encoder: SentenceEncoder
     files: Sequence[str]
     task: Table

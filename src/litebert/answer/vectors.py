@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from itertools import count, islice, repeat
+from itertools import count, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,11 +54,6 @@ def _report(total: int | None) -> AbstractContextManager[progress.Task]:
     few = total is not None and total <= FIRST
     job = progress.Task("encoding", total, "texts")
     return nullcontext(job) if few else progress.task("encoding", total, "texts")
-
-
-def generate_chunk_sizes() -> Iterator[int]:
-    """Yield the rows of each chunk, without an end."""
-    return repeat(CHUNK)
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,6 @@ class SentenceEncoder:
     def _chunks(
         self, rows: Iterator[Row[str]], turns: Turns
     ) -> Generator[tuple[list[Row[str]], list[EncodedRow], int], None, None]:
-        """Yield up to `CHUNK` rows at a time, with their tokens and how many were truncated."""
         for turn in count(turns.first):
             if not (chunk := list(islice(rows, CHUNK))):
                 return

@@ -208,7 +208,6 @@ def _list_sets(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
-    """Return the sources of the text that a run was trained on, and its language if it has one."""
     named: dict[str, None] = {}
     languages = set()
     folders = [entry.get("data") for entry in _list_sets(run)] or [run.get("data")]
@@ -323,7 +322,6 @@ def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> s
 
 
 def _about(loaded: LoadedModel) -> tuple[str, str]:
-    """The head of a fine-tuned model, and what its card says, without its end."""
     kind = loaded.head if loaded.task_record else ""
     about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
     if about or not kind:
@@ -400,7 +398,6 @@ def _front(**facts: Any) -> str:
 
 
 def _set_metadata(card: str, facts: Mapping[str, str]) -> str:
-    """A card with some of its metadata set; its other lines stay as they stand."""
     front = _FRONT.match(card)
     others = front[1] if front else ""
     for key in facts:
@@ -427,7 +424,6 @@ def _last(name: str) -> str:
 
 
 def _name_source(source: str) -> str:
-    """The name of the model that a run started from: of the Hub, else the last part of its path."""
     if is_hub_name(source):
         return parse_name(source).repository
     origin = find_origin(Path(source))

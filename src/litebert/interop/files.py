@@ -170,7 +170,6 @@ def packed_type(path: Path) -> Dtype | None:
 
 
 def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[tuple[int, int], bool]]]:
-    """The type of packed weights, the shape of each, and whether it is a table."""
     text = read_metadata(path).get(_PACKED)
     if text is None:
         return "float32", {}
@@ -337,7 +336,6 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
 
 
 def _is_pickle(path: Path) -> bool:
-    """True where a file begins as pickles do, outside torch's own container."""
     with open(path, "rb") as file:
         return file.read(1) == pickle.PROTO
 

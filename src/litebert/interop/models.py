@@ -90,7 +90,6 @@ def read_folder(
 def _read_folder(
     folder: Path, head: HeadName | None, tokenizer: str | Path | None, lazy: bool
 ) -> LoadedModel:
-    """Open a folder, without its network."""
     if not folder.exists():
         from litebert.recipes import HUB_NAMES
 

@@ -127,7 +127,6 @@ class _Kept:
         return thing
 
     def _keep(self, array: NDArray[Any]) -> int:
-        """The address of an array, which is kept."""
         return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
 
     def _map(self, weight: Floats | Packed, bias: Floats | None, dtype: Dtype) -> _Map:

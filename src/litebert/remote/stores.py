@@ -297,7 +297,6 @@ def _make_error(url: str, error: Exception) -> DataError:
 
 
 def _describe(url: str, error: BaseException) -> str:
-    """Return the first line of an error, without secrets."""
     lines = hide_secrets(str(error), url).strip().split("\n")
     text = " ".join(" ".join(lines[: 1 + lines[0].endswith(":")]).split())[:120].rstrip(".")
     return text or type(error).__name__

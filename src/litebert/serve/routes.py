@@ -367,7 +367,6 @@ def _check_dimensions(dimensions: int | None, width: int) -> None:
 
 
 def _plain(value: Any, field: str) -> Any:
-    """Return an input of `/predict` in the form that a task takes."""
     if not isinstance(value, bodies.NamedInput):
         return value
     if (plain := value.value()) is None:
@@ -508,7 +507,6 @@ def playground() -> tuple[str, str]:
 
 
 def _describe(schema: dict[str, Any]) -> str:
-    """Return the HTML of /docs, with an example of each route; it loads nothing from elsewhere."""
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'

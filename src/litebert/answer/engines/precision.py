@@ -119,5 +119,4 @@ class Comparison:
 
 
 def _count_first(sizes: NDArray[np.int64]) -> int:
-    """Count the examples that are compared, from the tokens of each."""
     return max(1, int((np.cumsum(sizes[:ROWS]) <= TOKENS).sum()))

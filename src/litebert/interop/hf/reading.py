@@ -248,7 +248,6 @@ def _find_head(
 def _list_objectives(
     family: Family, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The objectives of a pretrained folder, and those of them that it has no head of."""
     objectives = [
         name
         for name, objective in OBJECTIVES.items()
@@ -278,7 +277,6 @@ def _whole_config(
     beside: Mapping[str, Weights],
     weights: Weights,
 ) -> Config:
-    """A config of a model whose training is not known."""
     sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
@@ -300,7 +298,6 @@ def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
 
 
 def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
-    """The tensors of heads unknown to the family; never what may belong to an encoder."""
     leaves = {name for modules in family.parts.values() for name in _names(modules)}
     names = leaves | {*family.tied}
     # By module, for a bias that this shape lacks is a leaf of a head that is known.

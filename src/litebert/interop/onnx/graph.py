@@ -150,7 +150,6 @@ class EncoderGraph:
     def _linear(
         self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None
     ) -> str:
-        """A product of a block, x W + b, of W and b times a `scale`."""
         weight, bias = (
             (linear.weight, linear.bias)
             if scale is None
@@ -326,9 +325,6 @@ def onnx_model(
 def _model_of(
     graph: Graph, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]
 ) -> onnx.ModelProto:
-    """A model of all operators and weights of a graph, with the shapes of its inputs, int64, and
-    its outputs, float32.
-    """
     import onnx
 
     ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT

@@ -191,9 +191,6 @@ def _read_contents(folder: Path, index: Path, head: HeadName | None) -> Contents
 
 
 def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
-    """The family, the target of each variable with whether it is transposed, and the number of
-    those of the optimizer.
-    """
     bare = {name: name.removeprefix("module/") for name in bundle.entries}
     weights = [name for name in bare if not _OPTIMIZER.fullmatch(bare[name])]
     if any(name.endswith("/.ATTRIBUTES/VARIABLE_VALUE") for name in weights):
@@ -331,7 +328,6 @@ def _complete(
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer beside a checkpoint: a vocab.txt or a SentencePiece model, of any name."""
     files = [
         path
         for location in _list_folders(folder)
