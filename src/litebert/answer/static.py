@@ -10,7 +10,6 @@ Shapes: N texts, V vocabulary, D numbers of a vector.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -101,7 +100,7 @@ def load_static(folder: str | Path) -> StaticEncoder:
 def export_static(model: str | Path, out: str | Path, *, size: int | None = None) -> Path:
     """Write a static model, of 256 numbers a vector or fewer, of a model of sentence vectors."""
     from litebert.answer.model import load
-    from litebert.interop.files import new_folder, require_new
+    from litebert.interop.files import new_folder, require_new, write_settings
     from litebert.tasks.values import EncodedRow
 
     require_new(Path(out), model)
@@ -141,7 +140,7 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
             raise ModelError(f"the tokenizer of {opened.path} has no {_TOKENIZER}")
         save_file({_TABLE: np.ascontiguousarray(table)}, partial / _WEIGHTS)
         for name, content in described.items():
-            (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            write_settings(partial / name, content)
         (partial / "1_Normalize").mkdir()
     return Path(out)
 

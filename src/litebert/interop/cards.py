@@ -269,9 +269,17 @@ def make_card(
     )
     task = head or kind or ("mlm" if predicts else "backbone")
     compares = kind == "backbone"
+    code = ["from litebert import load", "", 'model = load(".")']
+    if loaded.tokenizer is None:
+        code.append("print(model.model)  # the folder has no tokenizer")
+    elif kind:
+        pair = kind == "sequence" and loaded.task.get("pair")
+        code.append(f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))")
+    else:
+        code.append('print(model.encode(["A text to read."]).shape)  # texts, hidden size')
     end = [
         "In litebert, with this folder as the working directory:",
-        _python(_litebert_code(loaded, kind)),
+        _python(code),
     ]
     if not architecture:
         library = "litebert"
@@ -328,16 +336,6 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
         return kind, about or _make_pretrained_card(loaded)
     text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
     return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
-
-
-def _litebert_code(loaded: LoadedModel, kind: str) -> list[str]:
-    lines = ["from litebert import load", "", 'model = load(".")']
-    if loaded.tokenizer is None:
-        return [*lines, "print(model.model)  # the folder has no tokenizer"]
-    if kind:
-        pair = kind == "sequence" and loaded.task.get("pair")
-        return [*lines, f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))"]
-    return [*lines, 'print(model.encode(["A text to read."]).shape)  # texts, hidden size']
 
 
 _PAIR = '("A first text.", "A second text.")'

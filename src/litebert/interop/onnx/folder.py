@@ -15,7 +15,6 @@ differs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,14 +113,19 @@ def save_onnx(
         check(partial / NAME)
         write_digests(partial / NAME)
         settings, notes = _settings(loaded, head)
-        notes += _windows_note(loaded)
-        (partial / "config.json").write_text(
-            json.dumps(settings, indent=2) + "\n", encoding="utf-8"
-        )
+        shape, longest = loaded.config.encoder, loaded.config.encoder.max_positions
+        is_long = cost.window_block(shape, longest) > 0
+        if any(shape.window_map()) and is_long and not has_blocks(loaded.model.encoder):
+            notes.append(
+                "the graph scores all pairs of tokens, although the model has windows: with a "
+                f"text of {longest:,} tokens, a layer takes {4e-9 * shape.heads * longest**2:.2g} "
+                "GB for them; for long texts take the engine torch"
+            )
+        files.write_settings(partial / "config.json", settings)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         task = _task_record(loaded, head)
         if task:
-            (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
+            files.write_settings(partial / "task.json", task)
         if loaded.tokenizer is None:
             notes.append(
                 f"{loaded.path} has no tokenizer, so whoever uses the export has to "
@@ -131,21 +135,6 @@ def save_onnx(
         (partial / CARD).write_text(make_exported_card(loaded, head, opened_by), encoding="utf-8")
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return Written(size, tuple(notes), head, difference, opened_by)
-
-
-def _windows_note(loaded: LoadedModel) -> list[str]:
-    """Say what a graph of a network with windows costs where it masks whole S x S scores."""
-    shape = loaded.config.encoder
-    is_short = not cost.window_block(shape, shape.max_positions)
-    if not any(shape.window_map()) or is_short or has_blocks(loaded.model.encoder):
-        return []
-    longest = shape.max_positions
-    scores = 4 * shape.heads * longest**2
-    return [
-        "the graph scores all pairs of tokens, although the model has windows: with a "
-        f"text of {longest:,} tokens, a "
-        f"layer takes {scores / 1e9:.2g} GB for them; for long texts take the engine torch"
-    ]
 
 
 def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
