@@ -10,7 +10,6 @@ temporary file.
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ from litebert.answer.inputs import (
 )
 from litebert.answer.model import Model
 from litebert.answer.part_rows import PartRows, Stretches, make_answer_identity
-from litebert.answer.vectors import CHUNK, SentenceEncoder
+from litebert.answer.vectors import CHUNK, SentenceEncoder, generate_chunk_sizes
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import (
     atomic_text,
@@ -108,7 +107,7 @@ def embed_file(
     try:
         if part is None:
             return _write_vectors(out, work.encode(read(None)), encoder.width, dtype)
-        rows = PartRows.plan(files, layout.form, itertools.repeat(CHUNK), read)
+        rows = PartRows.plan(files, layout.form, generate_chunk_sizes(), read)
         settings = {"dtype": dtype, **describe_reading(columns, layout)}
         settings |= {
             "pooling": encoder.settings.pooling,

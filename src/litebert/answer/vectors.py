@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,11 @@ def _report(total: int | None) -> AbstractContextManager[progress.Task]:
     few = total is not None and total <= FIRST
     job = progress.Task("encoding", total, "texts")
     return nullcontext(job) if few else progress.task("encoding", total, "texts")
+
+
+def generate_chunk_sizes() -> Iterator[int]:
+    """Yield the rows of each chunk, without an end."""
+    return repeat(CHUNK)
 
 
 @dataclass(frozen=True)
