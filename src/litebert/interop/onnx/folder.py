@@ -118,8 +118,9 @@ def save_onnx(
         if any(shape.window_map()) and is_long and not has_blocks(loaded.model.encoder):
             notes.append(
                 "the graph scores all pairs of tokens, although the model has windows: with a "
-                f"text of {longest:,} tokens, a layer takes {4e-9 * shape.heads * longest**2:.2g} "
-                "GB for them; for long texts take the engine torch"
+                f"text of {longest:,} tokens, a layer takes "
+                f"{4 * shape.heads * longest**2 / 1e9:.2g} GB for them; for long texts take the "
+                "engine torch"
             )
         files.write_settings(partial / "config.json", settings)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
