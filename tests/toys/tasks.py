@@ -120,7 +120,7 @@ class RaceTask(Opened):
         if folder is None:
             super().__init__(None, race.RaceTask(vars(race)["OneChoice"](), **options))
         else:
-            super().__init__(race.RaceFiles.of_folder(folder, **options))
+            super().__init__(race.RaceFiles.open(race.RaceTask, "race", folder, **options))
 
 
 class Glue(Opened):

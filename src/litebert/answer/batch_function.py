@@ -104,22 +104,17 @@ class BatchFunction:
 
     def _compute(self, inputs: list[Any]) -> dict[str, NDArray[Any]]:
         if self.verb == "tokenize":
-            tokenizer = self._open_tokenizer()
+            with _lock:
+                tokenizer = _read_tokenizer(str(self.model), self.state)
             kind = choose_id_type(tokenizer.vocab_size)
             return {"ids": _fill_array([np.array(ids, kind) for ids in tokenizer.encode(inputs)])}
-        model = self._open_model()
+        with _lock:
+            model = _read_model(str(self.model), self.state, self.engine, self.dtype, self.device)
         if self.verb == "embed":
-            encoder = model.vectors_by(size=self.vector_size)
-            return {"vectors": encoder.encode(inputs)}
-        return _make_columns(list(model.stream(inputs)))
-
-    def _open_model(self) -> Model:
-        with _lock:
-            return _read_model(str(self.model), self.state, self.engine, self.dtype, self.device)
-
-    def _open_tokenizer(self) -> Tokenizer:
-        with _lock:
-            return _read_tokenizer(str(self.model), self.state)
+            return {"vectors": model.vectors_by(size=self.vector_size).encode(inputs)}
+        cells = [flatten_record(record) for record in model.stream(inputs)]
+        names = dict.fromkeys(["prediction", *(name for row in cells for name in row)])
+        return {name: _make_array([row.get(name) for row in cells]) for name in names}
 
 
 _lock = Lock()
@@ -139,7 +134,6 @@ def _read_tokenizer(path: str, state: str) -> Tokenizer:
 
 
 def _digest(path: Path) -> str:
-    """Return a digest of the names, sizes and times of the files of a model."""
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
@@ -148,22 +142,13 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _make_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Return records as columns, with a column `p_LABEL` for the probability of each label."""
-    cells = [flatten_record(record) for record in records]
-    names = dict.fromkeys(["prediction", *(name for row in cells for name in row)])
-    return {name: _make_array([row.get(name) for row in cells]) for name in names}
-
-
 def _make_array(values: Sequence[Any]) -> NDArray[Any]:
-    """Return numbers as an array of numbers, and anything else as an array of objects."""
     kinds = set(map(type, values))
     is_number = kinds <= {int, float} or kinds <= {bool}
     return np.array(values) if is_number else _fill_array(values)
 
 
 def _fill_array(values: Sequence[Any]) -> NDArray[np.object_]:
-    """Return an array of objects, which may be lists of any lengths."""
     array = np.empty(len(values), object)
     array[:] = values
     return array

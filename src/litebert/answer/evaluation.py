@@ -204,7 +204,6 @@ def score_predictor(
 
 
 def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
-    """Read what `predict` wrote of examples as the answers of their task."""
     name = shorten(path)
     remedy = "give the file that litebert predict wrote of --data, as .csv or .jsonl"
     if isinstance(task.output, Similarity) and getattr(task, "label", None) is None:

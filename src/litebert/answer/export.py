@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from litebert.answer.evaluation import score_predictor
-from litebert.answer.model import Model, load
+from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
 from litebert.base import progress
 from litebert.base.errors import ConfigError, ModelError, nearest
@@ -119,88 +119,58 @@ def export(
             "an export of litebert has all heads of its model; give --format onnx too, or leave "
             "head (--head) out"
         )
-    if data is not None:
-        _refuse_scoring(head, dtype)
+    if data is not None and dtype == "float32":
+        raise ConfigError(
+            "data is scored where weights have fewer bits than float32; give another dtype "
+            "(--dtype), or leave data (--data) out"
+        )
+    if data is not None and head == "backbone":
+        raise ConfigError(
+            "a backbone has no score to lose; leave data (--data) out, or export the "
+            "model's own head"
+        )
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     engine = "torch" if format == "onnx" else "compiled"
     opened = load(model, engine=engine, dtype="float32", device="cpu", exit_confidence="off")
     opened = truncate_saved_vectors(opened, vector_size)
-    drops = list[Drop]()
+    drop: Drop | None = None
 
-    def check(make: Callable[[Path], Predictor], place: Path) -> None:
-        if data is not None:
-            drops.append(_measure_drop(opened.predictor, make(place), data, options))
-            if not drops[-1].points <= max_drop:
-                raise ModelError(
-                    f"{dtype} costs more than {max_drop:g} points: {drops[-1]}; nothing was "
-                    "written: allow more with max_drop (--max-drop), or export another dtype "
-                    "(--dtype)"
-                )
+    def check(make_predictor: Callable[[], Predictor]) -> None:
+        nonlocal drop
+        if data is None:
+            return
+        plain = opened.predictor
+        sides = plain, make_predictor()
+        before, after = (score_predictor(each, data, **options) for each in sides)
+        assert before.examples is not None
+        metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
+        if metric not in before.scores:  # of pairs without scores, which have others
+            metric = next(iter(before.scores))
+        scores = before.scores[metric], after.scores[metric]
+        drop = Drop(metric, points * scores[0], points * scores[1], before.examples)
+        if not drop.points <= max_drop:
+            raise ModelError(
+                f"{dtype} costs more than {max_drop:g} points: {drop}; nothing was "
+                "written: allow more with max_drop (--max-drop), or export another dtype "
+                "(--dtype)"
+            )
 
     if format == "litebert":
-        return _write(opened, Path(out), dtype, check, drops)
+        config = opened.config.encoder
+        if refusal := find_refusal(config) or find_odd_size(config, dtype):
+            raise ConfigError(f"{refusal}; give another --dtype, or --format onnx")
+        with new_folder(Path(out)) as partial:
+            notes = write_litebert(opened, partial, dtype)
+            exported = load(partial, engine="compiled", exit_confidence="off")
+            check(lambda: exported.predictor)
+            size = (partial / WEIGHTS).stat().st_size
+        return Export(Path(out), dtype, size, notes, drop)
     from litebert.answer.engines.onnx_runtime import OnnxRuntime
     from litebert.interop.onnx.folder import save_onnx
 
-    def make(graph: Path) -> Predictor:
-        return replace(opened.predictor, runtime=OnnxRuntime.of_file(graph))
+    def check_graph(graph: Path) -> None:
+        check(lambda: replace(opened.predictor, runtime=OnnxRuntime.of_file(graph)))
 
-    int8 = dtype == "int8"
-    written = save_onnx(opened, out, head, int8=int8, check=lambda file: check(make, file))
-    return Export(
-        written.path,
-        dtype,
-        written.size,
-        written.notes,
-        drops[0] if drops else None,
-        written.head,
-        written.difference,
-        written.opened_by,
-    )
-
-
-def _write(
-    opened: Model,
-    out: Path,
-    dtype: Dtype,
-    check: Callable[[Callable[[Path], Predictor], Path], None],
-    drops: list[Drop],
-) -> Export:
-    config = opened.config.encoder
-    if refusal := find_refusal(config) or find_odd_size(config, dtype):
-        raise ConfigError(f"{refusal}; give another --dtype, or --format onnx")
-    with new_folder(out) as partial:
-        notes = write_litebert(opened, partial, dtype)
-        exported = load(partial, engine="compiled", exit_confidence="off")
-        check(lambda place: exported.predictor, partial)
-        size = (partial / WEIGHTS).stat().st_size
-    return Export(out, dtype, size, notes, drops[0] if drops else None)
-
-
-def _refuse_scoring(head: HeadName | None, dtype: Dtype) -> None:
-    """Refuse labeled files where nothing of an export can be scored on them."""
-    if dtype == "float32":
-        raise ConfigError(
-            "data is scored where weights have fewer bits than float32; give another dtype "
-            "(--dtype), or leave data (--data) out"
-        )
-    if head == "backbone":
-        raise ConfigError(
-            "a backbone has no score to lose; leave data (--data) out, or export the "
-            "model's own head"
-        )
-
-
-def _measure_drop(
-    plain: Predictor, exported: Predictor, data: Source, options: dict[str, Any]
-) -> Drop:
-    """Score a model and its export on the same labeled files."""
-    before, after = (score_predictor(each, data, **options) for each in (plain, exported))
-    assert before.examples is not None
-    metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
-    if metric not in before.scores:  # of pairs without scores, which have others
-        metric = next(iter(before.scores))
-    return Drop(
-        metric, points * before.scores[metric], points * after.scores[metric], before.examples
-    )
+    written = save_onnx(opened, out, head, int8=dtype == "int8", check=check_graph)
+    return Export(Path(out), dtype, drop=drop, **written._asdict())

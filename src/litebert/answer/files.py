@@ -126,8 +126,6 @@ def predict_file(
 
 @dataclass(frozen=True)
 class _Answering:
-    """A model with the files that it answers, and how."""
-
     model: Model
     files: Sequence[str]
     columns: Columns

@@ -70,7 +70,8 @@ def integrate_gradients(
     types = torch.from_numpy(row.types.astype(np.int64))[None].to(device)
     table: nn.Embedding = network.encoder.embedding.word
     special = torch.isin(ids, torch.tensor(tokenizer.special_ids, device=device))
-    masks = torch.where(special, ids, torch.full_like(ids, _choose_mask(tokenizer)))
+    blank = tokenizer.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
+    masks = torch.where(special, ids, torch.full_like(ids, blank))
     with torch.no_grad():
         text, nothing = table(ids), table(masks)
         decision = int(network(ids, types)[0].float().argmax())
@@ -96,11 +97,6 @@ def _compute_log_odds(output: Output, logits: Tensor, decision: int) -> Tensor:
         return logits[:, decision]
     others = torch.cat((logits[:, :decision], logits[:, decision + 1 :]), dim=1)
     return logits[:, decision] - others.logsumexp(1)
-
-
-def _choose_mask(tokenizer: Tokenizer) -> int:
-    """Choose the token that says nothing: the mask, or else that of padding."""
-    return tokenizer.pad_id if tokenizer.mask_id is None else tokenizer.mask_id
 
 
 def _find_segments(tokenizer: Tokenizer, row: EncodedRow, example: Any) -> list[tuple[str, int]]:

@@ -179,34 +179,26 @@ def open_input(
     if is_official:
         return InputFile(file, "text", None, True)
     names = _list_columns(file, head_text, wanted)
-    text_column, pair_column = _choose_columns(names, columns, training_columns, task, model)
+    words = ("tokens", "words") if task.output.head == "tokens" else ()
+    text_column = columns.text or _choose_column(
+        names, training_columns.get("text"), "text", *words
+    )
+    pair_column = columns.pair or (
+        _choose_column(names, training_columns.get("pair")) if task.pair else None
+    )
+    if task.pair and pair_column is None:
+        raise ConfigError(
+            f"{model} was fine-tuned on pairs of texts; name the second column with --pair-column"
+        )
+    if task.pair is False and pair_column is not None:
+        raise ConfigError(
+            f"{model} does not take pairs of texts; leave out --pair-column {pair_column}"
+        )
     if columns.keep == (ALL,):
         file = replace(file, optional=tuple(names))
     else:
         file = replace(file, keep=columns.keep)
     return InputFile(file, text_column, pair_column, False)
-
-
-def _choose_columns(
-    names: Sequence[str],
-    columns: Columns,
-    training_columns: Mapping[str, Any],
-    task: Task[Any],
-    model: str,
-) -> tuple[str, str | None]:
-    """Choose the columns of the text and, for a task of pairs, of the second text."""
-    words = ("tokens", "words") if task.output.head == "tokens" else ()
-    first = columns.text or _choose_column(names, training_columns.get("text"), "text", *words)
-    second = columns.pair or (
-        _choose_column(names, training_columns.get("pair")) if task.pair else None
-    )
-    if task.pair and second is None:
-        raise ConfigError(
-            f"{model} was fine-tuned on pairs of texts; name the second column with --pair-column"
-        )
-    if task.pair is False and second is not None:
-        raise ConfigError(f"{model} does not take pairs of texts; leave out --pair-column {second}")
-    return first, second
 
 
 def _refuse_piped(form: FileFormat | None, path: str) -> None:
@@ -291,7 +283,6 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool) -> FileFormat:
 
 
 def _list_columns(file: RowFile, head_text: str, wanted: Collection[str]) -> list[str]:
-    """List the columns that the beginning of a file names; none if it names none."""
     form, delimiter = file.layout.form, file.layout.delimiter
     rows = [line.removesuffix("\r") for line in head_text.split("\n") if line.strip()]
     if form == "parquet":

@@ -5,7 +5,7 @@ module needs no torch, for an exported model answers without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -49,7 +49,6 @@ from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.model.task_model import TaskModel
-    from litebert.tasks.task import Task
 
 log = logging.getLogger("litebert")
 
@@ -95,7 +94,6 @@ class Model(LoadedModel):
 
     @property
     def _comparison(self) -> Comparison | None:
-        """Compares its runtime of fewer bits with one in float32."""
         if self.dtype in ("float32", self.packed):  # the latter has no other numbers
             return None
 
@@ -176,7 +174,20 @@ class Model(LoadedModel):
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         if self.min_precision is not None:
-            task = self._require_precision(task, record, self.min_precision)
+            point = choose_threshold(record, self.min_precision, self.path)
+            count = f"{point.answers:,} answers, " if point.answers else ""
+            interval = (
+                f" (Wilson's 95 % interval begins at {point.lower_bound:.4g})"
+                if point.answers
+                else ""
+            )
+            log.info(
+                f"answers below the probability {point.threshold:.4g} stay empty; on the "
+                f"development part the others are {count}{point.coverage:.1%} of all, with the "
+                f"precision {point.precision:.4g}{interval}"
+            )
+            output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
+            task = replace(task, output=output)
         early_exit = ENGINES[self.engine].capabilities.early_exit
         rule = rule_for(
             self.exit_confidence,
@@ -192,23 +203,6 @@ class Model(LoadedModel):
         return Predictor(
             tokenizer, task, runtime, self.length, positions, str(self.path), self._comparison
         )
-
-    def _require_precision(
-        self, task: Task[Any], record: Mapping[str, Any], wanted: float
-    ) -> Task[Any]:
-        """Return the task with the threshold that had a precision on the development part."""
-        point = choose_threshold(record, wanted, self.path)
-        count = f"{point.answers:,} answers, " if point.answers else ""
-        interval = (
-            f" (Wilson's 95 % interval begins at {point.lower_bound:.4g})" if point.answers else ""
-        )
-        log.info(
-            f"answers below the probability {point.threshold:.4g} stay empty; on the development "
-            f"part the others are {count}{point.coverage:.1%} of all, with the precision "
-            f"{point.precision:.4g}{interval}"
-        )
-        output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
-        return replace(task, output=output)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """Answer with its predictor; see `Predictor.predict`."""
@@ -316,7 +310,14 @@ class Model(LoadedModel):
             ConfigError, MissingExtraError: as `runtime`.
         """
         tokenizer, shape = self.require_tokenizer(), self.config.encoder
-        settings = self._choose_settings(pooling)
+        try:
+            settings = vector_settings(self) or VectorSettings()
+        except ModelError:  # modules that litebert does not compute do not matter with a pooling
+            if pooling is None:
+                raise
+            settings = VectorSettings()
+        if pooling is not None:
+            settings = settings._replace(pooling=pooling, map=None)
         if size is not None:
             settings = truncate_vectors(settings, shape.hidden_size, size, self.path)
             settings = settings._replace(size=None)
@@ -334,18 +335,6 @@ class Model(LoadedModel):
             states._comparison,
             settings.get_prompt(prompt_name),
         )
-
-    def _choose_settings(self, pooling: Pooling | None) -> VectorSettings:
-        """Return the settings of the folder, with the pooling of the caller and no map after it if
-        it names a pooling. Modules that litebert does not compute do not matter then.
-        """
-        try:
-            settings = vector_settings(self) or VectorSettings()
-        except ModelError:
-            if pooling is None:
-                raise
-            settings = VectorSettings()
-        return settings if pooling is None else settings._replace(pooling=pooling, map=None)
 
     def _as_states(self) -> Model:
         """Return the encoder as a model whose logits are the last states; an export as it is."""

@@ -24,7 +24,7 @@ from litebert.answer.model import Model
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import sha256_of
 from litebert.interop.loaded import Unread
-from litebert.parts import Turns, make_identity
+from litebert.parts import Turns, cut_stretches, make_identity
 from litebert.remote.names import shorten
 from litebert.tasks.task import Row
 from litebert.text.lines import find_suffix
@@ -89,7 +89,10 @@ class PartRows:
 
     def read(self, turns: Turns) -> Iterator[Row[Any]]:
         """Yield the rows from the first window that is due."""
-        stretches = None if self.counts is None else self._choose_stretches(turns)
+        stretches: dict[int, tuple[int, int]] | None = None
+        if self.counts is not None:  # the rows of the windows from the first that is due
+            edges, due = [*self.begins, sum(self.counts)], turns.stretch
+            stretches = cut_stretches(self.counts, edges[due.start], edges[due.stop])
         for row in self.open_rows(stretches):
             self._read += 1
             yield row
@@ -101,19 +104,6 @@ class PartRows:
                     f"{names} gave {self._read} rows to answer in place of {expected}; leave the "
                     "files as they are while parts read them"
                 )
-
-    def _choose_stretches(self, turns: Turns) -> dict[int, tuple[int, int]]:
-        """Return the rows of the windows from the first that is due, in each file that has some."""
-        assert self.counts is not None
-        edges = [*self.begins, sum(self.counts)]
-        first, last = edges[turns.stretch.start], edges[turns.stretch.stop]
-        stretches, begin = {}, 0
-        for number, count in enumerate(self.counts):
-            low, high = max(first, begin) - begin, min(last, begin + count) - begin
-            if low < high:
-                stretches[number] = (low, high)
-            begin += count
-        return stretches
 
 
 def make_answer_identity(

@@ -115,14 +115,11 @@ class Predictor:
         windows = self._encode_windows(rows, notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
             for window, items in source:
-                yield self._answer_window(window, items)
-
-    def _answer_window(
-        self, window: Sequence[Row[Any]], items: Sequence[Item]
-    ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
-        answers = self.answer_items([row.example for row in window], items)
-        for row, entry in zip(window, answers, strict=True):
-            yield row, self.task.record(entry.example, entry.answer) | entry.used
+                answers = self.answer_items([row.example for row in window], items)
+                yield (
+                    (row, self.task.record(entry.example, entry.answer) | entry.used)
+                    for row, entry in zip(window, answers, strict=True)
+                )
 
     def answer_items(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
         """Answer examples that the task has encoded as items."""

@@ -5,12 +5,10 @@ BM25. Shapes: Q queries, D numbers of a vector.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from litebert.answer.model import Model, load
 from litebert.answer.vectors import SentenceEncoder
@@ -107,7 +105,13 @@ def evaluate_retrieval(
         raise ConfigError(f"top is {top!r}; give a whole number from 1 to {DEPTH}")
     first = words = rank_by_bm25(collection)
     if retriever is not None:
-        first = rank_by_vectors(_open_retriever(retriever, vector_size, device), collection)
+        finder = load(retriever, device=device)
+        if finder.ranks_pairs:
+            raise ConfigError(
+                f"retriever is {retriever}, a reranker, which gives no vectors; give a model of "
+                "sentence vectors, or leave it out"
+            )
+        first = rank_by_vectors(finder.vectors_by(size=vector_size), collection)
     elif vector_size is not None:
         raise ConfigError("vector_size is of vectors, and a reranker has none; leave it out")
     ranking = rerank(opened, collection, [places[:top] for places in first])
@@ -117,17 +121,6 @@ def evaluate_retrieval(
         _score(collection, words),
         None if retriever is None else _score(collection, first),
     )
-
-
-def _open_retriever(retriever: str | Path, vector_size: int | None, device: str) -> SentenceEncoder:
-    """Open the model that finds the documents that a reranker ranks."""
-    opened = load(retriever, device=device)
-    if opened.ranks_pairs:
-        raise ConfigError(
-            f"retriever is {retriever}, a reranker, which gives no vectors; give a model of "
-            "sentence vectors, or leave it out"
-        )
-    return opened.vectors_by(size=vector_size)
 
 
 def rerank(model: Model, collection: Collection, ranking: Ranking) -> Ranking:
@@ -151,23 +144,15 @@ def rank_by_vectors(encoder: SentenceEncoder, collection: Collection) -> Ranking
     queries = scale_to_unit(encoder.encode(collection.queries.values()))
     best, start = BestDocuments.of(collection), 0
     coverage = Coverage(encoder.tokenizer)
-    for vectors in _encode_documents(encoder, collection, coverage):
+    rows = map(Row, collection.documents.values())
+    for _, vectors in encoder.encode_rows(rows, ahead=True, coverage=coverage):
         best.add(queries @ scale_to_unit(vectors).T, start)
         start += len(vectors)
     coverage.warn()
     return best.rank()
 
 
-def _encode_documents(
-    encoder: SentenceEncoder, collection: Collection, coverage: Coverage
-) -> Iterator[NDArray[np.float32]]:
-    rows = map(Row, collection.documents.values())
-    for _, vectors in encoder.encode_rows(rows, ahead=True, coverage=coverage):
-        yield vectors
-
-
 def _score(collection: Collection, ranking: Ranking) -> dict[str, float]:
-    """Compute the scores of a ranking of each query."""
     names = list(collection.documents)
     grades = [
         [relevant.get(names[place], 0) for place in places]

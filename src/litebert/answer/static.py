@@ -10,12 +10,11 @@ Shapes: N texts, V vocabulary, D numbers of a vector.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from litebert.text.records import check_texts
 from litebert.tokenizer.tokenizer import explain_surrogates
 
 if TYPE_CHECKING:
-    from litebert.answer.model import Model
+    pass
 
 SIZE = 256
 """Numbers of a vector by default, as in model2vec."""
@@ -101,7 +100,8 @@ def load_static(folder: str | Path) -> StaticEncoder:
 def export_static(model: str | Path, out: str | Path, *, size: int | None = None) -> Path:
     """Write a static model, of 256 numbers a vector or fewer, of a model of sentence vectors."""
     from litebert.answer.model import load
-    from litebert.interop.files import new_folder, require_new
+    from litebert.interop.files import new_folder, require_new, write_settings
+    from litebert.tasks.values import EncodedRow
 
     require_new(Path(out), model)
     opened = load(model)
@@ -110,34 +110,39 @@ def export_static(model: str | Path, out: str | Path, *, size: int | None = None
             f"{opened.path} answers a pair of texts with a number, and a static model answers "
             "single texts; give a model of sentence vectors"
         )
-    vectors = _compute_token_vectors(opened)
+    tokenizer, types = opened.require_tokenizer(), np.zeros(3, np.int32)
+    rows = [
+        EncodedRow(np.array([tokenizer.cls_id, token, tokenizer.sep_id], np.int32), types)
+        for token in range(tokenizer.vocab_size)
+    ]
+    vectors = opened.sentence_encoder.of_rows(rows)
     most = min(vectors.shape)
     width = min(SIZE, most)
     if size is not None:
         width = require_size(size, vectors.shape[1], opened.path, most)
     table = _weigh(_reduce(vectors, width))
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": "" if i == 0 else f"{i}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(("StaticEmbedding", "Normalize"))
+    ]
+    described = {
+        "config.json": {"model_type": "model2vec", "hidden_dim": width, "normalize": True},
+        "modules.json": modules,
+    }
     with new_folder(Path(out)) as partial:
-        opened.require_tokenizer().save(partial)
+        tokenizer.save(partial)
         if not (partial / _TOKENIZER).is_file():
             raise ModelError(f"the tokenizer of {opened.path} has no {_TOKENIZER}")
         save_file({_TABLE: np.ascontiguousarray(table)}, partial / _WEIGHTS)
-        for name, content in _describe(width).items():
-            (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        for name, content in described.items():
+            write_settings(partial / name, content)
         (partial / "1_Normalize").mkdir()
     return Path(out)
-
-
-def _compute_token_vectors(opened: Model) -> NDArray[np.float32]:
-    """Compute the model's vector of each token alone, (V, D)."""
-    from litebert.tasks.values import EncodedRow
-
-    tokenizer = opened.require_tokenizer()
-    types = np.zeros(3, np.int32)
-    rows = [
-        EncodedRow(np.array([tokenizer.cls_id, token, tokenizer.sep_id], np.int32), types)
-        for token in range(tokenizer.vocab_size)
-    ]
-    return opened.sentence_encoder.of_rows(rows)
 
 
 def _reduce(vectors: NDArray[np.float32], size: int) -> NDArray[np.float32]:
@@ -155,21 +160,3 @@ def _weigh(table: NDArray[np.float32]) -> NDArray[np.float32]:
     weights = SMOOTHING / (SMOOTHING + shares / shares.sum())
     weighed: NDArray[np.float32] = (table * weights[:, None]).astype(np.float32)
     return weighed
-
-
-def _describe(width: int) -> dict[str, Any]:
-    """Return the files that model2vec and sentence-transformers read beside the table."""
-    kinds = ("StaticEmbedding", "Normalize")
-    modules = [
-        {
-            "idx": i,
-            "name": str(i),
-            "path": "" if i == 0 else f"{i}_{kind}",
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for i, kind in enumerate(kinds)
-    ]
-    return {
-        "config.json": {"model_type": "model2vec", "hidden_dim": width, "normalize": True},
-        "modules.json": modules,
-    }

@@ -131,8 +131,6 @@ def embed_file(
 
 @dataclass(frozen=True)
 class _Encoding:
-    """An encoder with the files that it reads."""
-
     encoder: SentenceEncoder
     files: Sequence[str]
     task: Table

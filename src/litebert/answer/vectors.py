@@ -133,7 +133,6 @@ class SentenceEncoder:
     def _chunks(
         self, rows: Iterator[Row[str]], turns: Turns
     ) -> Generator[tuple[list[Row[str]], list[EncodedRow], int], None, None]:
-        """Yield up to `CHUNK` rows at a time, with their tokens and how many were truncated."""
         for turn in count(turns.first):
             if not (chunk := list(islice(rows, CHUNK))):
                 return

@@ -142,7 +142,7 @@ class Fetching:
         folder = self._fetch(first, commit, revision=self.name.revision or "main")
         if first.path == "config.json":
             self._refuse_settings(folder)
-        missing = [file for file in others if not self._is_cached(file, commit)]
+        missing = [file for file in others if _find(self.name, file.path, commit) is None]
         total = sum(file.size for file in missing)
         if missing:
             with progress.task(f"fetching {self.name}", total or None, "bytes") as task:
@@ -161,7 +161,7 @@ class Fetching:
     ) -> Path:
         from huggingface_hub import hf_hub_download
 
-        was_there = self._is_cached(file, commit)
+        was_there = _find(self.name, file.path, commit) is not None
         options: dict[str, Any] = {}
         if "tqdm_class" in inspect.signature(hf_hub_download).parameters:
             options["tqdm_class"] = type("Bar", (_Bar,), {"task": task})
@@ -204,9 +204,6 @@ class Fetching:
                 f"{self.name} has model_type '{kind}', which litebert cannot open; "
                 f"{nearest(kind, FAMILIES)}"
             )
-
-    def _is_cached(self, file: _File, commit: str) -> bool:
-        return _find(self.name, file.path, commit) is not None
 
     def _find_cached(self) -> Path | None:
         names = TOKENIZER[3:] if self.tokenizer_only else _CHOICES

@@ -208,7 +208,6 @@ def _list_sets(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _list_sources(run: Mapping[str, Any]) -> tuple[list[str], str | None]:
-    """Return the sources of the text that a run was trained on, and its language if it has one."""
     named: dict[str, None] = {}
     languages = set()
     folders = [entry.get("data") for entry in _list_sets(run)] or [run.get("data")]
@@ -270,9 +269,17 @@ def make_card(
     )
     task = head or kind or ("mlm" if predicts else "backbone")
     compares = kind == "backbone"
+    code = ["from litebert import load", "", 'model = load(".")']
+    if loaded.tokenizer is None:
+        code.append("print(model.model)  # the folder has no tokenizer")
+    elif kind:
+        pair = kind == "sequence" and loaded.task.get("pair")
+        code.append(f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))")
+    else:
+        code.append('print(model.encode(["A text to read."]).shape)  # texts, hidden size')
     end = [
         "In litebert, with this folder as the working directory:",
-        _python(_litebert_code(loaded, kind)),
+        _python(code),
     ]
     if not architecture:
         library = "litebert"
@@ -323,23 +330,12 @@ def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> s
 
 
 def _about(loaded: LoadedModel) -> tuple[str, str]:
-    """The head of a fine-tuned model, and what its card says, without its end."""
     kind = loaded.head if loaded.task_record else ""
     about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
     if about or not kind:
         return kind, about or _make_pretrained_card(loaded)
     text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
     return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
-
-
-def _litebert_code(loaded: LoadedModel, kind: str) -> list[str]:
-    lines = ["from litebert import load", "", 'model = load(".")']
-    if loaded.tokenizer is None:
-        return [*lines, "print(model.model)  # the folder has no tokenizer"]
-    if kind:
-        pair = kind == "sequence" and loaded.task.get("pair")
-        return [*lines, f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))"]
-    return [*lines, 'print(model.encode(["A text to read."]).shape)  # texts, hidden size']
 
 
 _PAIR = '("A first text.", "A second text.")'
@@ -400,7 +396,6 @@ def _front(**facts: Any) -> str:
 
 
 def _set_metadata(card: str, facts: Mapping[str, str]) -> str:
-    """A card with some of its metadata set; its other lines stay as they stand."""
     front = _FRONT.match(card)
     others = front[1] if front else ""
     for key in facts:
@@ -427,7 +422,6 @@ def _last(name: str) -> str:
 
 
 def _name_source(source: str) -> str:
-    """The name of the model that a run started from: of the Hub, else the last part of its path."""
     if is_hub_name(source):
         return parse_name(source).repository
     origin = find_origin(Path(source))

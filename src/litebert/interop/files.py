@@ -29,16 +29,16 @@ from litebert.hub import is_hub_name
 from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.names import (
     ALL_WEIGHTS,
+    DIGEST,
     INDEX,
     OF_HEADER,
     PICKLED,
     WEIGHTS,
     RawTensor,
-    digest_differs,
     digest_of,
     facts_of,
     header_of,
-    without_weights,
+    refuse_weights,
 )
 from litebert.kernels.packing import (
     DTYPES,
@@ -84,7 +84,7 @@ def weights_file(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     if (folder / "model.onnx").is_file():
-        raise without_weights(folder)
+        refuse_weights(folder)
     if shards := sorted(folder.glob("model-*-of-*.safetensors")):
         raise ModelError(
             f"{folder} holds its weights in {len(shards)} files, from {shards[0].name} on, "
@@ -170,7 +170,6 @@ def packed_type(path: Path) -> Dtype | None:
 
 
 def _read_packing(path: Path) -> tuple[Dtype, dict[str, tuple[tuple[int, int], bool]]]:
-    """The type of packed weights, the shape of each, and whether it is a table."""
     text = read_metadata(path).get(_PACKED)
     if text is None:
         return "float32", {}
@@ -275,7 +274,9 @@ def _read(path: Path) -> list[RawTensor]:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # what a damaged pickle raises is anything
         if isinstance(error, pickle.UnpicklingError):
-            if "unsupported global" in str(error).lower() or _is_pickle(path):
+            with open(path, "rb") as file:  # begins as pickles do, outside torch's own container
+                is_pickle = file.read(1) == pickle.PROTO
+            if "unsupported global" in str(error).lower() or is_pickle:
                 raise ModelError(
                     f"{path} is a pickle of more than tensors, and could run any code; ask its "
                     f"author for {WEIGHTS}, or if you trust it, write it again with transformers"
@@ -323,10 +324,10 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
         within = data[start + begin : start + end]
         tensors.append(RawTensor(name, dtype, tuple(tensor["shape"]), within))
     try:
-        differs = digest_differs(metadata, tensors)
+        recorded = facts_of(metadata).get(DIGEST)  # which files of other programs have not
     except ValueError:
-        differs = True
-    if differs:
+        recorded = ""
+    if recorded is not None and recorded != digest_of(tensors):
         raise ModelError(
             f"{path} is damaged: its weights are not those that were written (sha256); copy the "
             "file again, or restore it from a backup"
@@ -334,12 +335,6 @@ def _read_safetensors(path: Path) -> list[RawTensor]:
     if hasattr(mmap, "MADV_DONTNEED"):  # what no answer reads takes no memory of the process
         mapped._mmap.madvise(mmap.MADV_DONTNEED)
     return tensors
-
-
-def _is_pickle(path: Path) -> bool:
-    """True where a file begins as pickles do, outside torch's own container."""
-    with open(path, "rb") as file:
-        return file.read(1) == pickle.PROTO
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -384,6 +379,11 @@ def write_arrays(
         header = header_of(facts, digest_of(raw))
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
+
+
+def write_settings(path: Path, settings: Any) -> None:
+    """Write JSON in ASCII, as transformers does."""
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def write_packed(

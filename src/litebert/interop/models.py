@@ -90,23 +90,20 @@ def read_folder(
 def _read_folder(
     folder: Path, head: HeadName | None, tokenizer: str | Path | None, lazy: bool
 ) -> LoadedModel:
-    """Open a folder, without its network."""
     if not folder.exists():
         from litebert.recipes import HUB_NAMES
 
         raise hub.refuse_missing(folder, HUB_NAMES.values())
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder that contains it")
-    if (folder / "finetune.json").is_file():
-        if not (folder / "model").is_dir():
-            raise ModelError(
-                f"the fine-tuning in {folder} is not finished; run its command again to continue it"
-            )
-        folder = folder / "model"
-    if (folder / FIT).is_file():
-        if not (folder / "model").is_dir():
-            raise ModelError(f"the fit in {folder} is not finished; run its command again")
-        folder = folder / "model"
+    for record, work, again in (
+        ("finetune.json", "fine-tuning", "run its command again to continue it"),
+        (FIT, "fit", "run its command again"),
+    ):
+        if (folder / record).is_file():
+            if not (folder / "model").is_dir():
+                raise ModelError(f"the {work} in {folder} is not finished; {again}")
+            folder = folder / "model"
     if (folder / COUNTS).is_file():
         return read_counts(folder)
     if lazy and is_exported(folder):
@@ -169,8 +166,7 @@ def write_litebert(
         files.write_packed(folder / WEIGHTS, state, dtype, facts)
     (folder / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
     if loaded.task_record:
-        record = json.dumps(loaded.task_record, indent=2)
-        (folder / "task.json").write_text(f"{record}\n", encoding="utf-8")
+        files.write_settings(folder / "task.json", loaded.task_record)
     elif loaded.pooling != "cls":
         pooling = json.dumps({"pooling": loaded.pooling})
         (folder / _READING).write_text(f"{pooling}\n", encoding="utf-8")
@@ -192,7 +188,7 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
     if (folder / "task.json").is_file():
         file = folder / WEIGHTS  # which an engine of one's own may do without
         task, packed = read_task(folder / "task.json"), files.packed_type(file)
-        network = partial(_open_tuned, folder, config, task)
+        network = partial(_open, "open_tuned", folder, config, task)
         return LoadedModel(
             Unread(network, partial(_read, folder), file, task, packed),
             config,
@@ -203,7 +199,8 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
             dense=task.get("dense") or fresh_dense(config),
             pooling=task.get("pooling", "cls"),
         )
-    file = _weights(folder)
+    is_run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
+    file = files.newest_weights(folder) if is_run else files.weights_file(folder)
     names = files.list_names(file)
     untrained = tuple(
         name
@@ -211,7 +208,7 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
         if sum(objective.parameters().values())
         and not any(key.startswith(f"objectives.{name}.") for key in names)
     )
-    network = partial(_open_pretrained, folder, config, file, untrained)
+    network = partial(_open, "open_own", folder, config, file, untrained)
     return LoadedModel(
         Unread(network, partial(files.read_stored, file), file, dtype=files.packed_type(file)),
         config,
@@ -224,16 +221,10 @@ def _open_own(folder: Path, substitute: str | Path | None) -> LoadedModel:
     )
 
 
-def _open_pretrained(*arguments: Any) -> Any:
-    from litebert.interop.networks import open_own  # which needs torch
+def _open(kind: str, *arguments: Any) -> Any:
+    from litebert.interop import networks  # which needs torch
 
-    return open_own(*arguments)
-
-
-def _open_tuned(*arguments: Any) -> Any:
-    from litebert.interop.networks import open_tuned  # which needs torch
-
-    return open_tuned(*arguments)
+    return getattr(networks, kind)(*arguments)
 
 
 def _read(folder: Path) -> Stored:
@@ -247,11 +238,6 @@ def _pooling(path: Path) -> Pooling:
             f"{path} has pooling {pooling!r}; {nearest(str(pooling), get_args(Pooling))}"
         )
     return cast(Pooling, pooling)
-
-
-def _weights(folder: Path) -> Path:
-    run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
-    return files.newest_weights(folder) if run else files.weights_file(folder)
 
 
 def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -> Tokenizer | None:

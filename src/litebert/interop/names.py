@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from litebert.base.errors import ModelError
 from litebert.base.json_reader import parse_json
@@ -34,9 +34,9 @@ def find_exported_graph(folder: Path) -> Path | None:
     return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
 
 
-def without_weights(folder: Path) -> ModelError:
-    """The error that an exported folder has no weights."""
-    return ModelError(
+def refuse_weights(folder: Path) -> NoReturn:
+    """Raise the error that an exported folder has no weights."""
+    raise ModelError(
         f"{folder} is an ONNX export, without the weights for PyTorch; the engine onnx can "
         "answer with it, and for everything else give the folder it was exported from"
     )
@@ -44,8 +44,8 @@ def without_weights(folder: Path) -> ModelError:
 
 # A safetensors file has room for texts by name. All that litebert knows stands as JSON under one
 # name, because the library writes several names in an order that changes from process to process.
-_NAME, _DIGEST = "litebert", "digest"
-OF_HEADER = (_NAME, _DIGEST, "format")
+_NAME, DIGEST = "litebert", "digest"
+OF_HEADER = (_NAME, DIGEST, "format")
 """Names in a header that are no facts of the model."""
 
 
@@ -71,7 +71,7 @@ def digest_of(tensors: Iterable[RawTensor]) -> str:
 
 def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
     """The texts for the header of a file: some facts, and the digest of its tensors."""
-    return {_NAME: json.dumps({**facts, _DIGEST: digest}, sort_keys=True)}
+    return {_NAME: json.dumps({**facts, DIGEST: digest}, sort_keys=True)}
 
 
 def facts_of(header: Mapping[str, str]) -> dict[str, str]:
@@ -80,9 +80,3 @@ def facts_of(header: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(facts, dict):
         raise ValueError(f"its {_NAME} is not an object")
     return {**header, **facts}
-
-
-def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
-    """True where a header has a digest of other tensors; a header of other programs has none."""
-    recorded = facts_of(header).get(_DIGEST)
-    return recorded is not None and recorded != digest_of(tensors)

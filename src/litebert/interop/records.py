@@ -42,11 +42,8 @@ def read_own_tokenizer(folder: Path) -> Tokenizer | None:
 
 def read_task(path: Path) -> dict[str, Any]:
     task = read_json(path, ModelError)
-    outputs, classes, labels = (
-        outputs_of(task.get("kind")),
-        task.get("classes"),
-        task.get("labels", []),
-    )
+    outputs, classes = outputs_of(task.get("kind")), task.get("classes")
+    labels = task.get("labels", [])
     allowed = {
         "kind": (*TASK_HEADS, "backbone"),
         "dense": (None, *get_args(HeadActivation)),
@@ -66,13 +63,11 @@ def read_task(path: Path) -> dict[str, Any]:
                 f"{path} has {key} {number!r}; it must be a whole number from {least} to {MOST:,}"
             )
     exits = task.get("exits", {"patience": 1, "threshold": 1.0})
-    right = (
-        isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
+    patience, threshold = (
+        exits.get(name) if isinstance(exits, dict) else None for name in ("patience", "threshold")
     )
-    if (
-        not right
-        or not isinstance(exits.get("threshold"), (int, float))
-        or not exits["threshold"] >= 0
+    if not (isinstance(patience, int) and patience > 0) or not (
+        isinstance(threshold, (int, float)) and threshold >= 0
     ):
         raise ModelError(
             f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a "

@@ -8,7 +8,6 @@ litebert and back without loss.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import parse_json, read_regular
 from litebert.base.storage import is_inside
-from litebert.interop.files import read_weights, write_arrays
+from litebert.interop.files import read_weights, write_arrays, write_settings
 from litebert.interop.loaded import LoadedModel, VectorMap
 from litebert.interop.names import PICKLED, WEIGHTS
 
@@ -358,9 +357,7 @@ def write_dense(dense_folder: Path, map_: VectorMap) -> None:
         "bias": True,
         "activation_function": kind,
     }
-    (dense_folder / "config.json").write_text(
-        json.dumps(settings, indent=2) + "\n", encoding="utf-8"
-    )
+    write_settings(dense_folder / "config.json", settings)
     write_arrays(
         dense_folder / WEIGHTS, {"linear.weight": map_.weight, "linear.bias": map_.bias}, {}
     )
@@ -418,8 +415,7 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         source = opened.place(name)
         if name == LIST and opened.inner != loaded.path:
             first, *others = opened.modules
-            text = json.dumps([{**first, "path": ""}, *others], indent=2) + "\n"
-            (folder / name).write_text(text, encoding="utf-8")
+            write_settings(folder / name, [{**first, "path": ""}, *others])
         elif source.is_dir():
             shutil.copytree(source, folder / name)
         else:
@@ -461,7 +457,7 @@ def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
         else:
             (folder / path).mkdir()
     for name, content in written.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_settings(folder / name, content)
 
 
 def _json(file: Path) -> dict[str, Any]:

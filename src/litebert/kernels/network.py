@@ -68,29 +68,28 @@ class Rows(NamedTuple):
         return Rows(self.ids[tokens], types, starts), tokens
 
 
-class _Struct(ctypes.Structure):
-    """A structure of answers.c, whose fields stand in its order."""
+# The structures of answers.c, whose fields stand in its order.
 
 
-class _Map(_Struct):
+class _Map(ctypes.Structure):
     _fields_ = [("panels", ctypes.c_void_p), ("bias", ctypes.c_void_p)]
     _fields_ += [("inputs", ctypes.c_int64), ("outputs", ctypes.c_int64)]
 
 
-class _Norm(_Struct):
+class _Norm(ctypes.Structure):
     _fields_ = [("weight", ctypes.c_void_p), ("shift", ctypes.c_void_p)]
 
 
-class _Layer(_Struct):
+class _Layer(ctypes.Structure):
     _fields_ = [(name, _Map) for name in ("q", "kv", "attended", "inner", "output")]
     _fields_ += [("attention", _Norm), ("feedforward", _Norm)]
 
 
-class _Table(_Struct):
+class _Table(ctypes.Structure):
     _fields_ = [("rows", ctypes.c_void_p), ("type", ctypes.c_int64)]
 
 
-class _Step(_Struct):
+class _Step(ctypes.Structure):
     _fields_ = [("map", _Map), ("table", _Table), ("norm", _Norm)]
     _fields_ += [("activation", ctypes.c_int64)]
 
@@ -99,7 +98,7 @@ _SIZES = "hidden heads inner layers embedding offset kind gated pre first_norm n
 _SIZES += "reach globals vocabulary kinds positions_of_row"
 
 
-class _Network(_Struct):
+class _Network(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES.split()]
     _fields_ += [("eps", ctypes.c_double)]
     _fields_ += [("words", _Table), ("positions", ctypes.c_void_p), ("types", ctypes.c_void_p)]
@@ -109,7 +108,7 @@ class _Network(_Struct):
     _fields_ += [("reads", ctypes.c_int64), ("steps", ctypes.c_int64), ("head", ctypes.c_void_p)]
 
 
-class _Batch(_Struct):
+class _Batch(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("net", "ids", "kinds", "starts", "chosen")]
     _fields_ += [(name, ctypes.c_int64) for name in ("tokens", "rows", "count", "first", "end")]
     _fields_ += [(name, ctypes.c_void_p) for name in ("state", "room", "result")]
@@ -127,7 +126,6 @@ class _Kept:
         return thing
 
     def _keep(self, array: NDArray[Any]) -> int:
-        """The address of an array, which is kept."""
         return int(self._hold(np.ascontiguousarray(array)).ctypes.data)
 
     def _map(self, weight: Floats | Packed, bias: Floats | None, dtype: Dtype) -> _Map:
@@ -181,9 +179,13 @@ class Network(_Kept):
             net.positions = self._keep(self._take("embedding.position.weight", (rows, width)))
         else:
             bases = config.rotary_base, config.window_rotary_base
-            turns = [_rotations(config, base) for base in bases]
-            net.cosine[:] = [self._keep(cosine) for cosine, _ in turns]
-            net.sine[:] = [self._keep(sine) for _, sine in turns]
+            even = np.arange(0, hidden // config.heads, 2, dtype=np.float32)
+            rates = [np.float32(b) ** (-even / np.float32(hidden // config.heads)) for b in bases]
+            places = np.arange(config.max_positions, dtype=np.float32)
+            # (positions, head size): each angle turns two features.
+            angles = [np.tile(np.outer(places, rate), 2) for rate in rates]
+            net.cosine[:] = [self._keep(np.cos(angle)) for angle in angles]
+            net.sine[:] = [self._keep(np.sin(angle)) for angle in angles]
         if config.segment_types:
             shape = config.segment_types, width
             net.types = self._keep(self._take("embedding.token_type.weight", shape))
@@ -255,11 +257,8 @@ class Network(_Kept):
         }
 
     def _feedforward(self, number: int, wide: int) -> dict[str, Any]:
-        name, hidden, inner = (
-            f"feedforward.{number}",
-            self.config.hidden_size,
-            self.config.intermediate_size,
-        )
+        name, hidden = f"feedforward.{number}", self.config.hidden_size
+        inner = self.config.intermediate_size
         return {
             "inner": self._map(*self._linear(f"{name}.input", wide, hidden), self.dtype),
             "output": self._map(*self._linear(f"{name}.output", hidden, inner), self.dtype),
@@ -435,15 +434,6 @@ def make_product(x: Floats, weight: Floats, dtype: Dtype, threads: int) -> Calla
 
     compute.held = panels, bias  # type: ignore[attr-defined]  # they live as long as this
     return compute
-
-
-def _rotations(config: EncoderConfig, base: float) -> tuple[Floats, Floats]:
-    """The cosines and sines of the angle of each position and feature, (positions, head size)."""
-    size = config.hidden_size // config.heads
-    rate = np.float32(base) ** (-np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-    angle = np.outer(np.arange(config.max_positions, dtype=np.float32), rate)
-    twice = np.concatenate((angle, angle), 1)
-    return np.cos(twice), np.sin(twice)
 
 
 def _library() -> ctypes.CDLL:

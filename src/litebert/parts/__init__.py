@@ -79,15 +79,19 @@ class Part:
         The files end to end are cut into equal stretches; one without a size counts as one byte.
         """
         lengths = [max(1, size) for size in sizes]
-        total, begin, stretches = sum(lengths), 0, {}
-        first = (self.number - 1) * total // self.count
-        last = self.number * total // self.count
-        for index, length in enumerate(lengths):
-            low, high = max(first, begin) - begin, min(last, begin + length) - begin
-            if low < high:
-                stretches[index] = (low, high)
-            begin += length
-        return stretches
+        whole = self.choose_neighbors(sum(lengths))
+        return cut_stretches(lengths, whole.start, whole.stop)
+
+
+def cut_stretches(lengths: Sequence[int], first: int, last: int) -> dict[int, tuple[int, int]]:
+    """Return the stretch of each file that lies between two places of the files end to end."""
+    begin, stretches = 0, {}
+    for index, length in enumerate(lengths):
+        low, high = max(first, begin) - begin, min(last, begin + length) - begin
+        if low < high:
+            stretches[index] = (low, high)
+        begin += length
+    return stretches
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,6 @@ def _parse_line(line: bytes) -> tuple[int, Window]:
 
 
 def _read_finished(path: Path) -> dict[int, int]:
-    """Return the rows of each finished window, after a torn line is cut off."""
     finished: dict[int, int] = {}
     end = 0
     with open(path, "a+b") as file:
@@ -130,7 +129,6 @@ def read_windows(parts: Sequence[FinishedPart]) -> Iterator[Window]:
 
 
 def _order_windows(parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, int, Window]]:
-    """Yield the windows in order, each with its part and its number."""
     lines = [_read_lines(part) for part in parts]
     if "rows" in parts[0].marker["identity"]["input"]:  # a part has neighbors
         for part, windows in zip(parts, lines, strict=True):

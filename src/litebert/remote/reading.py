@@ -120,7 +120,6 @@ class StoreFile(io.RawIOBase):
         return len(content)
 
     def _read_block(self, number: int) -> bytes:
-        """Return a block, and have the next one fetched if the one before was read too."""
         is_next = number == 0 or number in self._blocks or number - 1 in self._blocks
         block, following = self._fetch(number), number + 1
         if is_next and following * BLOCK < self._entry.size:

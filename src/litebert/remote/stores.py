@@ -270,10 +270,13 @@ def _needs_credentials(error: BaseException) -> bool:
 
 
 def is_lasting(error: BaseException) -> bool:
-    is_refused = isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS)
-    is_refused = is_refused or getattr(error, "status", 0) in (400, 401, 403, 405, 410)
-    is_refused = is_refused or "Validation" in type(error).__name__
-    return is_refused or isinstance(error, _LASTING) or _needs_credentials(error)
+    return (
+        (isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS))
+        or getattr(error, "status", 0) in (400, 401, 403, 405, 410)
+        or "Validation" in type(error).__name__
+        or isinstance(error, _LASTING)
+        or _needs_credentials(error)
+    )
 
 
 def _make_error(url: str, error: Exception) -> DataError:
@@ -297,7 +300,6 @@ def _make_error(url: str, error: Exception) -> DataError:
 
 
 def _describe(url: str, error: BaseException) -> str:
-    """Return the first line of an error, without secrets."""
     lines = hide_secrets(str(error), url).strip().split("\n")
     text = " ".join(" ".join(lines[: 1 + lines[0].endswith(":")]).split())[:120].rstrip(".")
     return text or type(error).__name__

@@ -55,15 +55,15 @@ def costs_of(group: Group) -> list[float]:
         query, (first, _) = QUERY if group.operation == "score" else 0, group.inputs[0]
         costs = [OVERHEAD + min(len(first), query) + len(text) for _, text in group.inputs]
         return [costs[0] + len(first), *costs[1:]]  # the query is read once, with the first pair
-    return [_cost(value) for value in group.inputs]
-
-
-def _cost(value: Any) -> float:
-    """Return the cost of an input, with a row for each of its choices."""
-    if isinstance(value, str):
-        return OVERHEAD + len(value)
-    words = sum(isinstance(part, str) for part in value)
-    return OVERHEAD * max(1, len(choices_of(value))) + WORD * words + count_characters(value)
+    costs = []
+    for value in group.inputs:
+        if isinstance(value, str):
+            costs.append(OVERHEAD + len(value))
+        else:  # with a row for each of its choices
+            words = WORD * sum(isinstance(part, str) for part in value)
+            rows = max(1, len(choices_of(value)))
+            costs.append(OVERHEAD * rows + words + count_characters(value))
+    return costs
 
 
 class Pace:

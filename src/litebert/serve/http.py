@@ -33,7 +33,6 @@ GRACE = 0.25
 
 
 def _count_most() -> int:
-    """Count the clients that may be connected at a time: each takes a file descriptor."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -232,12 +232,22 @@ class Routes:
         service = self._service
         models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
         first, limits = models[0], service.limits
+        ranks = first["kind"] == "number" and first["pair"] is not False
+        model_type: dict[str, Any] = {first["kind"]: {}}
+        if first["kind"] in ("classes", "labels"):
+            labels = dict(enumerate(first["labels"]))
+            ids = {label: number for number, label in labels.items()}
+            model_type = {"classifier": {"id2label": labels, "label2id": ids}}
+        elif first["pooling"] is not None and first["kind"] in ("pretrained", "similarity"):
+            model_type = {"embedding": {"pooling": first["pooling"]}}
+        elif ranks:
+            model_type = {"reranker": {"id2label": {}, "label2id": {}}}
         content = {
             "version": version("litebert"),
             "model_id": first["name"],
             "model_sha": None,
             "model_dtype": first["dtype"],
-            "model_type": _model_type(first),
+            "model_type": model_type,
             "max_input_length": first["length"],
             "max_client_batch_size": limits.rows,
             "max_batch_tokens": limits.tokens,
@@ -367,7 +377,6 @@ def _check_dimensions(dimensions: int | None, width: int) -> None:
 
 
 def _plain(value: Any, field: str) -> Any:
-    """Return an input of `/predict` in the form that a task takes."""
     if not isinstance(value, bodies.NamedInput):
         return value
     if (plain := value.value()) is None:
@@ -379,17 +388,6 @@ def _plain(value: Any, field: str) -> Any:
 
 def _listing(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "litebert"}
-
-
-def _model_type(model: dict[str, Any]) -> dict[str, Any]:
-    if model["kind"] in ("classes", "labels"):
-        labels = dict(enumerate(model["labels"]))
-        ids = {label: number for number, label in labels.items()}
-        return {"classifier": {"id2label": labels, "label2id": ids}}
-    if model["pooling"] is not None and model["kind"] in ("pretrained", "similarity"):
-        return {"embedding": {"pooling": model["pooling"]}}
-    ranks = model["kind"] == "number" and model["pair"] is not False
-    return {"reranker": {"id2label": {}, "label2id": {}}} if ranks else {model["kind"]: {}}
 
 
 STYLE = """
@@ -478,14 +476,12 @@ def _show_docs(root_path: str) -> Response:
     return HTMLResponse(html, headers={"content-security-policy": policy})
 
 
-def _show_schema(root_path: str) -> Response:
-    return Response(json.dumps(make_schema(root_path)), media_type=JSON)
-
-
 PAGES: dict[str, Callable[[str], Response]] = {
     "/": _show_playground,
     "/docs": _show_docs,
-    "/openapi.json": _show_schema,
+    "/openapi.json": lambda root_path: Response(
+        json.dumps(make_schema(root_path)), media_type=JSON
+    ),
 }
 """What shows a page, for the path that a proxy offers the service under."""
 
@@ -508,7 +504,6 @@ def playground() -> tuple[str, str]:
 
 
 def _describe(schema: dict[str, Any]) -> str:
-    """Return the HTML of /docs, with an example of each route; it loads nothing from elsewhere."""
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'

@@ -104,6 +104,15 @@ class Served:
         kind = "similarity" if self.compares else "pretrained"
         if task is not None:
             kind = "number" if task.output.ranks else task.output.name
+        dtype: str = self.model.dtype
+        graph = find_exported_graph(self.model.path)
+        if dtype == "float32" and graph is not None and b"MatMulInteger" in graph.read_bytes():
+            dtype = "int8"
+        # The samples of the page suit a tokenizer that is mostly Latin.
+        tokens = map(self.tokenizer.get_token, range(self.tokenizer.vocab_size))
+        written = [
+            letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])
+        ]
         return {
             "kind": kind,
             "routes": [*lengths, "tokenize"],
@@ -121,28 +130,13 @@ class Served:
             if "fill-mask" in self.does
             else None,
             "engine": self.engine,
-            "dtype": self._dtype,
+            "dtype": dtype,
             "pooling": self.pooling if "embed" in self.does else None,
             "tokenizer": self.tokenizer.kind,
             "examples": [{**example.inputs, "label": example.label} for example in self.examples],
-            "reads_english": self._reads_english,
+            "reads_english": 3 * sum(all(map(str.isascii, letters)) for letters in written)
+            >= 2 * len(written),
         }
-
-    @property
-    def _dtype(self) -> str:
-        if self.model.dtype != "float32":
-            return self.model.dtype
-        graph = find_exported_graph(self.model.path)
-        return "int8" if graph is not None and b"MatMulInteger" in graph.read_bytes() else "float32"
-
-    @property
-    def _reads_english(self) -> bool:
-        """True if its tokenizer is mostly Latin, so that the samples of the page suit it."""
-        tokens = map(self.tokenizer.get_token, range(self.tokenizer.vocab_size))
-        written = [
-            letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])
-        ]
-        return 3 * sum(all(map(str.isascii, letters)) for letters in written) >= 2 * len(written)
 
     # ------------------------------------------------------------------------------------ answering
 

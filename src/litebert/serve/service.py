@@ -105,7 +105,12 @@ class Service:
         about = request.scope[ABOUT]
         about["rows"] = len(inputs)
         left = Refusal(499, "cancelled", "the client has gone")
-        gone = asyncio.ensure_future(_wait_for_disconnect(request))
+
+        async def wait_for_disconnect() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        gone = asyncio.ensure_future(wait_for_disconnect())
         gone.add_done_callback(lambda _: _end(job.done, left))
         most, again = self.limits.timeout_seconds, "send less text, or come again later"
         late = Refusal(504, "timeout", f"there was no answer in {most:g} seconds; {again}", retry=1)
@@ -128,8 +133,3 @@ class Service:
 def _end(answer: asyncio.Future[Any], refusal: Refusal) -> None:
     if not answer.done():
         answer.set_exception(refusal)
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

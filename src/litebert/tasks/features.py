@@ -67,7 +67,6 @@ class CharacterFeatures:
 
 
 def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
-    """Count how often each word, as spaces divide them, stands in each text, and list the words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=r"\S+", dtype=np.float32)

@@ -297,7 +297,6 @@ def _find_files(spec: Spec, folder: Path, split: str) -> list[Path]:
 
 
 def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Example]:
-    """Read an official file, maybe with a header; a test split has other columns, no labels."""
     texts = spec.test_texts if test else spec.texts
     width = count = 0
     for number, line in read_lines(path, notes):

@@ -17,7 +17,6 @@ from litebert.tasks.choices import (
     Choice,
     ChoiceFiles,
     ChoiceTask,
-    Order,
     OrderOptions,
     format_letter,
     require_choices,
@@ -38,21 +37,17 @@ class RaceFiles(ChoiceFiles):
     contexts = "passages"
 
     @classmethod
-    def of_folder(
-        cls, folder: str | Path, *, order: Order = "context", heldout: float = 0.1
+    def open(
+        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
     ) -> RaceFiles:
+        folder, given = require_one(data, name), OrderOptions(**options)
         folders = {s: Path(folder, s) for s in SPLITS if Path(folder, s).is_dir()}
         if not folders:
             raise DataError(
                 f"{folder} holds none of the folders {', '.join(SPLITS)}; give the folder RACE"
             )
-        return cls(RaceTask(OneChoice(), order=order), folders, heldout=heldout)
-
-    @classmethod
-    def open(
-        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
-    ) -> RaceFiles:
-        return cls.of_folder(require_one(data, name), **options)
+        task = RaceTask(OneChoice(), order=given.order)
+        return cls(task, folders, heldout=given.heldout)
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:

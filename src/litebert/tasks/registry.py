@@ -84,7 +84,6 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
 
 
 def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
-    """Say which value a wrong setting must have, by the `usual` one; nothing where it is right."""
     if key == "columns":
         return "" if _are_columns(value) else "a name for each of text, pair and label"
     if key == "vectors":

@@ -254,7 +254,6 @@ class SplitFiles(TaskFiles[E]):
         notes: Notes,
         classes: Sequence[Any] | None = None,
     ) -> list[E]:
-        """Select as `select_split`, if a share is held out; `group` is that of an index."""
         if not self._holds_out or split == "test":
             return examples
         return select_split(

@@ -307,9 +307,6 @@ class TableFiles(TextFiles):
                 yield row._replace(values=(*row.values[: len(columns)], value)), path
 
     def _survey(self, target: Target) -> tuple[Target, list[str]]:
-        """Read the labels of the training files, and return the target that they mean and their
-        sorted names.
-        """
         paths, column, separator = self._find_files("train"), self.task.label, self.task.separator
         source, shown, notes = format_files(paths), self.task.label_name, self._survey_notes
         names: set[str] = set()

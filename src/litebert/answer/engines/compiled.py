@@ -146,13 +146,19 @@ def _keep(name: str, weight: Floats | Packed, dtype: Dtype) -> Floats | Packed:
 
 
 def _check_others(loaded: LoadedModel, weights: Stored) -> None:
-    """Refuse weights beside the encoder that are not those of its heads."""
     config, record = loaded.config, loaded.task_record
     others = {name: array for name, array in weights.items() if not name.startswith("encoder.")}
     if record.get("kind") == "backbone":
         return
     if record:
-        shapes = list_head_shapes(config.encoder, record)
+        hidden, classes = config.encoder.hidden_size, record["classes"]
+        shapes: dict[str, tuple[int, ...]] = {}  # as `TaskModel` has them
+        if config.encoder.prediction == "hidden" and record.get("pooling") != "unit":
+            shapes = _list_dense_shapes("head", hidden, hidden, config.encoder.bias)
+        elif record.get("dense"):
+            shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}
+        shapes["head.classifier.weight"] = classes, hidden
+        shapes["head.classifier.bias"] = (classes,)
         _check_shapes(others, shapes)
         for name in others:
             if name not in shapes:
@@ -214,27 +220,9 @@ def list_mask_shapes(config: EncoderConfig, name: str) -> dict[str, tuple[int, .
     return shapes
 
 
-def list_head_shapes(
-    config: EncoderConfig, record: Mapping[str, Any]
-) -> dict[str, tuple[int, ...]]:
-    """The weights of the head of a fine-tuned model, as `TaskModel` has them."""
-    hidden, classes = config.hidden_size, record["classes"]
-    shapes: dict[str, tuple[int, ...]] = {}
-    if config.prediction == "hidden" and record.get("pooling") != "unit":
-        shapes = _list_dense_shapes("head", hidden, hidden, config.bias)
-    elif record.get("dense"):
-        shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}
-    return {
-        **shapes,
-        "head.classifier.weight": (classes, hidden),
-        "head.classifier.bias": (classes,),
-    }
-
-
 def _list_dense_shapes(
     name: str, outputs: int, inputs: int, bias: bool
 ) -> dict[str, tuple[int, ...]]:
-    """A dense map and the layer norm behind it."""
     shapes: dict[str, tuple[int, ...]] = {f"{name}.dense.weight": (outputs, inputs)}
     shapes[f"{name}.norm.weight"] = (outputs,)
     if bias:
@@ -261,25 +249,6 @@ def list_steps(
         steps.append(_dense("head", weights, activation))
     steps.append(Step(weights["head.classifier.weight"], weights["head.classifier.bias"]))
     return reads, steps
-
-
-def list_mask_steps(
-    config: EncoderConfig,
-    name: str,
-    weights: Mapping[str, Any],
-    word: Packed,
-    projection: Floats | None,
-) -> list[Step]:
-    """The steps of the head for masked tokens whose weights begin with `name`, over the table of
-    words (V, E) and the map E -> H of the embeddings, if heads have none of their own.
-    """
-    steps = [_dense(name, weights, config.activation)]
-    if config.untied:
-        word = weights[f"{name}.word.weight"]
-        projection = weights.get(f"{name}.project.weight")
-    if config.prediction == "hidden" and projection is not None:
-        steps.append(Step(np.ascontiguousarray(projection.T)))
-    return [*steps, Step(word, weights[f"{name}.bias"])]
 
 
 def _dense(name: str, weights: Mapping[str, Any], activation: str) -> Step:
@@ -312,13 +281,15 @@ class CompiledMasks:
                     own.setdefault(part, array)
             self._network = Network(config, own, dtype)
         reader = "encoder" if generator is None else f"{name}.generator"
-        steps = list_mask_steps(
-            config,
-            f"{name}.head",
-            weights,
-            weights["encoder.embedding.word.weight"],
-            weights.get(f"{reader}.embedding.project.weight"),
-        )
+        word = weights["encoder.embedding.word.weight"]
+        projection = weights.get(f"{reader}.embedding.project.weight")
+        steps = [_dense(f"{name}.head", weights, config.activation)]
+        if config.untied:  # a table of its own, and a map E -> H
+            word = weights[f"{name}.head.word.weight"]
+            projection = weights.get(f"{name}.head.project.weight")
+        if config.prediction == "hidden" and projection is not None:
+            steps.append(Step(np.ascontiguousarray(projection.T)))
+        steps.append(Step(word, weights[f"{name}.head.bias"]))
         self._head = self._network.head("chosen", steps)
         self._threads = count_threads() if threads is None else threads
 

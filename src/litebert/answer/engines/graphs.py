@@ -99,7 +99,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def _digest_file(path: Path) -> Path:
-    """Return the file beside a graph that holds its digest."""
     return path.with_name(f"{path.name}.sha256")
 
 
@@ -148,7 +147,6 @@ def _list_folders(model: Path) -> list[Path]:
 
 
 def _answering_cache() -> Path:
-    """Return the user's folder for the graphs of models whose folders cannot be written."""
     return cache_folder() / "answering"
 
 

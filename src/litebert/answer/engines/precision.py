@@ -65,18 +65,12 @@ class Comparison:
             gap = max((abs(actual - right) for actual, right in changes), default=0.0)
             self._log(few, "row", f"answers by at most {gap:.2g}")
             return
-        gaps = [
-            float(np.abs(entry - other).max(initial=0.0))
-            for entry, other in zip(logits, expected, strict=True)
-        ]
+        pairs = zip(logits, expected, strict=True)
+        gap = max((float(np.abs(a - b).max(initial=0.0)) for a, b in pairs), default=0.0)
         changed = sum(actual != right for actual, right in changes)
         verb = "changes" if changed == 1 else "change"
-        gap = max(gaps, default=0.0)
-        self._log(
-            few,
-            "row",
-            f"logits by at most {gap:.2g}, and {changed} of {format_count(few, 'answer')} {verb}",
-        )
+        change = f"{changed} of {format_count(few, 'answer')} {verb}"
+        self._log(few, "row", f"logits by at most {gap:.2g}, and {change}")
 
     def compare_vectors(
         self,
@@ -119,5 +113,4 @@ class Comparison:
 
 
 def _count_first(sizes: NDArray[np.int64]) -> int:
-    """Count the examples that are compared, from the tokens of each."""
     return max(1, int((np.cumsum(sizes[:ROWS]) <= TOKENS).sum()))

@@ -54,7 +54,14 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
     logits of a fine-tuned model, through all layers, or vectors of any other.
     """
     model.require_tokenizer()
-    rows = _draw_rows(model)
+    draw, shape = np.random.default_rng(0), model.config.encoder
+    longest = min(LONGEST, shape.max_positions)
+    rows = [
+        EncodedRow(
+            draw.integers(0, shape.vocab_size, length).astype(np.int32), np.zeros(length, np.int32)
+        )
+        for length in draw.integers(min(SHORTEST, longest), longest + 1, ROWS)
+    ]
     gives_vectors = model.task_record.get("kind", "backbone") == "backbone"
     computations: dict[Way, Compute] = {}
     outputs: dict[Way, Outputs] = {}
@@ -82,33 +89,6 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
             f"{engine}, {dtype}: {fault}" for (engine, dtype), fault in faults.items()
         )
         raise ModelError(f"no engine can compute {model.path} ({reasons})")
-    rates = _measure_rates(computations)
-    reference = next(iter(outputs.values()))
-    differences = {way: _largest_difference(output, reference) for way, output in outputs.items()}
-    return [
-        EngineSpeed(*way, rates.get(way), differences.get(way), faults.get(way, "")) for way in ways
-    ]
-
-
-def _draw_rows(model: Model) -> list[EncodedRow]:
-    """The same rows of random tokens for all engines."""
-    draw, shape = np.random.default_rng(0), model.config.encoder
-    longest = min(LONGEST, shape.max_positions)
-    lengths = draw.integers(min(SHORTEST, longest), longest + 1, ROWS)
-    return [
-        EncodedRow(
-            draw.integers(0, shape.vocab_size, length).astype(np.int32), np.zeros(length, np.int32)
-        )
-        for length in lengths
-    ]
-
-
-def _compute_logits(predictor: Predictor, rows: Sequence[EncodedRow]) -> Outputs:
-    return predictor.logits([Item(number, (row,), None) for number, row in enumerate(rows)])[0]
-
-
-def _measure_rates(computations: dict[Way, Compute]) -> dict[Way, float]:
-    """Rows a second of each engine, by the median of rounds in which all take turns."""
     seconds: dict[Way, list[float]] = {way: [] for way in computations}
     end = time.perf_counter() + SECONDS * len(computations)
     for turn in range(MOST_ROUNDS):
@@ -118,8 +98,16 @@ def _measure_rates(computations: dict[Way, Compute]) -> dict[Way, float]:
             start = time.perf_counter()
             compute()
             seconds[way].append(time.perf_counter() - start)
-    return {way: ROWS / statistics.median(times) for way, times in seconds.items()}
+    rates = {way: ROWS / statistics.median(times) for way, times in seconds.items()}
+    reference = next(iter(outputs.values()))
+    differences = {
+        way: max(float(np.abs(a - b).max()) for a, b in zip(output, reference, strict=True))
+        for way, output in outputs.items()
+    }
+    return [
+        EngineSpeed(*way, rates.get(way), differences.get(way), faults.get(way, "")) for way in ways
+    ]
 
 
-def _largest_difference(outputs: Outputs, reference: Outputs) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(outputs, reference, strict=True))
+def _compute_logits(predictor: Predictor, rows: Sequence[EncodedRow]) -> Outputs:
+    return predictor.logits([Item(number, (row,), None) for number, row in enumerate(rows)])[0]

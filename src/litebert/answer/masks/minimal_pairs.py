@@ -19,7 +19,6 @@ from litebert.base.errors import ConfigError, DataError
 from litebert.text.files import list_files
 from litebert.text.lines import COMPRESSIONS, find_suffix
 from litebert.text.records import SUFFIXES, Notes, read_records, require_text
-from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
 
@@ -83,8 +82,10 @@ class PairScores:
                 mean.name,
                 f"{mean.paradigms:,}",
                 f"{mean.pairs:,}",
-                _format_accuracy(mean.plain),
-                _format_accuracy(mean.within_word),
+                *(
+                    "-" if form is None else f"{form.accuracy:.1%} ± {form.standard_error:.1%}"
+                    for form in (mean.plain, mean.within_word)
+                ),
             )
             for mean in (*self.phenomena, self.overall)
         ]
@@ -146,7 +147,8 @@ def read_paradigms(source: str | Path, max_pairs: int | None = None) -> list[Par
         raise ConfigError(f"max_pairs is {max_pairs}; it must be at least 1")
     paradigms: dict[tuple[str, ...], Paradigm] = {}
     for file in list_files([source], _list_json_lines):
-        notes, stem = Notes(), _stem(Path(file))
+        notes, path = Notes(), Path(file)
+        stem = (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
         for line, (good, bad, *about), _ in read_records(
             file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")
         ):
@@ -167,7 +169,6 @@ def read_paradigms(source: str | Path, max_pairs: int | None = None) -> list[Par
 
 
 def _list_json_lines(folder: Path) -> list[Path]:
-    """List the files of JSON Lines in a folder and its folders, except hidden ones."""
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -181,11 +182,6 @@ def _list_json_lines(folder: Path) -> list[Path]:
             f"a file of lines with {' and '.join(SENTENCES)}"
         )
     return files
-
-
-def _stem(path: Path) -> str:
-    """Return the name of a file without the suffixes of its format and its compression."""
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
 
 # ------------------------------------------------------------------------------------------- scores
@@ -206,7 +202,14 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
         )
     pairs = [pair for paradigm in paradigms for pair in paradigm.pairs]
     with progress.task("scoring pairs", len(pairs), "pairs") as bar:
-        encoded = _encode(pairs, reader.tokenizer)
+        sentences_of_pairs = [text for pair in pairs for text in (pair.good, pair.bad)]
+        encoded = reader.tokenizer.encode(sentences_of_pairs)
+        empty = next((i for i, ids in enumerate(encoded) if not ids), None)
+        if empty is not None:
+            raise DataError(
+                f"{pairs[empty // 2].location}: {SENTENCES[empty % 2]} has no token that the "
+                "tokenizer of the model can read; write a sentence, or leave the line out"
+            )
 
         def sentences() -> Iterator[Sequence[int]]:
             for ids in encoded:
@@ -250,18 +253,6 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     return PairScores(_mean("mean of the paradigms", scored), phenomena, tuple(scored), in_parts)
 
 
-def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the ids of the good and the bad sentence of each pair in turn."""
-    encoded = tokenizer.encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
-    empty = next((i for i, ids in enumerate(encoded) if not ids), None)
-    if empty is not None:
-        raise DataError(
-            f"{pairs[empty // 2].location}: {SENTENCES[empty % 2]} has no token that the tokenizer "
-            "of the model can read; write a sentence, or leave the line out"
-        )
-    return encoded
-
-
 def _binomial(right: Sequence[bool]) -> Accuracy:
     share = sum(right) / len(right)
     return Accuracy(share, math.sqrt(share * (1 - share) / len(right)))
@@ -280,7 +271,3 @@ def _mean(name: str, scored: Sequence[ParadigmScore]) -> MeanScore:
         mean([score.plain for score in scored]),
         mean(within) if within else None,
     )
-
-
-def _format_accuracy(score: Accuracy | None) -> str:
-    return "-" if score is None else f"{score.accuracy:.1%} ± {score.standard_error:.1%}"

@@ -17,7 +17,7 @@ from typing import Any
 from litebert.base.errors import ConfigError, ModelError
 from litebert.base.json_reader import read_json
 from litebert.base.registry import OBJECTIVES
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
@@ -133,7 +133,13 @@ def translate(
     source, notes = str(config_file), []
     family = family_of(settings, source)
     weights = modernize(family, weights, str(file), unties(family, settings, family.parts))
-    parts = _find_parts(family, weights)
+    named = {part: _names(modules) for part, modules in family.parts.items() if part != "backbone"}
+    # A part is there if the file has a name that no other part has: names of heads may overlap.
+    parts = [
+        part
+        for part, own in named.items()
+        if own.difference(*(of for other, of in named.items() if other != part)) & {*weights}
+    ]
     head = _find_head(family, settings, parts, head, source)
 
     if foreign := _foreign_heads(family, weights):
@@ -182,7 +188,14 @@ def translate(
         if head is None and objective.foreign_file and (folder / objective.foreign_file).is_file()
     }
     objectives, untrained = _list_objectives(family, parts, beside)
-    config = _whole_config(folder, encoder, objectives, beside, weights)
+    sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))
+    fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
+    try:
+        for name in objectives:
+            fields.update(OBJECTIVES[name].assume_fields(fields, beside.get(name, weights)))
+        config = Config(name=folder.resolve().name, **fields)
+    except ConfigError as error:
+        raise ModelError(f"{folder}: {error}") from None
     table = pairs(family, ["backbone", *parts], encoder, family.sentence or "")
     if config.generator is not None and not untrained:
         table += generator_pairs(family, config.generator)
@@ -248,7 +261,6 @@ def _find_head(
 def _list_objectives(
     family: Family, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The objectives of a pretrained folder, and those of them that it has no head of."""
     objectives = [
         name
         for name, objective in OBJECTIVES.items()
@@ -271,36 +283,7 @@ def _list_objectives(
     return (*untrained, *objectives), untrained
 
 
-def _whole_config(
-    folder: Path,
-    encoder: EncoderConfig,
-    objectives: tuple[str, ...],
-    beside: Mapping[str, Weights],
-    weights: Weights,
-) -> Config:
-    """A config of a model whose training is not known."""
-    sequences = SequenceConfig(length=max(8, read_longest(folder, encoder.max_positions)))
-    fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
-    try:
-        for name in objectives:
-            fields.update(OBJECTIVES[name].assume_fields(fields, beside.get(name, weights)))
-        return Config(name=folder.resolve().name, **fields)
-    except ConfigError as error:
-        raise ModelError(f"{folder}: {error}") from None
-
-
-def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
-    """The parts beside the backbone of which a file holds something; names of heads may overlap."""
-    names = {part: _names(modules) for part, modules in family.parts.items() if part != "backbone"}
-    return [
-        part
-        for part, mentioned in names.items()
-        if mentioned.difference(*(of for other, of in names.items() if other != part)) & {*tensors}
-    ]
-
-
 def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
-    """The tensors of heads unknown to the family; never what may belong to an encoder."""
     leaves = {name for modules in family.parts.values() for name in _names(modules)}
     names = leaves | {*family.tied}
     # By module, for a bias that this shape lacks is a leaf of a head that is known.

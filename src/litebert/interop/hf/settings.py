@@ -245,7 +245,13 @@ def encoder_config(
     else:
         values["sharing"] = "none"
     if family.windows:
-        values.update(window_fields(settings, values["layers"], source))
+        base = _base(settings, _GLOBAL, source)
+        every = _every(settings, values["layers"], source)
+        values["rotary_base"] = base
+        if every > 1 and values["layers"] > 1:  # else nothing is local
+            values["window"] = whole(settings, "local_attention", source, 2, _WINDOW)
+            values["global_every"] = every
+            values["window_rotary_base"] = _base(settings, _LOCAL, source)
     if family.biases:
         keys = family.biases if parts else family.biases[:-1]
         biases = {key: settings.get(key, False) for key in keys}
@@ -372,7 +378,12 @@ def settings_of(
         settings[family.keys["segment_types"]] = max(1, config.segment_types)
     settings.update({family.keys[field]: getattr(config, field) for field in _NUMBERS})
     if family.windows:
-        settings.update(window_settings(config))
+        settings |= {
+            "global_attn_every_n_layers": config.global_every,
+            "local_attention": config.window or _WINDOW,
+            "global_rope_theta": config.rotary_base,
+            "local_rope_theta": config.window_rotary_base,
+        }
     settings.update({key: settings[family.keys[field]] for key, field in family.repeats.items()})
     settings.update(dict.fromkeys(family.biases, config.bias))
     if family.pooling:
@@ -406,30 +417,6 @@ _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _EVERY, _WINDOW = 3, 128
 _BASES = {_GLOBAL: ("global_rope_theta", 160000.0), _LOCAL: ("local_rope_theta", 10000.0)}
 """The key of the rotary base of each kind of layer in older files, and its default."""
-
-
-def window_fields(settings: Mapping[str, Any], layers: int, source: str) -> dict[str, Any]:
-    """The fields of EncoderConfig about windows and rotation."""
-    base = _base(settings, _GLOBAL, source)
-    every = _every(settings, layers, source)
-    if every == 1 or layers == 1:  # nothing is local
-        return {"rotary_base": base}
-    return {
-        "window": whole(settings, "local_attention", source, least=2, default=_WINDOW),
-        "global_every": every,
-        "rotary_base": base,
-        "window_rotary_base": _base(settings, _LOCAL, source),
-    }
-
-
-def window_settings(config: EncoderConfig) -> dict[str, Any]:
-    """The keys of a config.json for those fields."""
-    return {
-        "global_attn_every_n_layers": config.global_every,
-        "local_attention": config.window or _WINDOW,
-        "global_rope_theta": config.rotary_base,
-        "local_rope_theta": config.window_rotary_base,
-    }
 
 
 def _every(settings: Mapping[str, Any], layers: int, source: str) -> int:

@@ -41,14 +41,10 @@ class Pair(NamedTuple):
 
 def slots(family: Family, config: EncoderConfig) -> list[tuple[int, int]]:
     """The (attention, feed-forward) blocks in each foreign slot, a group of layers or a layer."""
-    if family.grouped and as_groups(config):
+    shares_whole_layers = config.sharing in ("all", "groups")
+    if family.grouped and shares_whole_layers and groups_agree(config.layers, config.groups):
         return [(group, group) for group in range(config.groups)]
     return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
-
-
-def as_groups(config: EncoderConfig) -> bool:
-    """True where the groups of transformers say what these layers share."""
-    return config.sharing in ("all", "groups") and groups_agree(config.layers, config.groups)
 
 
 def groups_agree(layers: int, groups: int) -> bool:

@@ -19,7 +19,7 @@ from litebert.base.registry import TASKS
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import HeadName
 from litebert.interop.cards import CARD, make_card
-from litebert.interop.files import new_folder, write_tensors
+from litebert.interop.files import new_folder, write_settings, write_tensors
 from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
 from litebert.interop.hf.settings import choose_family, folds, padding_id, read_longest, settings_of
 from litebert.interop.hf.weights import pairs, to_foreign
@@ -59,7 +59,7 @@ def save_hf(
         write_tensors(partial / WEIGHTS, plan.tensors)
         for file, tensors in plan.beside.items():
             write_tensors(partial / file, tensors)
-        _write_json(partial / "config.json", plan.settings)
+        write_settings(partial / "config.json", plan.settings)
         write_tokenizer(loaded, partial)
         card = make_card(loaded, plan.architecture, plan.head, plan.notes, **unpooled)
         (partial / CARD).write_text(card, encoding="utf-8")
@@ -87,7 +87,18 @@ def _plan_folder(loaded: LoadedModel, requested: HeadName | None) -> _Plan:
 
     dense = classifier.dense if classifier else None
     family, notes = choose_family(config, has, dense)
-    head = _choose_head(family, loaded, has, proposes, requested)
+    possible: list[HeadName]
+    if classifier:
+        possible = ["backbone", loaded.head]
+    else:
+        possible = [key for key, parts in family.heads.items() if {*parts} <= {*has, "pooler"}]
+        # A generator, which is written when it is asked for, comes first.
+        possible.sort(key=lambda key: proposes not in family.heads[key])
+    if requested is not None and requested not in possible:
+        raise ModelError(
+            f"the model has no {requested} head to write; {nearest(requested, possible)}"
+        )
+    head = requested or possible[-1]  # which holds most
     name, parts = family.class_of(head), list(family.heads[head])
     reads = classifier.pooling if classifier and head != "backbone" else "cls"
     if reads == "unit" or (reads == "mean" and not family.pooling):
@@ -196,28 +207,6 @@ def _plan_folder(loaded: LoadedModel, requested: HeadName | None) -> _Plan:
     return _Plan(name, head, tensors, beside, settings, lacks_pooler, tuple(notes))
 
 
-def _choose_head(
-    family: Family,
-    loaded: LoadedModel,
-    has: list[str],
-    proposes: str,
-    requested: HeadName | None,
-) -> HeadName:
-    """The requested head, else the one that holds most; `proposes` is the part of a generator."""
-    possible: list[HeadName]
-    if isinstance(loaded.model, TaskModel):
-        possible = ["backbone", loaded.head]
-    else:
-        possible = [name for name, parts in family.heads.items() if {*parts} <= {*has, "pooler"}]
-        # A generator, which is written when it is asked for, comes first.
-        possible.sort(key=lambda name: proposes not in family.heads[name])
-    if requested is not None and requested not in possible:
-        raise ModelError(
-            f"the model has no {requested} head to write; {nearest(requested, possible)}"
-        )
-    return requested or possible[-1]
-
-
 def _fit_embeddings(
     state: dict[str, Tensor], family: Family, config: EncoderConfig, tokenizer: Tokenizer | None
 ) -> tuple[EncoderConfig, list[str]]:
@@ -289,11 +278,7 @@ def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
     # "[SEP]" in a text is text, but where a program has to find a "[MASK]" or added tokens in it.
     if loaded.task and {*tokenizer.special_ids} == {*tokenizer.engine.roles.values()}:
         settings["split_special_tokens"] = True
-    _write_json(file, settings)
-
-
-def _write_json(file: Path, settings: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    write_settings(file, settings)
 
 
 def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

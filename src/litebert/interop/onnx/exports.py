@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from litebert.base.errors import ModelError
 from litebert.base.json_reader import read_json
@@ -18,7 +17,7 @@ from litebert.interop.loaded import (
     fresh_dense,
     require_fit,
 )
-from litebert.interop.names import find_exported_graph, without_weights
+from litebert.interop.names import find_exported_graph, refuse_weights
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 
 DIGESTS = "digests.json"
@@ -40,7 +39,7 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
     task = read_task(file) if (file := folder / "task.json").is_file() else {}
 
     loaded = LoadedModel(
-        Unread(refuse := partial(_refuse_weights, folder), refuse, folder, task),
+        Unread(refuse := partial(refuse_weights, folder), refuse, folder, task),
         config,
         choose_tokenizer(lambda: read_own_tokenizer(folder), tokenizer, folder),
         folder,
@@ -52,10 +51,6 @@ def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedMo
     if tokenizer is not None:
         require_fit(loaded, tokenizer)
     return loaded
-
-
-def _refuse_weights(folder: Path) -> NoReturn:
-    raise without_weights(folder)
 
 
 def guesses_masks(folder: Path) -> bool:

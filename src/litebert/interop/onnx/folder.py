@@ -15,11 +15,9 @@ differs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,9 +39,6 @@ from litebert.interop.onnx.operators import Int8Graph
 from litebert.interop.onnx.session import session
 from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
 from litebert.model.task_model import TaskModel
-
-if TYPE_CHECKING:
-    import onnx
 
 NAME = "model.onnx"
 ALLOWED = 1e-4
@@ -67,22 +62,14 @@ _CLASSES = {
 """How the names of optimum's classes end."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """The result of `save_onnx`."""
+class Written(NamedTuple):
+    """The result of `save_onnx`, as `answer.export.Export` has it."""
 
-    path: Path
-    head: HeadName
     size: int
-    """Bytes of the network's file or files."""
-    difference: float
-    """The largest difference from PyTorch in float32 over random rows."""
     notes: tuple[str, ...]
-
-    @property
-    def opened_by(self) -> str:
-        """The class of optimum that opens the folder."""
-        return f"ORTModel{_CLASSES[self.head]}"
+    head: HeadName
+    difference: float
+    opened_by: str
 
 
 def save_onnx(
@@ -102,9 +89,19 @@ def save_onnx(
             behind.
     """
     head = choose_head(loaded, head)
+    opened_by = f"ORTModel{_CLASSES[head]}"
     with files.new_folder(Path(folder)) as partial:
         graph = Int8Graph(multiplies_words=head == "mlm") if int8 else None
-        _write(onnx_model(loaded, head, graph), partial / NAME)
+        model = onnx_model(loaded, head, graph)
+        import onnx  # which the line above asks for in words
+
+        onnx.save_model(
+            model,
+            partial / NAME,
+            save_as_external_data=sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+            > _LARGEST_FILE,
+            location=f"{NAME}_data",
+        )
         size = sum(file.stat().st_size for file in partial.glob(f"{NAME}*"))
         difference, scale = differences(loaded, partial / NAME, head)
         if not int8 and not difference <= ALLOWED * max(1.0, scale):
@@ -116,40 +113,29 @@ def save_onnx(
         check(partial / NAME)
         write_digests(partial / NAME)
         settings, notes = _settings(loaded, head)
-        notes += _windows_note(loaded)
-        (partial / "config.json").write_text(
-            json.dumps(settings, indent=2) + "\n", encoding="utf-8"
-        )
+        shape, longest = loaded.config.encoder, loaded.config.encoder.max_positions
+        is_long = cost.window_block(shape, longest) > 0
+        if any(shape.window_map()) and is_long and not has_blocks(loaded.model.encoder):
+            notes.append(
+                "the graph scores all pairs of tokens, although the model has windows: with a "
+                f"text of {longest:,} tokens, a layer takes "
+                f"{4 * shape.heads * longest**2 / 1e9:.2g} GB for them; for long texts take the "
+                "engine torch"
+            )
+        files.write_settings(partial / "config.json", settings)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         task = _task_record(loaded, head)
         if task:
-            (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
+            files.write_settings(partial / "task.json", task)
         if loaded.tokenizer is None:
             notes.append(
                 f"{loaded.path} has no tokenizer, so whoever uses the export has to "
                 "tokenize on their own"
             )
         write_tokenizer(loaded, partial)
-        (partial / CARD).write_text(
-            make_exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8"
-        )
+        (partial / CARD).write_text(make_exported_card(loaded, head, opened_by), encoding="utf-8")
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
-    return Written(Path(folder), head, size, difference, tuple(notes))
-
-
-def _windows_note(loaded: LoadedModel) -> list[str]:
-    """Say what a graph of a network with windows costs where it masks whole S x S scores."""
-    shape = loaded.config.encoder
-    is_short = not cost.window_block(shape, shape.max_positions)
-    if not any(shape.window_map()) or is_short or has_blocks(loaded.model.encoder):
-        return []
-    longest = shape.max_positions
-    scores = 4 * shape.heads * longest**2
-    return [
-        "the graph scores all pairs of tokens, although the model has windows: with a "
-        f"text of {longest:,} tokens, a "
-        f"layer takes {scores / 1e9:.2g} GB for them; for long texts take the engine torch"
-    ]
+    return Written(size, tuple(notes), head, difference, opened_by)
 
 
 def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
@@ -180,8 +166,6 @@ def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
 
 
 def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list[str]]:
-    """The config.json, from which other software takes names of classes and sizes, and notes
-    on it."""
     model, notes, shape = loaded.model, list[str](), loaded.config.encoder
     tuned = model if isinstance(model, TaskModel) else None
     try:
@@ -247,15 +231,3 @@ def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArr
             name: array.astype(np.int64)[None if head == "choice" else ...]
             for name, array in rows.items()
         }
-
-
-def _write(model: onnx.ModelProto, file: Path) -> None:
-    import onnx
-
-    onnx.save_model(
-        model,
-        file,
-        save_as_external_data=sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-        > _LARGEST_FILE,
-        location=f"{file.name}_data",
-    )

@@ -150,7 +150,6 @@ class EncoderGraph:
     def _linear(
         self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None
     ) -> str:
-        """A product of a block, x W + b, of W and b times a `scale`."""
         weight, bias = (
             (linear.weight, linear.bias)
             if scale is None
@@ -183,8 +182,10 @@ class EncoderGraph:
             graph("Transpose", graph("Reshape", part, shape), perm=[0, 2, 1, 3]) for part in split
         )
         q, k = self._rotate(kind, q, within), self._rotate(kind, k, within)
-        blocks = self._window_blocks() if within and has_blocks(self.encoder) else None
-        if blocks is not None:
+        blocks = None
+        if within and has_blocks(self.encoder):
+            ids, real = self.inputs["input_ids"], self.inputs["attention_mask"]
+            blocks = self._blocks = self._blocks or WindowBlocks(graph, self.config, ids, real)
             q, k, v = blocks.queries(q, size), blocks.keys(k, size), blocks.keys(v, size)
         mask = self._mask(within, kind) if blocks is None else blocks.mask
         scores = graph("MatMul", q, graph("Transpose", k, perm=[0, 1, 3, 2]))
@@ -193,12 +194,6 @@ class EncoderGraph:
         if blocks is not None:
             return blocks.join(read, hidden)
         return str(graph("Reshape", read, graph.numbers(0, 0, hidden)))
-
-    def _window_blocks(self) -> WindowBlocks:
-        if self._blocks is None:
-            ids, mask = self.inputs["input_ids"], self.inputs["attention_mask"]
-            self._blocks = WindowBlocks(self.graph, self.config, ids, mask)
-        return self._blocks
 
     def _rotate(self, kind: AttentionPositions, x: str, within: bool) -> str:
         tables, graph = kind.tables(), self.graph
@@ -320,26 +315,15 @@ def onnx_model(
         read = {name: graph("Reshape", name, rows) for name in names}
     forward = EncoderGraph(graph, encoder, read)
     outputs = _outputs(graph, loaded, forward, head)
-    return _model_of(graph, dict.fromkeys(names, axes), outputs)
-
-
-def _model_of(
-    graph: Graph, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]
-) -> onnx.ModelProto:
-    """A model of all operators and weights of a graph, with the shapes of its inputs, int64, and
-    its outputs, float32.
-    """
     import onnx
 
     ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    describe = onnx.helper.make_tensor_value_info
     made = onnx.helper.make_graph(
         graph.nodes,
         "litebert",
-        [onnx.helper.make_tensor_value_info(name, ints, shape) for name, shape in inputs.items()],
-        [
-            onnx.helper.make_tensor_value_info(name, floats, shape)
-            for name, shape in outputs.items()
-        ],
+        [describe(name, ints, axes) for name in names],
+        [describe(name, floats, shape) for name, shape in outputs.items()],
         list(graph.weights.values()),
     )
     opsets = [onnx.helper.make_opsetid("", OPSET)]
@@ -353,7 +337,8 @@ def compute_outputs(
     loaded: LoadedModel, head: HeadName, inputs: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Compute with PyTorch what an export gives, under the names of its outputs."""
-    model, (shape, rows) = loaded.model, _rows_of(inputs)
+    model, shape = loaded.model, inputs["input_ids"].shape
+    rows = {name: tensor.reshape(-1, shape[-1]) for name, tensor in inputs.items()}
     order = (rows["input_ids"], rows.get("token_type_ids"), rows["attention_mask"])
     if head == "backbone":
         return {"last_hidden_state": model.encoder(*order).last}
@@ -366,11 +351,6 @@ def compute_outputs(
     if head == "span":
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
     return {"logits": logits.reshape(shape[:-1]) if head == "choice" else logits}
-
-
-def _rows_of(inputs: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
-    shape = inputs["input_ids"].shape
-    return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in inputs.items()}
 
 
 def _outputs(

@@ -174,7 +174,13 @@ def _read_contents(folder: Path, index: Path, head: HeadName | None) -> Contents
         array = to_weights([bundle.read(name)], index)[name]
         tensors[target] = np.ascontiguousarray(array.T) if turned and array.ndim == 2 else array
     notes = [f"{left_out} variables of the optimizer in {index} are left out"] if left_out else []
-    config_file = _config_file(folder)
+    config_files = [
+        path
+        for location in _list_folders(folder)
+        for path in sorted(location.glob("*config*.json"))
+        if path.name != "tokenizer_config.json"
+    ]
+    config_file = _take_one(folder, "config files", config_files)
     if config_file is not None:
         settings = {**read_json(config_file, ModelError), "model_type": family}
     else:
@@ -191,9 +197,6 @@ def _read_contents(folder: Path, index: Path, head: HeadName | None) -> Contents
 
 
 def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
-    """The family, the target of each variable with whether it is transposed, and the number of
-    those of the optimizer.
-    """
     bare = {name: name.removeprefix("module/") for name in bundle.entries}
     weights = [name for name in bare if not _OPTIMIZER.fullmatch(bare[name])]
     if any(name.endswith("/.ATTRIBUTES/VARIABLE_VALUE") for name in weights):
@@ -240,16 +243,10 @@ def _list_folders(folder: Path) -> tuple[Path, Path]:
     return folder, folder / "assets"
 
 
-def _config_file(folder: Path) -> Path | None:
-    files = [
-        path
-        for location in _list_folders(folder)
-        for path in sorted(location.glob("*config*.json"))
-        if path.name != "tokenizer_config.json"
-    ]
+def _take_one(folder: Path, kind: str, files: list[Path]) -> Path | None:
     if len(files) > 1:
         raise ModelError(
-            f"{folder} holds several config files, such as {files[0].name} and {files[1].name}; "
+            f"{folder} holds several {kind}, such as {files[0].name} and {files[1].name}; "
             "keep the one that the checkpoint was trained with"
         )
     return files[0] if files else None
@@ -331,16 +328,10 @@ def _complete(
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer beside a checkpoint: a vocab.txt or a SentencePiece model, of any name."""
     files = [
         path
         for location in _list_folders(folder)
         for path in (*sorted(location.glob("*.model")), location / "vocab.txt")
     ]
-    files = [path for path in files if path.is_file()]
-    if len(files) > 1:
-        raise ModelError(
-            f"{folder} holds several vocabularies, such as {files[0].name} and {files[1].name}; "
-            "keep the one that the checkpoint was trained with"
-        )
-    return Tokenizer.load(files[0]) if files else None
+    file = _take_one(folder, "vocabularies", [path for path in files if path.is_file()])
+    return None if file is None else Tokenizer.load(file)

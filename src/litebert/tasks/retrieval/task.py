@@ -173,7 +173,6 @@ class RerankFiles(TaskFiles[Example]):
 
 
 def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
-    """List the relevant documents' texts by their query's, both as `hash_texts` has them."""
     right: dict[int, set[int]] = {}
     for query, grades in collection.grades.items():
         texts = (collection.documents[name] for name in grades if name in collection.documents)
