@@ -1,10 +1,9 @@
 """The pictures of the playground in docs/serving.md, taken from a running service.
 
-    litebert serve reviews=... names=... questions=... --port 8000
+    litebert serve tickets=... names=... questions=... --port 8000
     python docs/screenshots.py http://127.0.0.1:8000
 
-The models are a classifier that was fine-tuned with --early-exits, a tagger, and a reader of
-questions.
+The models are the one of docs/tutorials/tickets.md, a tagger, and a reader of questions.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 PICTURES = {  # model, width, height, light or dark
-    "playground-class": ("reviews", 1280, 680, "light"),
+    "playground-class": ("tickets", 1280, 680, "light"),
     "playground-tags": ("names", 1280, 680, "dark"),
     "playground-phone": ("questions", 390, 900, "dark"),
 }
