@@ -72,8 +72,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a pair of axes."""
-
     title: str
     series: tuple[Series, ...]
     x_label: str
@@ -134,13 +132,11 @@ def draw(figure: Figure) -> str:
 
 
 def _looks(series: Sequence[Series]) -> list[str]:
-    """The class of each line on the page: a color in turn, or that of a level."""
     colors = itertools.count()
     return ["level" if line.dashed else f"line-{next(colors) % COLORS}" for line in series]
 
 
 def _end(line: Series) -> str:
-    """Format the last value of a line, with its error if there is one."""
     _, y, error = line.points()[-1]
     return format_with_error(y, error) if error else label(y, exact=True)
 

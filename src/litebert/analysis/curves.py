@@ -23,8 +23,6 @@ AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training"
 
 @dataclass(frozen=True)
 class Point:
-    """A held-out evaluation of a run."""
-
     step: int
     tokens: int
     """Tokens trained on, without padding."""
@@ -134,7 +132,6 @@ def make_switched(
 
 
 def average_points(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """Average runs that differ in their seeds, at the steps where all of them were scored."""
     by_step = [{point.step: point for point in points} for points in seeds]
     shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
     averages = []

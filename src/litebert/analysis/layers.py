@@ -65,8 +65,6 @@ class Layer:
 
 @dataclass(frozen=True)
 class Analysis:
-    """A model, layer by layer."""
-
     name: str
     recipe: str
     layers: tuple[Layer, ...]
@@ -166,8 +164,6 @@ def _analyze_model(
 
 
 class _Sums:
-    """Sums over tokens, layer by layer."""
-
     def __init__(self, layers: int, heads: int) -> None:
         self.tokens = 0
         # Distance, its square, angle, its square, cosine, norm.
@@ -210,7 +206,6 @@ class _Sums:
                 self._attention[i, layer] += values.sum(0).cpu()
 
     def add_predictions(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
-        """Add the predictions of masked tokens from the state after each layer."""
         heads = [
             (name, objective)
             for name, objective in model.named_objectives.items()

@@ -50,7 +50,6 @@ CURVES: tuple[tuple[str, str, Callable[[Layer], float | None], str], ...] = (
 
 
 def make_summary(analyses: Sequence[Analysis]) -> Table:
-    """Make a table of models: how much their layers change states, and how unevenly."""
     rows = []
     for analysis in analyses:
         angles = [layer.angle for layer in analysis.layers]

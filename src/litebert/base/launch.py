@@ -30,7 +30,6 @@ def work_alone() -> bool:
 
 
 def main_process() -> bool:
-    """True where this is the only process, or the first of them."""
     return processes() == 1 or os.environ["RANK"] == "0"
 
 

@@ -137,8 +137,6 @@ def narrow(
 
 
 class _Parts(NamedTuple):
-    """The numbers of the parts that a narrower network keeps."""
-
     features: Tensor
     """(H,)"""
     heads: Sequence[Tensor]

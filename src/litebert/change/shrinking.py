@@ -170,7 +170,6 @@ _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
 def _merge_blocks(
     state: Mapping[str, Tensor], teacher: EncoderConfig, student: EncoderConfig, merge: Merge
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The state dict with the student's blocks, and by block how far the teacher's are from it."""
     merged: dict[str, Tensor] = {}
     distances: dict[str, float] = {}
     for part, blocks in (
@@ -201,7 +200,6 @@ def _sources(
 def _merge(
     state: Mapping[str, Tensor], part: str, sources: Sequence[int], merge: Merge
 ) -> tuple[dict[str, Tensor], float]:
-    """Merge blocks: the tensors by their names in the block, and how far the blocks are from it."""
     chosen = {
         "average": sources,
         "first": sources[:1],

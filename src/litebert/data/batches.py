@@ -119,7 +119,6 @@ class Turns:
         self._splits, self._numbers = splits[order], numbers[order]
 
     def locate(self, sequences: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the split of each sequence (B,), and the number of the sequence in that split."""
         rounds, places = np.divmod(sequences, len(self._splits))
         splits = self._splits[places]
         return splits, rounds * self._weights[splits] + self._numbers[places]
@@ -195,7 +194,6 @@ class Batches:
         ]
 
     def _read_segments(self, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
-        """Return the segments of these examples, numbered through the run, and the key of each."""
         splits, numbers_in_split = self._turns.locate(numbers)
         keys = np.empty(len(numbers), np.uint64)
         segments_of_row: dict[int, Segments] = {}

@@ -180,8 +180,6 @@ def _join(left: Hashes, right: Hashes) -> Hashes:
 
 
 class Contamination:
-    """The search for texts in documents to train on."""
-
     def __init__(
         self, names: Iterable[str], tokenizer: Tokenizer, language: str, heldout: Iterable[Block]
     ) -> None:

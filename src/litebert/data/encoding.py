@@ -51,7 +51,6 @@ class Encoded:
     texts: Texts | None = None
 
     def without_empty(self) -> Encoded:
-        """Return the documents that have tokens."""
         counts = self.document_sentences
         return replace(self, document_sentences=counts[counts > 0], texts=None)
 

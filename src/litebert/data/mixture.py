@@ -62,7 +62,6 @@ def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
 
 
 def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return the smallest whole numbers in the same ratios."""
     fractions = {}
     for folder, weight in weights.items():
         if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:

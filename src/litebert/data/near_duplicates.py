@@ -133,7 +133,6 @@ def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
 
 
 def write_signatures(file: IO[bytes], blocks: Iterable[Block]) -> int:
-    """Write the signatures of all documents into a file, and return how many there are."""
     count = 0
     with task("looking for near-duplicates", unit="documents") as bar:
         for block in blocks:

@@ -189,7 +189,6 @@ def _reporting_damage(part: FinishedPart) -> Iterator[None]:
 
 
 def _gather(rows: Sequence[Row]) -> Encoded:
-    """Return rows as one chunk, without the documents that have no tokens."""
     if not rows:  # the last chunk of a shard, where the chunk before ended with the last document
         return Encoded(np.zeros(0, np.uint16), np.zeros(0, np.int32), np.zeros(0, np.int32))
     pieces: list[tuple[Any, Any, Any]] = []

@@ -108,7 +108,6 @@ class Block:
 
 
 def read_blocks(path: Path) -> list[Block]:
-    """Return the record batches of a shard, memory-mapped."""
     try:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)

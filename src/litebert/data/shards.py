@@ -203,13 +203,11 @@ class Split:
 
     @cached_property
     def document_tokens(self) -> Offsets:
-        """Tokens of each document, int64 (documents,)."""
         counts = [np.diff(block.sentence_offsets[block.document_offsets]) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
     @cached_property
     def document_sentences(self) -> Offsets:
-        """Sentences of each document, int64 (documents,)."""
         counts = [np.diff(block.document_offsets) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
@@ -357,7 +355,6 @@ class Shards:
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """Return the index of a complete set, and its entry of each shard."""
     path = folder / INDEX
     if folder.is_file():
         raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")

@@ -189,8 +189,6 @@ def read_inputs(
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a distillation."""
-
     name: str
     about: str
     path: Path
@@ -268,7 +266,6 @@ def list_steps(
 
 
 def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) -> str:
-    """Return the teacher as `finetune --teacher` takes it."""
     return request.teacher if inputs.is_finetuned else str(out / "teacher")
 
 
@@ -373,8 +370,6 @@ def _write_recipe(request: DistillRequest, out: Path) -> None:
 
 @dataclass
 class DistillRecord:
-    """The content of distill.json."""
-
     folder: Path
     request: dict[str, Any]
     done: list[str] = field(default_factory=list)

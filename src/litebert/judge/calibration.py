@@ -42,8 +42,6 @@ Losses = Callable[[float], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Bin:
-    """The decisions whose probabilities lie between two numbers."""
-
     low: float
     high: float
     rows: int
@@ -188,7 +186,6 @@ class PrecisionPoint:
 
     @property
     def lower_bound(self) -> float:
-        """The lower end of the 95 % interval of the precision."""
         return compute_lower_bound(self.precision, self.answers)
 
 
@@ -234,7 +231,6 @@ def trace_precision(
 def trace_part(
     output: Output, logits: Logits, targets: Sequence[Any]
 ) -> tuple[PrecisionPoint, ...]:
-    """Trace the precision of an output's answers to the items of a part that have a target."""
     labeled = [place for place, target in enumerate(targets) if target is not None]
     if not output.calibrates or not labeled:
         return ()

@@ -63,8 +63,6 @@ def average_layer_losses(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> 
 
 @dataclass(frozen=True)
 class ExitRule:
-    """When a row leaves."""
-
     patience: int
     """Successive layers that must give the same answer."""
     threshold: float
@@ -101,7 +99,6 @@ class Exits:
     """`threshold`, `share` and `score` tried with this patience, the strictest first."""
 
     def record(self) -> dict[str, Any]:
-        """Build the fields that a saved model keeps."""
         return {
             key: value
             for key, value in asdict(self).items()

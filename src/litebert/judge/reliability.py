@@ -44,8 +44,6 @@ MOST_EXPLAINED = 3
 
 @dataclass(frozen=True)
 class Mistake:
-    """An answer that is not the label."""
-
     location: str
     """The line of its row, with the file where there are several."""
     label: str
@@ -84,7 +82,6 @@ def count_confusions(
 def list_confusions(
     labels: Sequence[str], matrix: Sequence[Sequence[int]], most: int
 ) -> list[tuple[str, str, int]]:
-    """List the label, the answer and the rows of the commonest confusions."""
     pairs = [
         (labels[right], labels[predicted], count)
         for right, row in enumerate(matrix)
@@ -200,8 +197,6 @@ def forget_texts(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row whose label is likely wrong."""
-
     place: int
     """Its index among the examples."""
     location: str

@@ -276,7 +276,6 @@ class _SplitHeads(Function):
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
-    """x / (1 - share), with this share of the elements 0."""
     y: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
     return y
 

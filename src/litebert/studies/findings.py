@@ -67,7 +67,6 @@ def read_cells(
 def find_decided(
     study: Study, plan: Plan, extras: Sequence[str], cells: Sequence[Cell]
 ) -> set[str]:
-    """Find the variants whose verdicts all stand, so that further seeds are not needed."""
     differences = compare_with_baseline(
         read_cells(study, cells), study.baseline, study.list_judged(extras), plan.planned
     )
@@ -102,7 +101,6 @@ class Findings:
         self.differences = compare_with_baseline(by_seed, study.baseline, self.judged, plan.planned)
 
     def find_power(self) -> Power | None:
-        """Find which difference the study sees by the spread of its own seeds."""
         if not self.judged:
             return None
         spread = measure_spread(self.differences, self.judged[0], "the seeds of this study")
@@ -126,7 +124,6 @@ class Findings:
         )
 
     def verdicts(self) -> list[str]:
-        """Return a sentence on each difference from the baseline, by score."""
         if not self.judged:
             scores = " and ".join(map(format_title, self.names))
             return [
@@ -144,7 +141,6 @@ class Findings:
         ]
 
     def make_table(self) -> Table:
-        """Make the table of results: the cost and the scores of each variant, and the paper's."""
         paper = self.study.paper
         columns = ["variant", "parameters", "steps", *map(format_title, self.names)]
         # The difference stands after the deciding score, if there is such a score.
@@ -254,7 +250,6 @@ class Findings:
         return figures
 
     def make_fault_table(self) -> Table | None:
-        """Make a table of the cells without scores and the reasons; None if there are none."""
         rows = [
             (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
             for cell in self.cells
@@ -393,7 +388,6 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
 
 
 def _count_pairs(difference: Difference) -> str:
-    """Count the pairs with the sign of the mean, which no single odd run can move."""
     if difference.pairs < 2:
         return "-"
     same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
@@ -428,7 +422,6 @@ def _find_published(difference: Difference, study: Study) -> tuple[str, str, str
 
 
 def _format_published(difference: Difference, study: Study) -> str:
-    """Return the paper's difference with the name of its column; "-" if there is none."""
     figures = _find_published(difference, study)
     if figures is None:
         return "-"
@@ -448,7 +441,6 @@ def compare_with_paper(difference: Difference, study: Study) -> str | None:
 
 
 def find_expected(difference: Difference, study: Study) -> str | None:
-    """Return `better` or `worse` as the paper found the variant; None if it says neither."""
     if difference.variant in study.expected:
         return study.expected[difference.variant]
     figures = _find_published(difference, study)
@@ -485,7 +477,6 @@ def format_verdict(difference: Difference, baseline: str) -> str:
 
 
 def format_amount(score: str, difference: float) -> str:
-    """Return a difference with its unit; shares differ by points."""
     if score.endswith("loss"):
         return f"{difference:.3f} nats"
     return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
@@ -527,12 +518,10 @@ def format_difference(difference: Difference | None) -> str:
 
 
 def describe_version() -> str:
-    """Describe when and with what a study was reported."""
     return f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"
 
 
 def describe_power(power: Power) -> str:
-    """Describe which difference a study sees, in two sentences."""
     comparisons = f"{power.comparisons} comparison{'s' * (power.comparisons != 1)}"
     start = f"With {power.seeds} seeds and {comparisons}, the study can detect"
     if power.spread is None:

@@ -66,7 +66,6 @@ class Grid(NamedTuple):
 def make_grid(
     study: Study, vocabulary: int, seeds: int, jobs: int, machine: devices.Device, device: str
 ) -> Grid:
-    """Choose how many runs go at a time, if `jobs` is 0, and the threads of each."""
     configs = {
         variant: set_vocabulary(config, vocabulary) for variant, config in study.variants.items()
     }
@@ -156,7 +155,6 @@ class _Speed(NamedTuple):
 
 @task("measuring the variants")
 def _measure_speeds(grid: Grid) -> dict[str, _Speed]:
-    """Measure the speed of each variant beside as many others as will run in the study."""
     free_slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(grid.jobs):
         free_slots.put(slot)
@@ -200,7 +198,6 @@ def _measure_speed(
 
 
 def make_environment(slot: int, threads: int) -> dict[str, str]:
-    """Make the environment of a process: its threads, or the GPU of its `slot`."""
     environment = dict(os.environ)
     named_devices = environment.get("CUDA_VISIBLE_DEVICES")
     visible: Sequence[int | str]

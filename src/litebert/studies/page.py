@@ -33,7 +33,6 @@ from litebert.studies.plan import Plan
 
 
 def write_reports(findings: Findings, command: Sequence[str]) -> Path:
-    """Write the page, the Markdown, the CSV file and the figures; return the path of the page."""
     plan, study = findings.plan, findings.study
     if findings.differences:
         lead = summarize(findings.differences, study, findings.judged)
@@ -79,7 +78,6 @@ def write_markdown(
 def _make_sections(
     findings: Findings, figures: Sequence[Intervals], command: Sequence[str]
 ) -> list[Section]:
-    """Make the sections of the page, in order."""
     study = findings.study
     sections: list[Section] = [findings.make_table()]
     if findings.differences:

@@ -101,7 +101,6 @@ class Plan:
 
     @property
     def planned(self) -> int:
-        """The seeds of the last planned look."""
         return self.first_seeds or self.seeds
 
     def describe_cost(self) -> str:
@@ -263,7 +262,6 @@ def _lower_cases(tokenizer: Tokenizer) -> bool:
 
 
 def list_preparing_commands(shards: Shards) -> tuple[str, str]:
-    """List the commands that make a tokenizer and shards of `my-text` as those of a study."""
     tokenizer, settings = shards.tokenizer, shards.index["settings"]
     train = ["tokenizer", "train", "my-text", "--vocab-size", str(tokenizer.vocab_size)]
     train += ["--kind", tokenizer.kind]

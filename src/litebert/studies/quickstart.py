@@ -165,7 +165,6 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
 
 
 def _unshare(config: Config) -> Config:
-    """Return the config with a block for each layer, and embeddings as wide as hidden states."""
     encoder = replace(config.encoder, sharing="none", embedding_size=config.encoder.hidden_size)
     train = replace(config.train, depth_schedule=())
     return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
@@ -212,7 +211,6 @@ def _check(request: Quickstart) -> None:
 
 
 def _begin(request: Quickstart) -> None:
-    """Write what the quickstart is begun with, or refuse another one than the folder holds."""
     wanted = {
         "--source": list(request.source),
         "--language": request.language,
@@ -275,7 +273,6 @@ def compare(configs: Sequence[Config]) -> report.Table:
 
 
 def measure_inference(config: Config, machine: devices.Device, repeats: int = 30) -> float:
-    """Measure the median seconds to encode a full sequence."""
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device).eval()
     batch = make_batch(config, 1).to(machine.device)

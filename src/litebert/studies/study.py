@@ -33,8 +33,6 @@ PRIMARY = "mlm_loss"
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of a paper for the variants, as printed."""
-
     source: str
     """The paper, and the table in it."""
     columns: tuple[str, ...]
@@ -43,7 +41,6 @@ class Published:
 
     @classmethod
     def of(cls, source: str, column: str, figures: Mapping[str, str]) -> Published:
-        """Take the figures of one column."""
         return cls(source, (column,), {name: (figure,) for name, figure in figures.items()})
 
 
@@ -176,7 +173,6 @@ def make_base_config(scale: Scale) -> Config:
 
 
 def make_identity(study: Study) -> dict[str, Any]:
-    """Return the facts that are equal for two studies only if their runs are the same."""
     facts = {
         "variants": {name: to_dict(config) for name, config in study.variants.items()},
         "after": dict(study.after),

@@ -102,8 +102,6 @@ def describe_rule(name: str) -> str:
 
 @dataclass
 class Verdict:
-    """The answer of the filters to a document."""
-
     text: str
     """The text that stays, "" where the document is dropped."""
     rule: str = ""
@@ -238,7 +236,6 @@ class _Pages:
         return np.diff(positions)
 
     def count_words(self, mask: Mask) -> Ints:
-        """Count the words that have a character of a kind, (documents,)."""
         sums = np.concatenate([np.zeros(1, np.int32), np.cumsum(mask, dtype=np.int32)])
         return sum_by_document(sums[self.word_ends] > sums[self.word_starts], self.word_bounds)
 
@@ -367,7 +364,6 @@ def _has_few_stop_words(text: str) -> bool:
 
 
 def _measure_paragraphs(text: str) -> tuple[float, float]:
-    """Return the share of paragraphs that occurred before, and of the characters in them."""
     seen, count, characters = set[str](), 0, 0
     paragraphs = re.split(r"\n{2,}", text)
     for paragraph in paragraphs:

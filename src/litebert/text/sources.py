@@ -66,8 +66,6 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read."""
-
     text_column: str = "text"
     """Field or column that holds the text. Each row of a table is a document."""
     split: DocumentSplit = "blank-line"
@@ -248,7 +246,6 @@ def _read_table(
 
 
 def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
-    """Yield the values that are texts. A row may have none."""
     for value, number in values:
         reading.tally.rows += 1
         if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -264,7 +261,6 @@ def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Readin
 
 
 def _split_documents(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
-    """Yield the documents of plain text, with the number of their first line."""
     if split == "line":
         for number, line in enumerate(lines, 1):
             yield line, number

@@ -22,8 +22,6 @@ NUMBERS = ("rows", "empty_rows", "documents", "cuts", "replaced_characters")
 
 @dataclass
 class Tally:
-    """Counts of one reading of the sources."""
-
     files: Counter[str] = field(default_factory=Counter)
     """Files read, by suffix; other sources by name."""
     skipped: Counter[str] = field(default_factory=Counter)
@@ -104,7 +102,6 @@ class Tally:
 
 
 def format_counts(counts: Counter[str] | dict[str, int]) -> str:
-    """Format counts in words, the largest first."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return ", ".join(f"{name} ({count:,})" for name, count in ordered if count)
 
@@ -115,5 +112,4 @@ def format_count(number: int, noun: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file as text, without the secrets of a URL."""
     return shorten(name).encode("utf-8", "backslashreplace").decode()

@@ -67,7 +67,6 @@ SPECIAL_NAMES = {
 
 
 def find_roles(tokens: Sequence[str], name: str) -> dict[str, int]:
-    """Return the id of the token of each role, in the order of `SPECIAL_NAMES`."""
     id_of = {token: i for i, token in enumerate(tokens)}
     roles: dict[str, int] = {}
     for role, names in SPECIAL_NAMES.items():

@@ -46,8 +46,6 @@ _MOST_WORDS = 100_000
 
 @dataclass(frozen=True)
 class Added:
-    """A new token."""
-
     token: str
     saved: int
     """Tokens that it saved on the text when it was chosen. Unknown characters that it spells count
@@ -142,7 +140,6 @@ class _Words:
         return chosen
 
     def compute_log_frequencies(self, tokens: Sequence[str]) -> dict[str, float]:
-        """Return the natural logarithm of each token's share of all tokens."""
         counts: Counter[str] = Counter()
         for word, count in self._counts.items():
             for token in self._tokens[word]:
@@ -151,7 +148,6 @@ class _Words:
         return {token: math.log(max(1, counts[token]) / total) for token in tokens}
 
     def _join(self, key: _Key, token: str) -> None:
-        """Replace a run by its new token in all words, and update the counts of their runs."""
         words = [
             word
             for word in self._words_with.pop(key)

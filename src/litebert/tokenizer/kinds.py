@@ -74,7 +74,6 @@ class Kind:
         return {}
 
     def remove_marks(self, text: str) -> str:
-        """Return a normalized text without the marks of words."""
         return text
 
     def split_marked(self, word: str) -> list[str]:
@@ -86,7 +85,6 @@ class Kind:
         return [token]
 
     def strip_mark(self, token: str) -> str:
-        """Return the token without the mark of a word."""
         return token
 
     def strip_continuation(self, token: str) -> str:
@@ -94,7 +92,6 @@ class Kind:
         return token
 
     def spell(self, token: str) -> Spelling:
-        """Return the spelling of a token that is text."""
         return Spelling(token.encode(), True)
 
     def write_bytes(self, spelling: Spelling) -> str | None:

@@ -143,7 +143,6 @@ def _choose_trainer(
 
 
 def check_size(vocab_size: int) -> None:
-    """Refuse a size that no vocabulary has."""
     if not 1 <= vocab_size <= MAX_VOCABULARY:
         raise DataError(
             f"the vocabulary size is {vocab_size}; give one from 1 to {MAX_VOCABULARY}, e.g. 8192"

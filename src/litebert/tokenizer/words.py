@@ -93,7 +93,6 @@ def find_starts_by_mark(tokens: Sequence[str]) -> np.ndarray | None:
 
 
 def find_starts_by_prefix(tokens: Sequence[str], prefix: str) -> np.ndarray:
-    """Return which tokens begin a word, bool (tokens,), where those inside a word have `prefix`."""
     return np.array(
         [
             not (token.startswith(prefix) and is_continuation(token[len(prefix) :]))

@@ -29,7 +29,6 @@ class Device:
 
     @property
     def precision(self) -> str:
-        """The type in which matrix products are computed."""
         return "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
 
     @property

@@ -134,7 +134,6 @@ def require_memory(
 
 @contextmanager
 def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
-    """Turn running out of memory into one sentence."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -188,7 +187,6 @@ def measure_free_memory(device: Device) -> int:
 
 
 def _count_resident_bytes(config: Config) -> int:
-    """The bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 

@@ -98,7 +98,6 @@ class AdamW(torch.optim.Optimizer):
             torch._foreach_add_(params, update, alpha=-group["lr"])
 
     def is_adapted(self, group: Mapping[str, Any]) -> bool:
-        """Return True if the updates of a group are scaled by `adapt`."""
         return False
 
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
@@ -247,7 +246,6 @@ def _group_by_rate(
     learning_rate: float,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Group parameters by their learning rate, in order of first mention."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
@@ -315,7 +313,6 @@ class Optimizers:
         return norm
 
     def step(self, factor: float) -> None:
-        """Take one step of all, every learning rate at `factor` of its peak."""
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         for optimizer in self._optimizers:

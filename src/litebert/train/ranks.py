@@ -60,7 +60,6 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """True if this process writes the files of the run."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
@@ -82,7 +81,6 @@ class Ranks:
         """Replace the tensor by that of one process, the main one by default."""
 
     def agree(self, value: T) -> T:
-        """Return the main process's value, in all of them."""
         return value
 
     def do(self, find: Callable[[], T]) -> T:
@@ -94,15 +92,12 @@ class Ranks:
         return find()
 
     def gather(self, value: T) -> list[T]:
-        """Gather the values of all processes, by rank."""
         return [value]
 
     def turns(self, count: int) -> list[int]:
-        """Choose this process's pieces among `count` pieces of work."""
         return list(range(self.rank, count, self.size))
 
     def union(self, results: Mapping[int, T]) -> list[T]:
-        """Gather the results of all pieces of work, in order."""
         everything = {
             i: value for by_number in self.gather(results) for i, value in by_number.items()
         }

@@ -83,7 +83,6 @@ class Baseline(ABC):
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
     ) -> list[Any]:
-        """Return its answers to examples, in the form that `Task.score` takes."""
         return task.answers(examples, items, self.logits(items))
 
 
@@ -453,8 +452,6 @@ def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float3
 
 
 class Bm25Order(Baseline):
-    """The BM25 of a query and a document, from the words of the documents that it learned from."""
-
     name = "BM25"
     supervised = False
 

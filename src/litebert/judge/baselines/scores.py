@@ -34,8 +34,6 @@ FIELD = "baseline"
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """A baseline and the task that it learned."""
-
     task: Task[Any]
     model: Baseline
     training_rows: int
@@ -58,7 +56,6 @@ class FittedBaseline:
         ]
 
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
-        """Compute the scores of parts by name; of a test part only where it has labels."""
         plain = [
             EncodedPart(name, examples, list(self.task.plain_items(examples)))
             for name, examples in parts
@@ -106,8 +103,6 @@ def _limit_threads() -> Any:
 
 @dataclass(frozen=True)
 class BaselineScores:
-    """The scores of a baseline on the parts that a run scores."""
-
     name: str
     """Short description of the baseline."""
     scores: dict[str, float]
@@ -141,7 +136,6 @@ class RunBaseline:
         self._config, self._task, self._train, self._others = config, task, train, others
 
     def announce(self, folders: Sequence[Path]) -> None:
-        """Log the score, unless each of the folders has it."""
         ended = [(folder / "scores.json").exists() for folder in folders]
         saved = [_find_saved(folder) is not None for folder in folders]
         if not folders or not all(map(any, zip(ended, saved, strict=True))):
@@ -195,7 +189,6 @@ def read_scores(file: Path) -> dict[str, float]:
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline)."""
     fields = read_json(file, RunError).get(FIELD)
     return None if fields is None else _from_fields(fields, file)
 
@@ -203,7 +196,6 @@ def read_baseline(file: Path) -> BaselineScores | None:
 def build_scores_fields(
     scores: Mapping[str, Any], baseline: BaselineScores | None
 ) -> dict[str, Any]:
-    """Build the content of scores.json or seeds.json: the scores, and the baseline's in a field."""
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
 
 

@@ -93,8 +93,6 @@ def require_trackers(names: Sequence[str]) -> None:
 
 
 class TrackerGroup:
-    """The trackers of a run folder, open."""
-
     def __init__(
         self,
         folder: Path,
@@ -144,7 +142,6 @@ class TrackerGroup:
             self._log(row, [name for name in fresh if name in self._trackers])
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Log a row of metrics."""
         repeated = row["step"] <= self._written
         names = [
             name for name, tracker in self._trackers.items() if tracker.repeats or not repeated
@@ -175,7 +172,6 @@ class TrackerGroup:
                     tracker.keep(artifact, kind, path)
 
     def close(self) -> None:
-        """Close all records."""
         for name, tracker in list(self._trackers.items()):
             with self._guard(name):
                 tracker.close()
@@ -196,7 +192,6 @@ class TrackerGroup:
 
 
 def list_artifacts(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """List what a run leaves for trackers: name, kind and path."""
     for name, kind, files in _ARTIFACTS:
         for file in files:
             if (folder / file).is_file():
