@@ -119,7 +119,15 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     old_config = loaded.config.without_its_run()
     objectives, left_out = _select_objectives(old_config, shape, state)
     config = replace(old_config, encoder=shape, objectives=objectives)
-    student = _build_student(config, state, loaded.untrained)
+    student = Pretrainer(config)
+    fresh = student.state_dict()
+    absent = tuple(f"objectives.{name}." for name in loaded.untrained)  # whose heads stay fresh
+    missing = [name for name in fresh if name not in state and not name.startswith(absent)]
+    assert not missing, missing
+    student.load_state_dict(
+        {name: state.get(name, tensor).to(tensor.dtype) for name, tensor in fresh.items()}
+    )
+    student.eval()
     counts = [sum(cost.model_parameters(each).values()) for each in (loaded.config, config)]
     untrained = tuple(name for name in loaded.untrained if name in objectives)
     small = replace(loaded, network=student, config=config, untrained=untrained, card="")
@@ -147,21 +155,6 @@ def _require_shrinkable(loaded: LoadedModel, how: Shrinking) -> tuple[Pretrainer
     return model, depth
 
 
-def _build_student(
-    config: Config, state: Mapping[str, Tensor], untrained: Sequence[str]
-) -> Pretrainer:
-    """A network with the tensors of a state dict; heads of untrained objectives stay fresh."""
-    student = Pretrainer(config)
-    fresh = student.state_dict()
-    absent = tuple(f"objectives.{name}." for name in untrained)
-    missing = [name for name in fresh if name not in state and not name.startswith(absent)]
-    assert not missing, missing
-    student.load_state_dict(
-        {name: state.get(name, tensor).to(tensor.dtype) for name, tensor in fresh.items()}
-    )
-    return student.eval()
-
-
 # --------------------------------------------------------------------------------------- the blocks
 
 _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
@@ -176,25 +169,17 @@ def _merge_blocks(
         ("attention", EncoderConfig.attention_of),
         ("feedforward", EncoderConfig.feedforward_of),
     ):
-        for block, sources in _sources(blocks, teacher, student).items():
+        # The teacher's blocks of each of the student's, one for each layer that it stands for.
+        sources_of: dict[int, list[int]] = {}
+        for layer, source in enumerate(blocks(teacher)):
+            block = blocks(student)[layer * student.layers // teacher.layers]
+            sources_of.setdefault(block, []).append(source)
+        for block, sources in sorted(sources_of.items()):
             tensors, distance = _merge(state, f"encoder.{part}", sources, merge)
             distances[f"{part} {block + 1}"] = distance
             merged |= {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in tensors.items()}
     others = {name: tensor for name, tensor in state.items() if not name.startswith(_BLOCKS)}
     return others | merged, distances
-
-
-def _sources(
-    blocks: Callable[[EncoderConfig], tuple[int, ...]],
-    teacher: EncoderConfig,
-    student: EncoderConfig,
-) -> dict[int, list[int]]:
-    """The teacher's blocks of each block of the student, one for each layer that it stands for."""
-    sources: dict[int, list[int]] = {}
-    for layer, source in enumerate(blocks(teacher)):
-        block = blocks(student)[layer * student.layers // teacher.layers]
-        sources.setdefault(block, []).append(source)
-    return dict(sorted(sources.items()))
 
 
 def _merge(

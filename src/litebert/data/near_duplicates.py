@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert.base.progress import task
+from litebert.data.random_keys import mix_bits
 from litebert.data.shard_files import Block
 
 SHINGLE = 5
@@ -114,14 +115,7 @@ def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Mix the bits of numbers (the finalizer of splitmix64, Steele, Lea and Flood 2014)."""
-    values: npt.NDArray[np.uint64] = numbers * _ODD
-    values ^= values >> np.uint64(30)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+    return mix_bits(numbers * _ODD)
 
 
 def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:

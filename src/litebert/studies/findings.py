@@ -158,7 +158,11 @@ class Findings:
             row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
             row += (format_mean(name, self.scores[variant].get(name, ())) for name in self.names)
             if position:
-                row.insert(position, format_difference(difference_of.get(variant)))
+                cell = "-"
+                if each := difference_of.get(variant):
+                    value = _format_value(each.score, abs(each.value))
+                    cell = f"{_format_sign(each.value)}{value}{'*' * each.is_beyond_noise}"
+                row.insert(position, cell)
             if paper:
                 row += paper.rows.get(variant, ("-",) * len(paper.columns))
             rows.append(tuple(row))
@@ -364,19 +368,19 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         if halfwidth is not None:
             size += f" ± {format_amount(score, halfwidth)}"
         p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
-        row: tuple[str, ...]
-        row = (
-            format_title(score),
-            difference.variant,
-            size,
-            _count_pairs(difference),
-            p,
-            _judge(difference),
-        )
+        # Those with the sign of the mean, which no single odd run can move.
+        same = difference.higher if value > 0 else difference.pairs - difference.higher
+        pairs = "-" if difference.pairs < 2 else f"{same} of {difference.pairs}"
+        row = [format_title(score), difference.variant, size, pairs, p, _judge(difference)]
         if study.paper:
-            fit = compare_with_paper(difference, study) or "-"
-            row += (_format_published(difference, study), fit)
-        rows.append(row)
+            published = "-"
+            if figures := _find_published(difference, study):
+                ours, base, column = figures
+                apart, digits = float(ours) - float(base), len(ours.partition(".")[2])
+                sign = _format_sign(round(apart, digits))
+                published = f"{sign}{abs(apart):.{digits}f} {column}"
+            row += [published, compare_with_paper(difference, study) or "-"]
+        rows.append(tuple(row))
     note = (
         f"A difference from '{study.baseline}' is the mean over pairs of runs with equal seeds, "
         "with its 95 % interval; the pairs counted have its sign. p is from a paired t test, "
@@ -385,13 +389,6 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
     if study.paper:
         columns += ("paper's difference", "sign of both")
     return Table("Verdicts", columns, tuple(rows), note)
-
-
-def _count_pairs(difference: Difference) -> str:
-    if difference.pairs < 2:
-        return "-"
-    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
-    return f"{same} of {difference.pairs}"
 
 
 def _judge(difference: Difference) -> str:
@@ -419,15 +416,6 @@ def _find_published(difference: Difference, study: Study) -> tuple[str, str, str
         if "-" not in pairs[i]:
             return *pairs[i], paper.columns[i]
     return None
-
-
-def _format_published(difference: Difference, study: Study) -> str:
-    figures = _find_published(difference, study)
-    if figures is None:
-        return "-"
-    variant, baseline, column = figures
-    value, digits = float(variant) - float(baseline), len(variant.partition(".")[2])
-    return f"{_format_sign(round(value, digits))}{abs(value):.{digits}f} {column}"
 
 
 def compare_with_paper(difference: Difference, study: Study) -> str | None:
@@ -506,15 +494,6 @@ def format_mean(name: str, values: Sequence[float]) -> str:
     if mean.halfwidth is not None:
         text += f" ± {_format_value(name, mean.halfwidth)}"
     return text
-
-
-def format_difference(difference: Difference | None) -> str:
-    """Return a difference in the unit of its score, with * if it is beyond the noise."""
-    if difference is None:
-        return "-"
-    sign = _format_sign(difference.value)
-    star = "*" if difference.is_beyond_noise else ""
-    return f"{sign}{_format_value(difference.score, abs(difference.value))}{star}"
 
 
 def describe_version() -> str:

@@ -93,8 +93,6 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
         )
         hours = seconds * grid.seeds / grid.jobs / 3600
     return {
-        "baseline": grid.study.baseline,
-        "shares": grid.study.data,
         "jobs": grid.jobs,
         "threads": grid.threads,
         "steps": steps,

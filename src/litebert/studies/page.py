@@ -9,6 +9,7 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from litebert.analysis.charts import Intervals, save_png
@@ -119,16 +120,18 @@ def _format_markdown(findings: Findings, command: Sequence[str], picture: str | 
         tables.append(make_verdict_table(findings.differences, study))
     if faults := findings.make_fault_table():
         tables.append(faults)
+    power = findings.find_power()
     for table in tables:
         head, *rows = (
-            "| " + " | ".join(_escape(row)) + " |" for row in (table.columns, *table.rows)
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (table.columns, *table.rows)
         )
         rule = "|" + "---|" * len(table.columns)
         paragraphs += ["\n".join((head, rule, *rows)), table.note]
     paragraphs += [
         *study.remarks,
         f"**Setup.** {_describe_runs(findings)}",
-        _describe_power(findings),
+        describe_power(power) if power else plan.power,
         _describe_cost(findings),
         "**On your own text:**",
         _list_commands(plan, command),
@@ -138,10 +141,6 @@ def _format_markdown(findings: Findings, command: Sequence[str], picture: str | 
         origin += " `--pilot` names an earlier study, whose noise told what this one can detect."
     paragraphs.append(origin)
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
-
-
-def _escape(row: Sequence[str]) -> list[str]:
-    return [cell.replace("|", "\\|") for cell in row]
 
 
 def _count_fits(findings: Findings) -> str:
@@ -190,14 +189,11 @@ def _describe_runs(findings: Findings) -> str:
     )
 
 
-def _describe_power(findings: Findings) -> str:
-    if power := findings.find_power():
-        return describe_power(power)
-    return findings.plan.power
-
-
 def _describe_cost(findings: Findings) -> str:
-    plan, seconds = findings.plan, _read_seconds(findings.plan.folder)
+    plan, seconds = findings.plan, 0.0
+    with suppress(OSError, ValueError):
+        lines = (plan.folder / TIMES).read_text(encoding="utf-8").split()
+        seconds = sum(float(line.rpartition(",")[2]) for line in lines)
     sentences = []
     if seconds:
         together = ""
@@ -208,14 +204,6 @@ def _describe_cost(findings: Findings) -> str:
         sentences.append(plan.describe_cost())
     sentences.append(f"{plan.machine}; {describe_version()}.")
     return " ".join(sentences)
-
-
-def _read_seconds(folder: Path) -> float:
-    try:
-        lines = (folder / TIMES).read_text(encoding="utf-8").split()
-        return sum(float(line.rpartition(",")[2]) for line in lines)
-    except (OSError, ValueError):
-        return 0.0
 
 
 def _list_commands(plan: Plan, command: Sequence[str]) -> str:

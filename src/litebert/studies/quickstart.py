@@ -118,10 +118,25 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
         with task("filling in masked words"):
             reader = MaskReader.of(read_folder(run.folder))
             guesses = collect_examples(reader, shards.heldout)
-        tables = [_make_score_table(scores, shards), compare([run.config, _unshare(run.config)])]
+        shape = run.config.encoder
+        shape = replace(shape, sharing="none", embedding_size=shape.hidden_size)
+        unshared = replace(
+            run.config,
+            name="the same, nothing shared",
+            encoder=shape,
+            train=replace(run.config.train, depth_schedule=()),
+        )
+        tables = [_make_score_table(scores, shards), compare([run.config, unshared])]
         if paradigms is not None:
             pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
-            tables.insert(1, _make_pairs_table(pair_scores))
+            pairs_table = report.Table(
+                title="Good and bad sentences",
+                columns=minimal_pairs.COLUMNS,
+                rows=tuple(tuple(map(str, row)) for row in pair_scores.rows()),
+                note="How often the good sentence of a pair is likelier than the bad sentence. The "
+                "model masks one token at a time. Chance is one half.",
+            )
+            tables.insert(1, pairs_table)
         columns = ("sentence", "word", "guesses")
         tables.append(report.Table("Masked words of held-out sentences", columns, tuple(guesses)))
 
@@ -162,12 +177,6 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(f"\nWith text of your own: {program} quickstart --source FILES_OR_FOLDERS --out mine")
     return 0
-
-
-def _unshare(config: Config) -> Config:
-    encoder = replace(config.encoder, sharing="none", embedding_size=config.encoder.hidden_size)
-    train = replace(config.train, depth_schedule=())
-    return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 
 
 @contextmanager
@@ -294,16 +303,6 @@ def _make_score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         "standard error. The curves below were scored on fewer sequences, so their last points "
         "differ a little. A model whose loss is the unigram entropy, "
         f"{shards.unigram_entropy:.3f} nats, has learned only the frequency of each token.",
-    )
-
-
-def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
-    return report.Table(
-        title="Good and bad sentences",
-        columns=minimal_pairs.COLUMNS,
-        rows=tuple(tuple(map(str, row)) for row in scores.rows()),
-        note="How often the good sentence of a pair is likelier than the bad sentence. The model "
-        "masks one token at a time. Chance is one half.",
     )
 
 

@@ -32,7 +32,7 @@ from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import accumulate_gradients, load_state
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 from litebert.train.supply import B, prefetch
 
 log = logging.getLogger("litebert")
@@ -544,7 +544,6 @@ def _make_nonfinite_error(what: str) -> NonFiniteError:
 # ------------------------------------------------------------------------------------------ metrics
 
 
-_ALONE = Ranks()
 _KEYS = ("total", "count", "correct")
 
 
@@ -587,7 +586,7 @@ class Window:
         )
         self._steps += 1
 
-    def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
+    def state(self, ranks: Ranks = ALONE) -> dict[str, Any]:
         """Return the sums over the processes as plain numbers; this waits for the accelerator.
 
         Steps and gradient norm are not summed: every process takes the same steps, on the same
@@ -613,7 +612,7 @@ class Window:
             },
         }
 
-    def compute_row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
+    def compute_row(self, weights: Mapping[str, float], ranks: Ranks = ALONE) -> dict[str, float]:
         sums = self.state(ranks)
         counts = {name: max(1, count) for name, count in sums["count"].items()}
         row = {

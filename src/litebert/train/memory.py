@@ -26,9 +26,7 @@ from litebert.config.serialization import from_dict, to_json
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device, choose
 from litebert.train.measure import make_batch, take_process_share
-from litebert.train.ranks import Ranks
-
-_ALONE = Ranks()
+from litebert.train.ranks import ALONE, Ranks
 
 SENSIBLE_TOKENS = 512
 """Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
@@ -52,7 +50,7 @@ def fit_micro_batch(
     device: Device,
     rows: int = 1,
     teacher: EncoderConfig | None = None,
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
 ) -> int:
     """Choose the micro-batch of `train.micro_batch=auto`: the batch in as few equal passes as the
     free memory allows; arguments as in `require_memory`.
@@ -88,7 +86,7 @@ def require_memory(
     config: Config,
     device: Device,
     rows: int = 1,
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
     teacher: EncoderConfig | None = None,
 ) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.

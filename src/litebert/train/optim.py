@@ -22,10 +22,9 @@ from litebert.model import fused
 from litebert.model.blocks import Block
 from litebert.train.device import Device
 from litebert.train.parallel import copy_to_all
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
-_ALONE = Ranks()
 
 _MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _MUON_STEPS = 5
@@ -274,7 +273,7 @@ class Optimizers:
         module: nn.Module,
         config: OptimizerConfig,
         rates: Mapping[str, float] = NO_RATES,
-        ranks: Ranks = _ALONE,
+        ranks: Ranks = ALONE,
         muon_in_float32: bool = False,
     ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""

@@ -104,6 +104,9 @@ class Ranks:
         return [everything[i] for i in sorted(everything)]
 
 
+ALONE = Ranks()
+
+
 @dataclass(frozen=True)
 class Group(Ranks):
     """Several processes. All of them call the same methods in the same order."""
