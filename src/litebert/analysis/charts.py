@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH = 4.6
-"""Width of a figure in inches of 100 units; the page scales it."""
 COLORS = 6
 _PAGE = {
     "#010101": "var(--soft)",

@@ -53,7 +53,6 @@ class ComparedRun:
     length: int
     """Tokens of a sequence, in training and in its held-out scores."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The recipe, the data and the machine, by dotted names."""
 
 
 def compare(

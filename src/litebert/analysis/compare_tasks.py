@@ -35,11 +35,9 @@ class TaskRow:
     model: str
     """The name of the pretrained model; the name of a recipe for a network from scratch."""
     metric: str
-    """The score that chose the weights."""
     scores: tuple[float, ...]
     """The score of each finished seed, in percent; correlations and F1 times 100 too."""
     data: str
-    """The fingerprint of the scored rows."""
     restarted: int = 0
     """The seeds that ran a second time, because the first run gave the same answer to all."""
     collapsed: int = 0
@@ -52,7 +50,6 @@ class TaskRow:
     baseline: float | None = None
     """The baseline's score on the same rows, in percent; None if the run has no baseline."""
     rows: int = 0
-    """The scored rows; 0 if the run does not say."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
@@ -61,7 +58,6 @@ def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
 
 
 Column = list[TaskRow]
-"""The runs of a column, each on another task."""
 
 
 def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:

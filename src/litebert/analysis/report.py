@@ -179,7 +179,16 @@ def _table(table: Table) -> str:
         f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>'
         for look, name in titles
     )
-    rows = "\n".join(f'<tr role="row">{_cells(titles, row)}</tr>' for row in table.rows)
+    rows = "\n".join(
+        '<tr role="row">'
+        + "".join(
+            f'<td role="cell"{look} '
+            f'data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
+            for (look, name), cell in zip(titles, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
     look = ' class="cards"' if len(table.columns) > 2 and len(table.rows) <= _MOST_CARDS else ""
     # A browser forgets that cards are a table; the roles remind it.
     return (
@@ -201,14 +210,6 @@ def _look(cells: Sequence[str]) -> str:
     if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
         return ' class="number"'
     return ' class="short"' if max(map(len, cells)) <= _SHORT else ""
-
-
-def _cells(titles: Sequence[tuple[str, str]], row: Sequence[str]) -> str:
-    return "".join(
-        f'<td role="cell"{look} '
-        f'data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
-        for (look, name), cell in zip(titles, row, strict=True)
-    )
 
 
 # ----------------------------------------------------------------------------------- a run's curves

@@ -175,7 +175,6 @@ def _make_task_score(name: str, value: float, count: int, baseline: float | None
 
 
 _SHARES = ("accuracy", "exact")
-"""Scores that are the share of rows with a right answer."""
 
 
 def _count_rows(folder: Path, name: str) -> int:

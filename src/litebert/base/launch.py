@@ -7,7 +7,6 @@ import os
 from litebert.base.errors import ConfigError
 
 GROUPED = ("pretrain", "finetune")
-"""The verbs that several processes can run together."""
 
 
 def processes() -> int:

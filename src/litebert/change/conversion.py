@@ -34,7 +34,6 @@ class Conversion:
 @dataclass(frozen=True)
 class Resized(Conversion):
     shrunk: Shrunk | None = None
-    """The losses, where the model was made smaller."""
 
 
 @progress.task("converting")
@@ -118,7 +117,6 @@ def resize(
 @dataclass(frozen=True)
 class Push:
     page: str
-    """The address of the commit's page."""
     notes: tuple[str, ...]
 
 

@@ -32,7 +32,6 @@ class Shrinking:
 
     share: Sharing | None = None
     groups: int = 1
-    """Number of blocks with share=groups."""
     layers: int | None = None
     embedding_size: int | None = None
     merge: Merge = "average"

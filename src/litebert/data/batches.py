@@ -62,7 +62,6 @@ class Batch:
     the whole batch, not on the process or micro-batch. None in a made-up batch.
     """
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors that objectives add before the forward pass, each under its own name."""
 
     @property
     def tokens(self) -> int:
@@ -161,7 +160,6 @@ class Batches:
         self._seed = seed
         self._boundaries = boundaries
         self.examples = sum(segments.examples for segments in self._segments)
-        """Sequences per epoch, of all splits."""
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return some rows of the step's global batch: a micro-batch, or the share of a rank."""

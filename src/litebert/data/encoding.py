@@ -56,7 +56,6 @@ class Encoded:
 
 
 Encode = Callable[[Sequence[str], Tokenizer, str], Encoded]
-"""Encodes texts with a tokenizer; the last argument is their language."""
 
 
 def hash_text(data: bytes) -> bytes:

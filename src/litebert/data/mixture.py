@@ -32,7 +32,6 @@ LONGEST_ROUND = 100_000
 """Most sequences after which the turns of the sets repeat."""
 
 DataSource: TypeAlias = str | Path | Mapping[str, float]
-"""A folder of shards, or the weight of each of several."""
 
 _HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))", re.DOTALL)

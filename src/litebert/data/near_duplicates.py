@@ -20,9 +20,7 @@ from litebert.data.random_keys import mix_bits
 from litebert.data.shard_files import Block
 
 SHINGLE = 5
-"""Tokens in a run."""
 MINIMA = 128
-"""Numbers of a signature."""
 MOST_ROUNDS = 64
 """Documents of a bucket that are compared with the others of the bucket."""
 _CHUNK = 1 << 16
@@ -30,7 +28,6 @@ _CHUNK = 1 << 16
 _CANDIDATES = 1000
 """Pairs that examples are chosen from, where the earlier document stays."""
 _PAIRS = 1 << 16
-"""Pairs of signatures that are compared at once."""
 
 Signatures = npt.NDArray[np.uint32]
 """(documents, MINIMA)."""
@@ -39,7 +36,6 @@ Signatures = npt.NDArray[np.uint32]
 @dataclass(frozen=True)
 class NearDuplicates:
     dropped: npt.NDArray[np.bool_]
-    """(documents,)."""
     examples: list[tuple[int, int, float]]
     """Some dropped documents, each with the document that stays and the estimated similarity."""
 

@@ -39,10 +39,8 @@ from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
 EXCERPT = 24
-"""Tokens of a document that an example of a near-duplicate shows."""
 
 Row = tuple[Block, int]
-"""A document of a part: its block, and its number in the block."""
 
 
 def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:

@@ -51,7 +51,6 @@ SPLITS = ("train", "heldout")
 MOST_AT_ONCE = 256
 """Shards that are opened and counted at once; of a larger set, each when it is read."""
 MOST_OPEN = 4096
-"""Shards of a large set that stay open."""
 _TRIES = 5
 """How often a shard is fetched that other processes delete from the cache at once."""
 UNDEALT = "documents"

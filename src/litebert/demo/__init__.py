@@ -53,7 +53,6 @@ def _find(name: str) -> Path:
 
 
 MODELS = Path(__file__).parent / "models.zip"
-"""The archive of the package."""
 LEAST_NUMBERS = 4096
 """Numbers of a matrix that is stored in 8 bits, at least."""
 _INDEX = "index.json"

@@ -32,7 +32,6 @@ from litebert.train import device as devices
 ROUNDS = 5
 """Rounds in which each model answers the same texts in its turn."""
 TEXTS = 64
-"""Development texts that are answered in a round, at most."""
 CARD = "README.md"
 _STUDENT, _INT8 = "student", "student, 8 bits"
 
@@ -43,7 +42,6 @@ class System:
     size: int
     """Bytes of its weights; of the baseline as Python pickles it."""
     answer: Callable[[Sequence[Any]], list[Any]]
-    """Examples -> answers."""
 
 
 @dataclass(frozen=True)

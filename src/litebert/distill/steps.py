@@ -65,7 +65,6 @@ CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
 RECORD = "distill.json"
 LAST = "int8"
-"""The last step, and its folder."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
 _SCALES = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -78,7 +77,6 @@ class DistillRequest:
     data: tuple[str, ...]
     task: str
     task_words: tuple[str, ...] = ()
-    """Options of the task, as words of a command line."""
     unlabeled: tuple[str, ...] = ()
     phrases: int | None = None
     """Phrases that the teacher answers; None for a number that follows from the texts."""

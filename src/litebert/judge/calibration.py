@@ -59,7 +59,6 @@ class Calibration:
     temperature: float
     """The number that divides the logits; 1 where none is better by more than chance."""
     error_before: float
-    """The expected calibration error without it."""
     error_after: float
     """The same with temperatures that were fitted on the other rows."""
     bins_before: tuple[Bin, ...]
@@ -180,7 +179,6 @@ class PrecisionPoint:
     precision: float
     """The share of these answers that is right."""
     coverage: float
-    """The share of all answers."""
     answers: int = 0
     """How many they are; 0 in a model that does not know it."""
 

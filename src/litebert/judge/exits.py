@@ -92,7 +92,6 @@ class Exits:
     """Mean share of the layers that is used."""
     score: float
     full: float
-    """The score of all layers."""
     layers: list[float] = field(default_factory=list)
     """The score if all rows leave after each layer."""
     curve: list[dict[str, float]] = field(default_factory=list)

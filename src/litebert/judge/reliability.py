@@ -33,11 +33,8 @@ from litebert.tasks.values import Answer, EncodedPart
 log = logging.getLogger("litebert")
 
 RELIABILITY, MISLABELED = "reliability.json", "mislabeled.csv"
-"""The files of a run folder."""
 MOST_MISTAKES = 10
-"""Mistakes that the report lists."""
 MOST_LETTERS = 300
-"""Characters of a text that are shown."""
 MOST_EXPLAINED = 3
 """Mistakes whose words are looked for: each takes a pass for every word."""
 
@@ -49,9 +46,7 @@ class Mistake:
     label: str
     prediction: str
     probability: float
-    """The probability of the wrong decision."""
     inputs: Mapping[str, str]
-    """The texts, cut; empty where texts are not to be kept."""
     words: str = ""
     """The words that speak most for the prediction or against it, where they are known."""
 
@@ -206,7 +201,6 @@ class Suspect:
     margin: float
     """From -1, where the likely label is sure, to 0."""
     inputs: Mapping[str, str]
-    """The texts, cut."""
 
 
 def require_mislabeled(task: Task[Any]) -> None:

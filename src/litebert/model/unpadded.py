@@ -36,7 +36,6 @@ class Packing(NamedTuple):
     starts: Tensor
     """int32 (B + 1,): where each sequence begins among them, and T."""
     longest: int
-    """Most tokens of a sequence."""
 
     def pack(self, x_BSH: Tensor) -> Tensor:
         """The real tokens as one sequence, (1, T, H)."""

@@ -61,9 +61,7 @@ class Cell:
     steps: int
     commands: tuple[Command, ...]
     after: str | None = None
-    """The variant whose weights it starts from."""
     fault: str = ""
-    """The reason why it has no scores, in a sentence."""
     is_needless: bool = False
     """True if it was never started, because the verdicts on its variant stood before."""
 
@@ -91,7 +89,6 @@ class Cell:
 class _Job(NamedTuple):
     cell: Cell
     command: int
-    """The index of the command in its cell."""
     process: subprocess.Popen[bytes]
     log: IO[bytes]
 

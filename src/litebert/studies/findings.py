@@ -31,7 +31,6 @@ from litebert.train.plateau import knows_frequencies_only
 
 NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
 OPEN = "open"
-"""The verdict where seeds are still to come."""
 
 LOWER = ("perplexity",)
 """Columns of papers that are better lower."""

@@ -56,7 +56,6 @@ def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
 class Grid(NamedTuple):
     study: Study
     configs: Mapping[str, Config]
-    """The config of each variant, with its vocabulary."""
     seeds: int
     jobs: int
     threads: int

@@ -76,16 +76,13 @@ class Plan:
     threads: int
     """Threads of each run; 0 on a GPU."""
     steps: Mapping[str, int]
-    """The steps of each variant."""
     machine: str
     shares: Mapping[str, float]
     """The share of the training documents by variant; a variant that learns from all is absent."""
     vocabulary: int
-    """Tokens in the vocabulary of the data."""
     text: str
     """A sentence on the size of the data, for the report."""
     baseline: str = ""
-    """The variant that all are compared with."""
     first_seeds: int | None = None
     """The seeds when the study was planned; None if they are `seeds`."""
     hours: float | None = None

@@ -53,7 +53,6 @@ RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """The size of the vocabulary, unless the text is too short for it."""
 MEASURE_SECONDS = 6.0
-"""The seconds for which the speed of each model is measured."""
 SHORT_SECONDS = 120
 """A shorter budget may buy too few steps, so it is checked before the text is read."""
 

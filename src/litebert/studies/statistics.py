@@ -196,7 +196,6 @@ def correct_holm(ps: Sequence[float]) -> list[float]:
 
 
 POWER = 0.8
-"""The chance that a difference is seen if it is as large as stated."""
 
 
 @dataclass(frozen=True)

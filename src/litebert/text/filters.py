@@ -66,7 +66,6 @@ RULES: dict[str, dict[str, str]] = {
         "short-lines": "67 % of lines or more have fewer than 30 characters",
     },
 }
-"""The documents that each rule of a filter drops."""
 LINE_RULES: dict[str, dict[str, str]] = {
     "c4": {
         "line-ends": "no mark ends the line",
@@ -78,7 +77,6 @@ LINE_RULES: dict[str, dict[str, str]] = {
 """The lines that each rule of a filter removes from a document."""
 FILTERS = tuple(RULES)
 FEWEST_SENTENCES = 5
-"""Sentences of a document, by C4."""
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
 _END_MARKS = frozenset(".!?\"'”’»。！？」")
@@ -103,7 +101,6 @@ def describe_rule(name: str) -> str:
 @dataclass
 class Verdict:
     text: str
-    """The text that stays, "" where the document is dropped."""
     rule: str = ""
     """The rule that drops it, such as gopher-word-count; "" where it stays."""
     lines: dict[str, list[str]] = field(default_factory=dict)

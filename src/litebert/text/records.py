@@ -112,7 +112,6 @@ class Record(NamedTuple):
     values: tuple[Any, ...]
     """One value for each wanted column, text in CSV, TSV and plain text; None where missing."""
     extras: Mapping[str, Any] = MappingProxyType({})
-    """The cells that pass through to the answers, by column."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,6 @@ class Layout:
     """How files of rows are written."""
 
     form: FileFormat | None = None
-    """The format; None if the suffix tells it."""
     header: bool = True
     """True if the first line of CSV and TSV names the columns; else they are numbered."""
     encoding: str = "utf-8"
@@ -161,7 +159,6 @@ class RowFile:
     """A file of rows, and how to read it. Every reader of rows takes it in place of a path."""
 
     path: str
-    """The path, or `-` for standard input."""
     layout: Layout = DEFAULT_LAYOUT
     keep: tuple[str, ...] = ()
     """Columns that pass through to the answers, which the file must have."""
@@ -177,7 +174,6 @@ class RowFile:
 
 
 RowSource: TypeAlias = "str | Path | RowFile"
-"""A path, `-` for standard input, or a file with how to read it."""
 
 
 def detect_format(source: RowSource) -> FileFormat:

@@ -82,11 +82,8 @@ class Reading:
     markup: Markup = "keep"
     """`keep` reads Markdown and web pages as plain text. `strip` removes the markup."""
     meter: Meter = field(default_factory=Meter)
-    """Counts the bytes read."""
     tally: Tally = field(default_factory=Tally)
-    """Counts what was read, changed and skipped."""
     out: str | Path = ""
-    """What is written, which is no source where it lies in one."""
 
     def __post_init__(self) -> None:
         for name, choices in (("split", DocumentSplit), ("markup", Markup)):
@@ -103,7 +100,6 @@ class Reading:
 
 
 Texts: TypeAlias = Iterator[tuple[str, int | str]]
-"""Texts, and where in its source each starts."""
 
 
 def read_documents(

@@ -295,9 +295,7 @@ class SentencePieceEngine:
 
 
 WORDS = 1 << 16
-"""Words whose tokens are kept."""
 LONGEST_WORD = 32
-"""Characters of a word whose tokens are kept."""
 
 
 class TokenizersEngine:

@@ -37,11 +37,8 @@ from litebert.tokenizer.spelling import Speller
 from litebert.tokenizer.tokenizer import Tokenizer
 
 _LONGEST_RUN = 16
-"""Most tokens that are joined at once."""
 _LONGEST_TOKEN = 32
-"""Most characters of a new token."""
 _MOST_WORDS = 100_000
-"""Different words that are counted, the most frequent ones."""
 
 
 @dataclass(frozen=True)

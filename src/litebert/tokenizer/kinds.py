@@ -31,7 +31,6 @@ class Spelling(NamedTuple):
 
     data: bytes
     begins_word: bool
-    """True for a token that begins a word."""
 
 
 class Kind:
@@ -196,4 +195,3 @@ class ByteBPE(Kind):
 
 
 KINDS: Mapping[str, type[Kind]] = {kind.name: kind for kind in (Unigram, WordPiece, ByteBPE, Kind)}
-"""The kinds by the names that tokenizer.json, options and records give them."""

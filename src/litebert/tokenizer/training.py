@@ -65,7 +65,6 @@ BYTE_MASK = "<mask>"
 log = logging.getLogger("litebert")
 
 MAX_VOCABULARY = 1 << 24
-"""Largest vocabulary size, far larger than a model can use."""
 _WHOLE_ALPHABET = 256
 _TRAINING_THREADS = 16
 """Fixed, because another number of threads adds the same numbers in another order."""

@@ -51,7 +51,6 @@ class Checkpoint:
     path: Path
     step: int
     state: dict[str, Any]
-    """The state that `save` wrote, and the step."""
     damaged: tuple[tuple[Path, str], ...] = ()
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 

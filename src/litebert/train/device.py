@@ -25,7 +25,6 @@ class Device:
     autocast: torch.dtype | None
     """The type of matrix products, where it is not float32."""
     name: str
-    """Name of the processor or accelerator, from its maker."""
 
     @property
     def precision(self) -> str:

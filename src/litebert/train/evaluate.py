@@ -30,7 +30,6 @@ from litebert.train.ranks import ALONE, Ranks
 
 SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
-"""Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
 

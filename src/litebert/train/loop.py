@@ -132,7 +132,6 @@ class Loop(Generic[B]):
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """`TrainConfig.depth_schedule`."""
     time_budget: tuple[float, float] | None = None
     """Seconds of training at which the steps since the last extension begin and end, or None."""
     correct: Callable[[schedule.Plan], None] | None = None
@@ -140,9 +139,7 @@ class Loop(Generic[B]):
     ahead: int = 1
     """Steps whose batches may have been made already; a correction leaves them as they are."""
     trackers: tuple[str, ...] = ()
-    """Names of trackers that get the metrics."""
     on_step: Callable[[Loop[B]], None] | None = None
-    """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
     """Warnings collected with `metrics.collect_remarks`, which the metrics get as events."""

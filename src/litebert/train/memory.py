@@ -31,7 +31,6 @@ from litebert.train.ranks import ALONE, Ranks
 SENSIBLE_TOKENS = 512
 """Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
 USABLE = 0.8
-"""Share of the free memory that a run may plan with."""
 _PEAK = 2.5
 """No peak was so many times what the formula says (float32 1.2 to 1.6, bfloat16 1.4 to 2.1)."""
 _PROBE = 96 << 20

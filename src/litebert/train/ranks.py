@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_MINUTES = "LITEBERT_WAIT_MINUTES"
-"""The variable of the environment that says how long a process waits for the others."""
 _PULSE_SECONDS = 10.0
 _STORE_SECONDS = 10.0
 """How long a process that failed waits for the store of its group."""
@@ -56,7 +55,6 @@ class Ranks:
     local_rank: int = 0
     """Its number among those on this machine, and of the GPU that it uses."""
     local_size: int = 1
-    """How many there are on this machine."""
 
     @property
     def main(self) -> bool:

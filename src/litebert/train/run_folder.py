@@ -26,7 +26,6 @@ from litebert.train.ranks import Ranks
 log = logging.getLogger("litebert")
 
 ASIDE = "collapsed"
-"""Subfolder of a run that was set aside."""
 _MOVING = f".{ASIDE}"
 
 

@@ -65,7 +65,6 @@ CONTENTS = (
     *TRACKED,
     "report.html",
 )
-"""All that a run writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +135,11 @@ class RunRecord:
     """The length and the data of a run, as run.json records them."""
 
     config: Config
-    """The recipe of the run, with the budget that it was started with."""
     plan: schedule.Plan
     data: str
-    """The folder of the data."""
     data_fingerprint: str
     extensions: tuple[str, ...] = ()
-    """The budget of each extension."""
     sets: Mapping[str, str] = field(default_factory=dict)
-    """The fingerprints of the sets of a mixture, by their names."""
     time_budget: tuple[float, float] | None = None
     """`Loop.time_budget`."""
     stage_seconds: tuple[tuple[float, float], ...] = ()

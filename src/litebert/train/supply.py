@@ -208,6 +208,12 @@ def make_in_processes(
         "data": dict(data) if isinstance(data, Mapping) else str(data),
         "rows": [(row.start, row.stop) for row in rows],
     }
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     makers: list[subprocess.Popen[bytes]] = []
     asked: set[int] = set()
 
@@ -222,7 +228,15 @@ def make_in_processes(
 
     try:
         for _ in range(processes):
-            makers.append(_start(question))
+            maker = subprocess.Popen(
+                [sys.executable, "-m", "litebert.train.supply"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+            makers.append(maker)
+            _ask(maker, question)
         try:
             for maker in makers:
                 _receive(maker)
@@ -245,24 +259,6 @@ def count_steps_ahead(processes: int) -> int:
     """Count the steps whose batches are asked of processes at a time, the present one among them:
     each makes one while another of its batches waits."""
     return 2 * processes
-
-
-def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    maker = subprocess.Popen(
-        [sys.executable, "-m", "litebert.train.supply"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    )
-    _ask(maker, question)
-    return maker
 
 
 def _ask(maker: subprocess.Popen[bytes], question: Any) -> None:

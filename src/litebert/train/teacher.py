@@ -28,7 +28,6 @@ log = logging.getLogger("litebert")
 
 L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
-"""Fields of the JSON file of a run that name its teacher."""
 
 
 # ----------------------------------------------------------------------------- teachers of all runs

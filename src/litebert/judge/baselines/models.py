@@ -39,16 +39,13 @@ FITTED = 300_000_000
 COMPARED = 100_000_000
 """The same of the rows that the strength is looked for on, times the strengths."""
 FEW_CLASSES = 50
-"""Classes above which the strength of the model is not searched for."""
 TRIED = 16_000
-"""Rows that the strength is looked for on."""
 _FOLDS = 3
 _STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 _PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _CERTAIN = 10.0
 """The log-odds of a class that every training row has; negated, of a class that none has."""
 MOST_PAIRS = 20_000
-"""Pairs that are compared with one another, at most."""
 
 
 class Baseline(ABC):

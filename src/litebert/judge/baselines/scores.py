@@ -27,7 +27,6 @@ from litebert.tasks.values import EncodedPart, Logits
 log = logging.getLogger("litebert")
 
 BASELINE = "baseline.json"
-"""The file of a run folder that holds the scores of its baseline from before training on."""
 FIELD = "baseline"
 """The field of scores.json that holds them when training has ended."""
 
@@ -37,7 +36,6 @@ class FittedBaseline:
     task: Task[Any]
     model: Baseline
     training_rows: int
-    """Rows of the training part; `model.read` says how many of them it learned from."""
 
     def logits(self, examples: Sequence[Any]) -> Logits:
         """Compute the logits of each example, in the form of `Output.of_item`."""
@@ -104,13 +102,10 @@ def _limit_threads() -> Any:
 @dataclass(frozen=True)
 class BaselineScores:
     name: str
-    """Short description of the baseline."""
     scores: dict[str, float]
     """Named as the run's own."""
     rows: int
-    """Training rows that it learned from."""
     training_rows: int
-    """Training rows that there are."""
 
     @property
     def note(self) -> str:

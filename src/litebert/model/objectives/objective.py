@@ -148,7 +148,6 @@ ACCURACY = Score(
     error="standard_error",
     size="predictions",
 )
-"""The accuracy of an objective, which `Objective.scores` computes with its error."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ from litebert.base.storage import write_json
 log = logging.getLogger("litebert")
 
 MEMORY = "trackers.json"
-"""The file of a run folder that holds what trackers remember."""
 TRACKED = (MEMORY, "tensorboard", "wandb")
-"""The files and folders that trackers leave in a run folder."""
 _CONFIGS = ("recipe.json", "finetune.json")
 _ARTIFACTS = (
     ("config", "config", _CONFIGS),
@@ -45,7 +43,6 @@ class TrackedRun:
     name: str
     """A short name, for people."""
     config: Mapping[str, Any]
-    """The content of recipe.json or finetune.json."""
     resume: int | None
     """The step from which the run continues; None for a new record."""
     memory: dict[str, Any] = field(default_factory=dict)
