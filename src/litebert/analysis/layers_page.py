@@ -85,13 +85,11 @@ def _make_sections(analyses: Sequence[Analysis]) -> list[Section]:
             sections.append(Chart(title, tuple(lines), "layer", axis, note))
     for analysis in analyses:
         names = tuple(map(str, range(len(analysis.similarity))))
-        title, axes = (
-            f"{analysis.name}: which states are alike",
-            ("layer, 0 for the embedding", "layer"),
-        )
+        title = f"{analysis.name}: which states are alike"
+        axes = "layer, 0 for the embedding", "layer"
         note = (
-            "Linear centered kernel alignment: 1 for states that differ by a rotation and a factor. "
-            "The scale at the right shows the color of each number."
+            "Linear centered kernel alignment: 1 for states that differ by a rotation and a "
+            "factor. The scale at the right shows the color of each number."
         )
         sections.append(HeatMap(title, names, names, analysis.similarity, *axes, 0.0, 1.0, note))
     sections += [_map_entropy(analysis) for analysis in analyses]
