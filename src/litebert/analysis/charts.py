@@ -244,16 +244,15 @@ def _draw_lines(axes: Axes, figure: Chart, colors: dict[str, str]) -> None:
     for axis, numbers in zip((axes.xaxis, axes.yaxis), values, strict=True):
         whole = all(float(number).is_integer() for number in numbers if math.isfinite(number))
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
-        axis.set_major_formatter(FuncFormatter(lambda mark, _, axis=axis: _mark(mark, axis)))
+        span = axis.get_view_interval
+        axis.set_major_formatter(
+            FuncFormatter(lambda mark, _, span=span: label(mark, beside=max(map(abs, span()))))
+        )
     if figure.from_zero:
         axes.set_ylim(bottom=min(0.0, *values[1]))
     axes.grid(axis="y", color=colors[_RULE], linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
-
-
-def _mark(mark: float, axis: Any) -> str:
-    return label(mark, beside=max(map(abs, axis.get_view_interval())))
 
 
 def _draw_intervals(axes: Axes, figure: Intervals, colors: dict[str, str]) -> None:

@@ -114,7 +114,10 @@ def make_task_table(rows: Sequence[TaskRow]) -> Table:
         ]
         if has_baseline:
             cells.append(_format_baselines(row_of.values()))
-        name = _name_task(next(iter(row_of.values())), rows)
+        first = next(iter(row_of.values()))
+        files_of_data = {other.data: other.files for other in rows if other.task == first.task}
+        is_named = len(files_of_data) > 1 and first.files
+        name = f"{first.task}: {', '.join(first.files)}" if is_named else first.task
         lines.append((name, question[1], *cells))
     names = ("task", "score", *columns, *(["baseline"] if has_baseline else []))
     has_star = any("*" in cell for line in lines for cell in line[2:])
@@ -181,13 +184,6 @@ def make_differences_table(rows: Sequence[TaskRow]) -> Table:
 
 def _question_of(row: TaskRow) -> tuple[str, str, str]:
     return row.task, row.metric, row.data
-
-
-def _name_task(row: TaskRow, rows: Sequence[TaskRow]) -> str:
-    files_of_data = {other.data: other.files for other in rows if other.task == row.task}
-    if len(files_of_data) > 1 and row.files:
-        return f"{row.task}: {', '.join(row.files)}"
-    return row.task
 
 
 def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:

@@ -79,8 +79,12 @@ def make_summary(analyses: Sequence[Analysis]) -> Table:
 def _make_sections(analyses: Sequence[Analysis]) -> list[Section]:
     sections: list[Section] = [make_summary(analyses)]
     for title, axis, value, note in CURVES:
-        lines = [_make_line(analysis, value) for analysis in analyses]
-        lines = [line for line in lines if line.xs]
+        lines = []
+        for analysis in analyses:
+            values = enumerate(map(value, analysis.layers), 1)
+            if points := [(float(x), y) for x, y in values if y is not None]:
+                xs, ys = zip(*points, strict=True)
+                lines.append(Series(analysis.name, xs, ys))
         if lines:
             sections.append(Chart(title, tuple(lines), "layer", axis, note))
     for analysis in analyses:
@@ -121,15 +125,6 @@ def _map_entropy(analysis: Analysis) -> HeatMap:
         f"right shows the color of each number, up to {highest:.2f}."
     )
     return HeatMap(title, layers, heads, values, "head", "layer", 0.0, highest, note)
-
-
-def _make_line(analysis: Analysis, value: Callable[[Layer], float | None]) -> Series:
-    points = [
-        (float(i), y)
-        for i, layer in enumerate(analysis.layers, 1)
-        if (y := value(layer)) is not None
-    ]
-    return Series(analysis.name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
 _COLUMNS: dict[str, Callable[[Layer], str]] = {

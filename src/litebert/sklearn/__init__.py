@@ -167,7 +167,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """The fine-tuned model, as `litebert.load` opens it."""
         from litebert.answer.model import load
 
-        self._require_fitted()
+        check_is_fitted(self, "folder_")
         if "_opened" not in self.__dict__:
             for name, content in self.__dict__.pop("_files", {}).items():
                 (self.folder_ / name).parent.mkdir(parents=True, exist_ok=True)
@@ -177,12 +177,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return opened
 
     def _answer(self, X: Any) -> list[dict[str, Any]]:
-        self._require_fitted()
+        check_is_fitted(self, "folder_")
         texts = list_texts(X)
         return self.model_.predict(texts) if texts else []
-
-    def _require_fitted(self) -> None:
-        check_is_fitted(self, "folder_")
 
     def _encode_targets(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The targets as the run reads them, and the attributes that a fit with them sets."""
@@ -437,18 +434,18 @@ def list_texts(values: Any, pairs: bool = True) -> list[Any]:
     for number, value in enumerate(list_values(values, "X")):
         if isinstance(value, str):
             texts.append(str(value))  # of numpy's own kind, too
-        elif pairs and _is_pair(value):
+        elif (
+            pairs
+            and isinstance(value, (list, tuple, np.ndarray))
+            and len(value) == 2
+            and all(isinstance(text, str) for text in value)
+        ):
             texts.append(tuple(map(str, value)))
         else:
             raise DataError(f"X[{number}] is {format_value(value)}; give a text")
     if len({type(text) for text in texts}) > 1:
         raise DataError("X has single texts and pairs; give one or the other")
     return texts
-
-
-def _is_pair(value: Any) -> bool:
-    is_sequence = isinstance(value, (list, tuple, np.ndarray))
-    return is_sequence and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
 def name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:

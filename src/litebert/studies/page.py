@@ -30,7 +30,6 @@ from litebert.studies.findings import (
     make_verdict_table,
     summarize,
 )
-from litebert.studies.plan import Plan
 
 
 def write_reports(findings: Findings, command: Sequence[str]) -> Path:
@@ -128,13 +127,19 @@ def _format_markdown(findings: Findings, command: Sequence[str], picture: str | 
         )
         rule = "|" + "---|" * len(table.columns)
         paragraphs += ["\n".join((head, rule, *rows)), table.note]
+    again = list(command)
+    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
+        if option in again:
+            position = again.index(option)
+            again[position : position + 2] = [option, value] if value else []
+    commands = (*plan.preparing, shlex.join(again))
     paragraphs += [
         *study.remarks,
         f"**Setup.** {_describe_runs(findings)}",
         describe_power(power) if power else plan.power,
         _describe_cost(findings),
         "**On your own text:**",
-        _list_commands(plan, command),
+        "\n".join(f"    litebert {line}" for line in commands),
     ]
     origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
     if "--pilot" in command:
@@ -204,13 +209,3 @@ def _describe_cost(findings: Findings) -> str:
         sentences.append(plan.describe_cost())
     sentences.append(f"{plan.machine}; {describe_version()}.")
     return " ".join(sentences)
-
-
-def _list_commands(plan: Plan, command: Sequence[str]) -> str:
-    again = list(command)
-    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
-        if option in again:
-            position = again.index(option)
-            again[position : position + 2] = [option, value] if value else []
-    lines = (*plan.preparing, shlex.join(again))
-    return "\n".join(f"    litebert {line}" for line in lines)

@@ -265,10 +265,8 @@ def compare(configs: Sequence[Config]) -> report.Table:
             rate = measure(flat, machine, MEASURE_SECONDS)
             seconds = measure_inference(config, machine)
         speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        size, times = (
-            f"{4 * parameters / 2**20:.1f} MiB",
-            (f"{speed:,.0f}", f"{seconds * 1000:.1f}"),
-        )
+        size = f"{4 * parameters / 2**20:.1f} MiB"
+        times = f"{speed:,.0f}", f"{seconds * 1000:.1f}"
         rows.append((config.name, f"{parameters:,}", size, *times))
     batch, length = configs[0].batch_sequences, configs[0].sequences.length
     return report.Table(

@@ -202,10 +202,8 @@ class _Words:
                 word_class = word_class or classes[stop]
                 if classes[stop] not in (word_class, None) or len(text) > _LONGEST_TOKEN:
                     break
-                text, saved = (
-                    text + self._speller.kind.strip_continuation(tokens[stop]),
-                    saved + 1 + unknown[stop],
-                )
+                text += self._speller.kind.strip_continuation(tokens[stop])
+                saved += 1 + unknown[stop]
                 runs.append(_Run((text,), saved, start, stop + 1))
         return runs
 

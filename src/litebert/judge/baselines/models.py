@@ -147,7 +147,11 @@ class LinearClasses(Baseline):
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
     def counts(self) -> Counts:
-        return _make_counts(self._features, [_split_bias(model) for model in self._models])
+        columns = [
+            (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
+            for model in self._models
+        ]
+        return _make_counts(self._features, columns)
 
     def compute_held_out_logits(
         self, items: Sequence[PlainItem], classes: int
@@ -277,10 +281,6 @@ def _fit_logistic(
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score says what became of it
         model.fit(matrix, right, sample_weight=weights)
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
-
-
-def _split_bias(model: Any) -> tuple[Any, float]:
-    return (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
 
 
 def _make_counts(features: TextFeatures, columns: Sequence[tuple[Any, float]]) -> Counts:
