@@ -14,6 +14,7 @@ more, so only `verify=True` does it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -382,16 +383,9 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
         index["tokenizer"]["fingerprint"], index["settings"].items(), index["documents"]["kept"]
         float(index["unigram_entropy"]), float(index["top_piece_share"])
         infos = [ShardInfo.from_json(shard) for shard in index["shards"]]
-        require_distinct(infos)
+        for name, count in Counter(info.file for info in infos).items():
+            if count > 1:  # its documents would count twice
+                raise ValueError(f"the shard {name!r} is listed twice")
         return index, infos
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} is damaged ({fault_of(error)}); prepare the data again") from error
-
-
-def require_distinct(infos: Sequence[ShardInfo]) -> None:
-    """Refuse entries that name the same file, whose documents would count twice."""
-    names: set[str] = set()
-    for info in infos:
-        if info.file in names:
-            raise ValueError(f"the shard {info.file!r} is listed twice")
-        names.add(info.file)
