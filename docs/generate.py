@@ -20,11 +20,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from features import FEATURES, YES
 from litebert.base import registry
 from litebert.cli import VERBOSITY, VERBS
 from litebert.commands import options
 from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
-from litebert.config.features import FEATURES, YES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.serve.routes import make_schema

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from features import FEATURES, REFUSED, YES, Feature
 from litebert.answer.engines.compiled import CompiledRuntime
 from litebert.base.errors import ModelError
 from litebert.base.registry import POSITIONS
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.config.features import FEATURES, REFUSED, YES, Feature
 from litebert.interop.onnx.folder import differences
 from litebert.interop.onnx.graph import onnx_model
 from litebert.kernels import loader

@@ -19,8 +19,7 @@ import yaml
 import litebert
 from litebert import demo
 from litebert.base.errors import ModelError
-from litebert.demo import pack, unpack
-from litebert.demo.packing import MODELS
+from litebert.demo import MODELS, pack, unpack
 from litebert.interop.files import read_tensors
 from toys.refusals import names, refused
 

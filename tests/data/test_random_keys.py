@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from litebert.data.random_keys import _GOLDEN, _mix, derive, draw_uniforms, permute
+from litebert.data.random_keys import _GOLDEN, derive, draw_uniforms, mix_bits, permute
 
 
 def test_the_mixer_is_splitmix64() -> None:
     # The first outputs of the reference implementation for seed 1234567.
     state = np.uint64(1234567) + np.arange(1, 6, dtype=np.uint64) * _GOLDEN
-    assert _mix(state).tolist() == [
+    assert mix_bits(state).tolist() == [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,

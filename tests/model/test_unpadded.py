@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from features import FEATURES, Feature
 from litebert.config import replace
-from litebert.config.features import FEATURES, Feature
 from litebert.model import unpadded
 from litebert.model.encoder import Encoder
 from litebert.model.task_model import TaskModel

@@ -14,9 +14,8 @@ import torch
 from litebert.data.batches import Batch
 from litebert.model.objectives import Loss
 from litebert.train import metrics
-from litebert.train.loop import Loop
+from litebert.train.loop import Loop, Window
 from litebert.train.pretrain import TrainablePretrainer
-from litebert.train.window import Window
 from toys.pretraining import config, loop_of, pretrain
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH = 4.6
-"""Width of a figure in inches of 100 units; the page scales it."""
 COLORS = 6
 _PAGE = {
     "#010101": "var(--soft)",
@@ -72,8 +71,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a pair of axes."""
-
     title: str
     series: tuple[Series, ...]
     x_label: str
@@ -134,13 +131,11 @@ def draw(figure: Figure) -> str:
 
 
 def _looks(series: Sequence[Series]) -> list[str]:
-    """The class of each line on the page: a color in turn, or that of a level."""
     colors = itertools.count()
     return ["level" if line.dashed else f"line-{next(colors) % COLORS}" for line in series]
 
 
 def _end(line: Series) -> str:
-    """Format the last value of a line, with its error if there is one."""
     _, y, error = line.points()[-1]
     return format_with_error(y, error) if error else label(y, exact=True)
 
@@ -249,16 +244,15 @@ def _draw_lines(axes: Axes, figure: Chart, colors: dict[str, str]) -> None:
     for axis, numbers in zip((axes.xaxis, axes.yaxis), values, strict=True):
         whole = all(float(number).is_integer() for number in numbers if math.isfinite(number))
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
-        axis.set_major_formatter(FuncFormatter(lambda mark, _, axis=axis: _mark(mark, axis)))
+        span = axis.get_view_interval
+        axis.set_major_formatter(
+            FuncFormatter(lambda mark, _, span=span: label(mark, beside=max(map(abs, span()))))
+        )
     if figure.from_zero:
         axes.set_ylim(bottom=min(0.0, *values[1]))
     axes.grid(axis="y", color=colors[_RULE], linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
-
-
-def _mark(mark: float, axis: Any) -> str:
-    return label(mark, beside=max(map(abs, axis.get_view_interval())))
 
 
 def _draw_intervals(axes: Axes, figure: Intervals, colors: dict[str, str]) -> None:

@@ -53,7 +53,6 @@ class ComparedRun:
     length: int
     """Tokens of a sequence, in training and in its held-out scores."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The recipe, the data and the machine, by dotted names."""
 
 
 def compare(
@@ -119,7 +118,6 @@ def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
 
 
 def make_settings_table(rows: Sequence[ComparedRun]) -> Table:
-    """Make a table of the settings in which the runs differ, with a column for each run."""
     lines = [
         (name, *(row.settings.get(name, "-") for row in rows))
         for name in find_differing([row.settings for row in rows])
@@ -129,7 +127,6 @@ def make_settings_table(rows: Sequence[ComparedRun]) -> Table:
 
 
 def make_table(rows: Sequence[ComparedRun]) -> Table:
-    """Make a table of runs; a score that no run has is left out."""
     columns = {
         "run": shorten_names([row.run for row in rows]),
         "recipe": [row.recipe for row in rows],
@@ -286,7 +283,6 @@ def find_differing(runs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def shorten_names(runs: Sequence[str]) -> list[str]:
-    """Return the folder name of each path, or the paths if two folder names are the same."""
     names = [Path(run).resolve().name for run in runs]
     return names if len(set(names)) == len(runs) else list(runs)
 

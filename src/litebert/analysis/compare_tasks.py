@@ -35,11 +35,9 @@ class TaskRow:
     model: str
     """The name of the pretrained model; the name of a recipe for a network from scratch."""
     metric: str
-    """The score that chose the weights."""
     scores: tuple[float, ...]
     """The score of each finished seed, in percent; correlations and F1 times 100 too."""
     data: str
-    """The fingerprint of the scored rows."""
     restarted: int = 0
     """The seeds that ran a second time, because the first run gave the same answer to all."""
     collapsed: int = 0
@@ -52,7 +50,6 @@ class TaskRow:
     baseline: float | None = None
     """The baseline's score on the same rows, in percent; None if the run has no baseline."""
     rows: int = 0
-    """The scored rows; 0 if the run does not say."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
@@ -61,7 +58,6 @@ def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
 
 
 Column = list[TaskRow]
-"""The runs of a column, each on another task."""
 
 
 def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
@@ -87,7 +83,6 @@ def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
 
 
 def _find_differing_settings(rows: Sequence[TaskRow]) -> dict[str, list[str]]:
-    """Return the settings of each model in which two of its runs on the same task differ."""
     groups: dict[tuple[str, ...], Column] = {}
     for row in rows:
         groups.setdefault((*_question_of(row), row.model), []).append(row)
@@ -99,7 +94,6 @@ def _find_differing_settings(rows: Sequence[TaskRow]) -> dict[str, list[str]]:
 
 
 def make_task_table(rows: Sequence[TaskRow]) -> Table:
-    """Make a table of runs: the median of their seeds, with the lowest and the highest."""
     columns = group_columns(rows)
     has_baseline = any(row.baseline is not None for row in rows)
     lines = []
@@ -120,7 +114,10 @@ def make_task_table(rows: Sequence[TaskRow]) -> Table:
         ]
         if has_baseline:
             cells.append(_format_baselines(row_of.values()))
-        name = _name_task(next(iter(row_of.values())), rows)
+        first = next(iter(row_of.values()))
+        files_of_data = {other.data: other.files for other in rows if other.task == first.task}
+        is_named = len(files_of_data) > 1 and first.files
+        name = f"{first.task}: {', '.join(first.files)}" if is_named else first.task
         lines.append((name, question[1], *cells))
     names = ("task", "score", *columns, *(["baseline"] if has_baseline else []))
     has_star = any("*" in cell for line in lines for cell in line[2:])
@@ -128,7 +125,6 @@ def make_task_table(rows: Sequence[TaskRow]) -> Table:
 
 
 def _format_baselines(rows: Iterable[TaskRow]) -> str:
-    """Return the baseline of a task, or the range if runs with other training rows differ."""
     baselines = [row.baseline for row in rows if row.baseline is not None]
     if not baselines:
         return "-"
@@ -162,7 +158,6 @@ def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
 
 
 def make_differences_table(rows: Sequence[TaskRow]) -> Table:
-    """Make a table of the settings in which the columns of `make_task_table` differ."""
     columns = group_columns(rows)
     # Every heading is the name of a model if no two columns have the same model.
     has_model_headings = len({column[0].model for column in columns.values()}) == len(columns)
@@ -191,16 +186,7 @@ def _question_of(row: TaskRow) -> tuple[str, str, str]:
     return row.task, row.metric, row.data
 
 
-def _name_task(row: TaskRow, rows: Sequence[TaskRow]) -> str:
-    """Return the name of a task, with its files if rows of the task were scored on others."""
-    files_of_data = {other.data: other.files for other in rows if other.task == row.task}
-    if len(files_of_data) > 1 and row.files:
-        return f"{row.task}: {', '.join(row.files)}"
-    return row.task
-
-
 def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
-    """Return the scores of a run with their marks, beside the best of the task's finished runs."""
     marks = RECOVERED * (row.restarted > row.collapsed) + COLLAPSED * (row.collapsed > 0)
     marks = f" {marks}" if marks else ""
     if not row.scores:
@@ -217,7 +203,6 @@ def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
 
 
 def _name_models(models: Sequence[str]) -> list[str]:
-    """Return the folder name of each model, or the path if two folder names are the same."""
     names = [Path(model).name or model for model in models]
     are_recipes = [is_recipe_name(model) for model in models]
     if len(set(zip(names, are_recipes, strict=True))) < len(models):
@@ -232,7 +217,6 @@ def _name_models(models: Sequence[str]) -> list[str]:
 
 
 def find_finetunings(folder: Path) -> list[Path]:
-    """Return the finetune.json of each seed; none if the folder is no fine-tuning run."""
     single = folder / "finetune.json"
     if single.is_file():
         return [single]
@@ -251,7 +235,6 @@ def is_percent(task: str) -> bool:
 
 
 def is_task_run(folder: Path) -> bool:
-    """Return True if the folder is a run of `finetune` or of `fit`."""
     return bool(find_finetunings(folder)) or (folder / FIT).is_file()
 
 

@@ -23,15 +23,12 @@ AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training"
 
 @dataclass(frozen=True)
 class Point:
-    """A held-out evaluation of a run."""
-
     step: int
     tokens: int
     """Tokens trained on, without padding."""
     flops: float
     """Operations of training, forward and backward, at the depth and length of each step."""
     seconds: float | None
-    """Seconds of training without evaluations; None if the run did not record its speed."""
     scores: Mapping[str, float]
 
     def locate(self, axis: str) -> float | None:
@@ -134,7 +131,6 @@ def make_switched(
 
 
 def average_points(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """Average runs that differ in their seeds, at the steps where all of them were scored."""
     by_step = [{point.step: point for point in points} for points in seeds]
     shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
     averages = []

@@ -32,7 +32,6 @@ from litebert.train.device import choose
 from litebert.train.evaluate import EVALUATION_BATCH, MASKING, SEED
 
 COMPARED_TOKENS = 4096
-"""The number of tokens whose states are compared between layers."""
 CONTROL = "from scratch"
 
 
@@ -43,14 +42,12 @@ class Layer:
     distance: float
     """L2 distance between the states before and after the layer."""
     distance_std: float
-    """Standard deviation of the distance over tokens."""
     angle: float
     """Angle between the two states, in degrees."""
     angle_std: float
     """Standard deviation of the angle over tokens."""
     cosine: float
     norm: float
-    """L2 norm of the state after the layer."""
     entropy: tuple[float, ...]
     """Entropy of the attention of each head, in nats. It is 0 if a token reads a single token, and
     ln S if it reads all S tokens alike.
@@ -60,20 +57,16 @@ class Layer:
     mlm_loss: float | None = None
     """Loss of the masked tokens, if the head of the last layer reads the state after this one."""
     mlm_accuracy: float | None = None
-    """Accuracy of the same predictions."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A model, layer by layer."""
-
     name: str
     recipe: str
     layers: tuple[Layer, ...]
     similarity: tuple[tuple[float, ...], ...]
     """(L + 1, L + 1): `compute_similarity` of the states, the embedding first."""
     parameters: dict[str, int]
-    """The parameters of each part of the encoder."""
     tokens: int
 
 
@@ -166,8 +159,6 @@ def _analyze_model(
 
 
 class _Sums:
-    """Sums over tokens, layer by layer."""
-
     def __init__(self, layers: int, heads: int) -> None:
         self.tokens = 0
         # Distance, its square, angle, its square, cosine, norm.
@@ -210,7 +201,6 @@ class _Sums:
                 self._attention[i, layer] += values.sum(0).cpu()
 
     def add_predictions(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
-        """Add the predictions of masked tokens from the state after each layer."""
         heads = [
             (name, objective)
             for name, objective in model.named_objectives.items()

@@ -50,7 +50,6 @@ CURVES: tuple[tuple[str, str, Callable[[Layer], float | None], str], ...] = (
 
 
 def make_summary(analyses: Sequence[Analysis]) -> Table:
-    """Make a table of models: how much their layers change states, and how unevenly."""
     rows = []
     for analysis in analyses:
         angles = [layer.angle for layer in analysis.layers]
@@ -80,32 +79,40 @@ def make_summary(analyses: Sequence[Analysis]) -> Table:
 def _make_sections(analyses: Sequence[Analysis]) -> list[Section]:
     sections: list[Section] = [make_summary(analyses)]
     for title, axis, value, note in CURVES:
-        lines = [_make_line(analysis, value) for analysis in analyses]
-        lines = [line for line in lines if line.xs]
+        lines = []
+        for analysis in analyses:
+            values = enumerate(map(value, analysis.layers), 1)
+            if points := [(float(x), y) for x, y in values if y is not None]:
+                xs, ys = zip(*points, strict=True)
+                lines.append(Series(analysis.name, xs, ys))
         if lines:
             sections.append(Chart(title, tuple(lines), "layer", axis, note))
-    sections += [_map_similarity(analysis) for analysis in analyses]
+    for analysis in analyses:
+        names = tuple(map(str, range(len(analysis.similarity))))
+        title = f"{analysis.name}: which states are alike"
+        axes = "layer, 0 for the embedding", "layer"
+        note = (
+            "Linear centered kernel alignment: 1 for states that differ by a rotation and a "
+            "factor. The scale at the right shows the color of each number."
+        )
+        sections.append(HeatMap(title, names, names, analysis.similarity, *axes, 0.0, 1.0, note))
     sections += [_map_entropy(analysis) for analysis in analyses]
-    sections += [_make_layer_table(analysis) for analysis in analyses]
+    note = (
+        "± is the standard deviation over tokens. Of heads, the lowest and the highest are shown."
+    )
+    for analysis in analyses:
+        cells = tuple(
+            (str(i), *(cell(layer) for cell in _COLUMNS.values()))
+            for i, layer in enumerate(analysis.layers, 1)
+        )
+        title = f"{analysis.name}: layer by layer"
+        sections.append(Table(title, ("layer", *_COLUMNS), cells, note))
     parts = list(dict.fromkeys(part for analysis in analyses for part in analysis.parameters))
     rows = tuple(
         (analysis.name, *(f"{analysis.parameters.get(part, 0):,}" for part in parts))
         for analysis in analyses
     )
     return [*sections, Table("Where the parameters are", ("model", *parts), rows)]
-
-
-def _map_similarity(analysis: Analysis) -> HeatMap:
-    names = tuple(map(str, range(len(analysis.similarity))))
-    title, axes = (
-        f"{analysis.name}: which states are alike",
-        ("layer, 0 for the embedding", "layer"),
-    )
-    note = (
-        "Linear centered kernel alignment: 1 for states that differ by a rotation and a factor. "
-        "The scale at the right shows the color of each number."
-    )
-    return HeatMap(title, names, names, analysis.similarity, *axes, 0.0, 1.0, note)
 
 
 def _map_entropy(analysis: Analysis) -> HeatMap:
@@ -120,15 +127,6 @@ def _map_entropy(analysis: Analysis) -> HeatMap:
     return HeatMap(title, layers, heads, values, "head", "layer", 0.0, highest, note)
 
 
-def _make_line(analysis: Analysis, value: Callable[[Layer], float | None]) -> Series:
-    points = [
-        (float(i), y)
-        for i, layer in enumerate(analysis.layers, 1)
-        if (y := value(layer)) is not None
-    ]
-    return Series(analysis.name, tuple(x for x, _ in points), tuple(y for _, y in points))
-
-
 _COLUMNS: dict[str, Callable[[Layer], str]] = {
     "distance": lambda layer: f"{layer.distance:.2f} ± {layer.distance_std:.2f}",
     "angle": lambda layer: f"{layer.angle:.1f} ± {layer.angle_std:.1f}",
@@ -141,17 +139,6 @@ _COLUMNS: dict[str, Callable[[Layer], str]] = {
         "-" if layer.mlm_accuracy is None else f"{layer.mlm_accuracy:.1%}"
     ),
 }
-
-
-def _make_layer_table(analysis: Analysis) -> Table:
-    rows = tuple(
-        (str(i), *(cell(layer) for cell in _COLUMNS.values()))
-        for i, layer in enumerate(analysis.layers, 1)
-    )
-    note = (
-        "± is the standard deviation over tokens. Of heads, the lowest and the highest are shown."
-    )
-    return Table(f"{analysis.name}: layer by layer", ("layer", *_COLUMNS), rows, note)
 
 
 def _format_range(values: Sequence[float]) -> str:

@@ -60,8 +60,6 @@ class Table:
 
 @dataclass(frozen=True)
 class HeadlineScore:
-    """A score that a reader should see first."""
-
     name: str
     value: str
     error: str = ""
@@ -71,8 +69,6 @@ class HeadlineScore:
 
 @dataclass(frozen=True)
 class Headline:
-    """The scores that matter most, as large numbers side by side."""
-
     title: str
     scores: tuple[HeadlineScore, ...]
     note: str = ""
@@ -113,7 +109,6 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> None:
-    """Write the page in one step: a reader finds the old page or the new one, never half of one."""
     with atomic_text(Path(path)) as file:
         file.write(render(title, lead, sections))
 
@@ -184,7 +179,16 @@ def _table(table: Table) -> str:
         f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>'
         for look, name in titles
     )
-    rows = "\n".join(f'<tr role="row">{_cells(titles, row)}</tr>' for row in table.rows)
+    rows = "\n".join(
+        '<tr role="row">'
+        + "".join(
+            f'<td role="cell"{look} '
+            f'data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
+            for (look, name), cell in zip(titles, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
     look = ' class="cards"' if len(table.columns) > 2 and len(table.rows) <= _MOST_CARDS else ""
     # A browser forgets that cards are a table; the roles remind it.
     return (
@@ -206,14 +210,6 @@ def _look(cells: Sequence[str]) -> str:
     if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
         return ' class="number"'
     return ' class="short"' if max(map(len, cells)) <= _SHORT else ""
-
-
-def _cells(titles: Sequence[tuple[str, str]], row: Sequence[str]) -> str:
-    return "".join(
-        f'<td role="cell"{look} '
-        f'data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
-        for (look, name), cell in zip(titles, row, strict=True)
-    )
 
 
 # ----------------------------------------------------------------------------------- a run's curves
@@ -265,7 +261,6 @@ def run_sections(
 
 
 def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Make the chart of tokens per second, over the time of training without evaluations."""
     if not rows:
         return []
     total = float(rows[-1]["seconds"])
@@ -287,7 +282,6 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
 def _plain_charts(
     kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]
 ) -> list[Chart]:
-    """Make the charts of a fine-tuning run: its loss, its scores and its error."""
     loss = _series("training", kinds["train"], "loss")
     charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
     names = [name for name in (kinds["heldout"] or [{}])[-1] if name not in ("step", "kind")]
@@ -318,7 +312,6 @@ def _chart(
     kinds: Mapping[str, Sequence[Mapping[str, Any]]],
     entropy: float | None,
 ) -> Chart:
-    """Make a chart of an objective; it has no lines if the run recorded none of them."""
     lines = [
         _series_with_errors(label, kinds[kind], name, key, curves.scale)
         for label, kind, key in curves.lines
@@ -348,7 +341,6 @@ def _chart(
 def _series_with_errors(
     label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float
 ) -> Series:
-    """Return a score of objective `name` over the steps, with its errors if the rows have them."""
     line = _series(label, rows, f"{name}_{key}", scale)
     score = next((score for score in OBJECTIVES[name].shown if score.key == key), None)
     if score is None or not score.error:

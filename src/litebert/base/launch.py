@@ -7,7 +7,6 @@ import os
 from litebert.base.errors import ConfigError
 
 GROUPED = ("pretrain", "finetune")
-"""The verbs that several processes can run together."""
 
 
 def processes() -> int:
@@ -30,7 +29,6 @@ def work_alone() -> bool:
 
 
 def main_process() -> bool:
-    """True where this is the only process, or the first of them."""
     return processes() == 1 or os.environ["RANK"] == "0"
 
 

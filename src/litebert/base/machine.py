@@ -89,7 +89,6 @@ def read_processor_facts() -> dict[str, list[str]]:
 
 
 def read_processor_name() -> str:
-    """The name that the maker gave the processor."""
     import platform
 
     return _first("model name") or platform.processor() or platform.machine()
@@ -153,7 +152,6 @@ def read_free_memory() -> int:
 
 
 def _cgroups() -> list[Path]:
-    """The folders of this process's memory cgroups, version 1 too, from the innermost out."""
     from pathlib import Path
 
     folders: list[Path] = []

@@ -45,7 +45,8 @@ def write_whole(path: Path) -> Iterator[Path]:
     processes that write to one path, the last to end wins.
     """
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
-    aside = _aside(target)
+    owner = f"{_machine()}-{os.getpid()}-{secrets.token_hex(4)}"  # the machine and the process
+    aside = target.with_name(f"{_stem(target)}{owner}")
     _sweep(target)
     try:
         yield aside
@@ -55,7 +56,11 @@ def write_whole(path: Path) -> Iterator[Path]:
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         if target.is_file():
-            _copy_access(target, aside)
+            about = target.stat()
+            with suppress(OSError, AttributeError):  # of systems without owners
+                os.chown(aside, about.st_uid, about.st_gid)
+            with suppress(OSError):
+                aside.chmod(stat.S_IMODE(about.st_mode))
         os.replace(aside, target)
     except BaseException as error:
         with suppress(OSError):  # a read-only file system refuses even to delete what is not there
@@ -67,11 +72,6 @@ def write_whole(path: Path) -> Iterator[Path]:
             error.filename = str(path)
         raise
     sync(target.parent)
-
-
-def _aside(target: Path) -> Path:
-    """A new name beside `target`, which tells the machine and the process that write it."""
-    return target.with_name(f"{_stem(target)}{_machine()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def _stem(target: Path) -> str:
@@ -118,15 +118,6 @@ def _alive(process: int) -> bool:
         return False
     except (OSError, OverflowError, IndexError):
         return True
-
-
-def _copy_access(source: Path, target: Path) -> None:
-    about = source.stat()
-    if hasattr(os, "chown"):
-        with suppress(OSError):
-            os.chown(target, about.st_uid, about.st_gid)
-    with suppress(OSError):
-        target.chmod(stat.S_IMODE(about.st_mode))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -127,30 +126,11 @@ def narrow(
     features = _most(importance.features, width)
     heads = [_most(head, shape.heads) for head in importance.heads]
     units = [_most(unit, inner) for unit in importance.units]
-    parts = _Parts(features, heads, units)
     shares = {
         "features": _share([importance.features], [features]),
         "heads": _share(importance.heads, heads),
         "inner units": _share(importance.units, units),
     }
-    return _select_weights(state, config, shape, parts), shape, shares
-
-
-class _Parts(NamedTuple):
-    """The numbers of the parts that a narrower network keeps."""
-
-    features: Tensor
-    """(H,)"""
-    heads: Sequence[Tensor]
-    """(A,) of each attention block."""
-    units: Sequence[Tensor]
-    """(I,) of each feed-forward block."""
-
-
-def _select_weights(
-    state: Mapping[str, Tensor], config: Config, shape: EncoderConfig, parts: _Parts
-) -> dict[str, Tensor]:
-    wide = config.encoder
     with torch.device("meta"):
         expected = Pretrainer(replace(config, encoder=shape)).state_dict()
     narrowed: dict[str, Tensor] = {}
@@ -158,11 +138,10 @@ def _select_weights(
         part, _, leaf = name.removeprefix("encoder.").partition(".")
         block, _, leaf = leaf.partition(".")
         if part == "attention" and block.isdecimal():
-            heads = parts.heads[int(block)]
-            narrowed[name] = _of_attention(leaf, tensor, wide.heads, heads, parts.features)
+            narrowed[name] = _of_attention(leaf, tensor, wide.heads, heads[int(block)], features)
         elif part == "feedforward" and block.isdecimal():
-            units, size = parts.units[int(block)], wide.intermediate_size
-            narrowed[name] = _of_feedforward(leaf, tensor, size, units, parts.features)
+            kept, size = units[int(block)], wide.intermediate_size
+            narrowed[name] = _of_feedforward(leaf, tensor, size, kept, features)
         else:
             sizes = zip(tensor.shape, expected[name].shape, strict=True) if name in expected else ()
             axes = [
@@ -172,8 +151,8 @@ def _select_weights(
             ]
             narrowed[name] = tensor
             for axis in axes:
-                narrowed[name] = narrowed[name].index_select(axis, parts.features)
-    return narrowed
+                narrowed[name] = narrowed[name].index_select(axis, features)
+    return narrowed, shape, shares
 
 
 def _of_attention(leaf: str, tensor: Tensor, parts: int, heads: Tensor, features: Tensor) -> Tensor:

@@ -32,7 +32,6 @@ class Shrinking:
 
     share: Sharing | None = None
     groups: int = 1
-    """Number of blocks with share=groups."""
     layers: int | None = None
     embedding_size: int | None = None
     merge: Merge = "average"
@@ -119,7 +118,15 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     old_config = loaded.config.without_its_run()
     objectives, left_out = _select_objectives(old_config, shape, state)
     config = replace(old_config, encoder=shape, objectives=objectives)
-    student = _build_student(config, state, loaded.untrained)
+    student = Pretrainer(config)
+    fresh = student.state_dict()
+    absent = tuple(f"objectives.{name}." for name in loaded.untrained)  # whose heads stay fresh
+    missing = [name for name in fresh if name not in state and not name.startswith(absent)]
+    assert not missing, missing
+    student.load_state_dict(
+        {name: state.get(name, tensor).to(tensor.dtype) for name, tensor in fresh.items()}
+    )
+    student.eval()
     counts = [sum(cost.model_parameters(each).values()) for each in (loaded.config, config)]
     untrained = tuple(name for name in loaded.untrained if name in objectives)
     small = replace(loaded, network=student, config=config, untrained=untrained, card="")
@@ -147,21 +154,6 @@ def _require_shrinkable(loaded: LoadedModel, how: Shrinking) -> tuple[Pretrainer
     return model, depth
 
 
-def _build_student(
-    config: Config, state: Mapping[str, Tensor], untrained: Sequence[str]
-) -> Pretrainer:
-    """A network with the tensors of a state dict; heads of untrained objectives stay fresh."""
-    student = Pretrainer(config)
-    fresh = student.state_dict()
-    absent = tuple(f"objectives.{name}." for name in untrained)
-    missing = [name for name in fresh if name not in state and not name.startswith(absent)]
-    assert not missing, missing
-    student.load_state_dict(
-        {name: state.get(name, tensor).to(tensor.dtype) for name, tensor in fresh.items()}
-    )
-    return student.eval()
-
-
 # --------------------------------------------------------------------------------------- the blocks
 
 _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
@@ -170,14 +162,18 @@ _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
 def _merge_blocks(
     state: Mapping[str, Tensor], teacher: EncoderConfig, student: EncoderConfig, merge: Merge
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The state dict with the student's blocks, and by block how far the teacher's are from it."""
     merged: dict[str, Tensor] = {}
     distances: dict[str, float] = {}
     for part, blocks in (
         ("attention", EncoderConfig.attention_of),
         ("feedforward", EncoderConfig.feedforward_of),
     ):
-        for block, sources in _sources(blocks, teacher, student).items():
+        # The teacher's blocks of each of the student's, one for each layer that it stands for.
+        sources_of: dict[int, list[int]] = {}
+        for layer, source in enumerate(blocks(teacher)):
+            block = blocks(student)[layer * student.layers // teacher.layers]
+            sources_of.setdefault(block, []).append(source)
+        for block, sources in sorted(sources_of.items()):
             tensors, distance = _merge(state, f"encoder.{part}", sources, merge)
             distances[f"{part} {block + 1}"] = distance
             merged |= {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in tensors.items()}
@@ -185,23 +181,9 @@ def _merge_blocks(
     return others | merged, distances
 
 
-def _sources(
-    blocks: Callable[[EncoderConfig], tuple[int, ...]],
-    teacher: EncoderConfig,
-    student: EncoderConfig,
-) -> dict[int, list[int]]:
-    """The teacher's blocks of each block of the student, one for each layer that it stands for."""
-    sources: dict[int, list[int]] = {}
-    for layer, source in enumerate(blocks(teacher)):
-        block = blocks(student)[layer * student.layers // teacher.layers]
-        sources.setdefault(block, []).append(source)
-    return dict(sorted(sources.items()))
-
-
 def _merge(
     state: Mapping[str, Tensor], part: str, sources: Sequence[int], merge: Merge
 ) -> tuple[dict[str, Tensor], float]:
-    """Merge blocks: the tensors by their names in the block, and how far the blocks are from it."""
     chosen = {
         "average": sources,
         "first": sources[:1],

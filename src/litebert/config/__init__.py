@@ -15,13 +15,13 @@ from litebert.config.encoder import HeadActivation as HeadActivation
 from litebert.config.encoder import Pooling as Pooling
 from litebert.config.encoder import Sharing as Sharing
 from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
-from litebert.config.objectives import ReplacedTokenConfig as ReplacedTokenConfig
-from litebert.config.objectives import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import PAIR_FORMATS as PAIR_FORMATS
 from litebert.config.pretraining import Config as Config
 from litebert.config.pretraining import Format as Format
 from litebert.config.pretraining import MaskingConfig as MaskingConfig
+from litebert.config.pretraining import ReplacedTokenConfig as ReplacedTokenConfig
 from litebert.config.pretraining import SequenceConfig as SequenceConfig
+from litebert.config.pretraining import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import TableConfig as TableConfig
 from litebert.config.pretraining import replace as replace
 from litebert.config.run import LoopConfig as LoopConfig

@@ -18,12 +18,10 @@ from litebert.config import Config, EncoderConfig, replace
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> int:
-    """Parameters of a linear map."""
     return inputs * outputs + (outputs if bias else 0)
 
 
 def norm(width: int, bias: bool = True) -> int:
-    """Parameters of a layer norm."""
     return 2 * width if bias else width
 
 
@@ -63,7 +61,6 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
 
 
 def model_parameters(config: Config) -> dict[str, int]:
-    """Parameters of all that pretraining trains, by part; their sum is the exact count."""
     parts = encoder_parameters(config.encoder)
     for objective in config.build_objectives().values():
         for part, count in objective.parameters().items():
@@ -158,8 +155,6 @@ def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one training process."""
-
     weights: int
     gradients: int
     optimizer: int

@@ -92,7 +92,6 @@ class DistillConfig(LayersConfig):
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The objectives that it asks for."""
         return tuple(name for name in ("soft", "states", "relations") if getattr(self, name) > 0)
 
 

@@ -23,7 +23,6 @@ RETIRED: dict[str, tuple[Any, ...]] = {
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain nested dictionaries, lists, numbers and strings."""
     plain: dict[str, Any] = json.loads(to_json(config))
     return plain
 

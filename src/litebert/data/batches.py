@@ -62,7 +62,6 @@ class Batch:
     the whole batch, not on the process or micro-batch. None in a made-up batch.
     """
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors that objectives add before the forward pass, each under its own name."""
 
     @property
     def tokens(self) -> int:
@@ -119,7 +118,6 @@ class Turns:
         self._splits, self._numbers = splits[order], numbers[order]
 
     def locate(self, sequences: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the split of each sequence (B,), and the number of the sequence in that split."""
         rounds, places = np.divmod(sequences, len(self._splits))
         splits = self._splits[places]
         return splits, rounds * self._weights[splits] + self._numbers[places]
@@ -162,7 +160,6 @@ class Batches:
         self._seed = seed
         self._boundaries = boundaries
         self.examples = sum(segments.examples for segments in self._segments)
-        """Sequences per epoch, of all splits."""
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return some rows of the step's global batch: a micro-batch, or the share of a rank."""
@@ -195,7 +192,6 @@ class Batches:
         ]
 
     def _read_segments(self, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
-        """Return the segments of these examples, numbered through the run, and the key of each."""
         splits, numbers_in_split = self._turns.locate(numbers)
         keys = np.empty(len(numbers), np.uint64)
         segments_of_row: dict[int, Segments] = {}

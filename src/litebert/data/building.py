@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 
 class Corpus(Protocol[T]):
-    """Documents, and how they become token ids."""
-
     @property
     def header(self) -> dict[str, Any]:
         """The settings and the tokenizer, which decide the content of a set."""
@@ -200,7 +198,6 @@ def _make_nothing_error(sources: str, dropped: Mapping[str, Any]) -> DataError:
 def write_shards(
     folder: Path, header: Mapping[str, Any], journal: Journal, dealer: Dealer[T], corpus: Corpus[T]
 ) -> Iterator[tuple[Key, Encoded]]:
-    """Write the shards that are missing, and yield each of their chunks."""
     open_shards: dict[str, list[Encoded]] = {}
     chunks = corpus.encode(dealer.make_chunks(corpus.read()), folder / disk.TOKENIZER)
     with progress.task("encoding", unit="documents") as bar:
@@ -272,7 +269,6 @@ class Journal:
 
 
 def _read_entries(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """Return the entries before a line that a crash tore, and the offset where they end."""
     entries: list[dict[str, Any]] = []
     end = 0
     for line in file:
@@ -321,7 +317,6 @@ def check_same(folder: str | Path, existing: dict[str, Any], wanted: dict[str, A
 
 
 def _normalize_sources(sources: Any) -> Any:
-    """Return absolute paths of sources, so that `x`, `./x` and `x/` are the same."""
     if not isinstance(sources, list):
         return sources
     return [source.rstrip("/") if is_url(source) else os.path.abspath(source) for source in sources]

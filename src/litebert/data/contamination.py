@@ -28,7 +28,6 @@ from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 
 RUN = 13
-"""Tokens of a run."""
 MOST_RUNS = 1 << 22
 """Runs of one file, or of the held-out documents, that are looked for."""
 HELDOUT = "heldout"
@@ -36,9 +35,7 @@ EXAMPLES = 3
 _LONGEST_NAME = 40
 """Characters of a column's name; a first row of longer cells, or of numbers, is no header."""
 _TEXTS = 1000
-"""Texts that are encoded at once."""
 _PIECE = 1 << 14
-"""Tokens whose runs are hashed at once."""
 _CELL = np.uint64(40)
 """Bits of a hash that do not choose its cell, of 16 million."""
 
@@ -94,7 +91,6 @@ class _Texts:
         self.name = name
         self.texts = 0
         self.short = 0
-        """Texts of fewer tokens than a run."""
         self.left_out = 0
         """Texts beyond `MOST_RUNS`, which are not looked for."""
         self._runs: list[Hashes] = []
@@ -180,8 +176,6 @@ def _join(left: Hashes, right: Hashes) -> Hashes:
 
 
 class Contamination:
-    """The search for texts in documents to train on."""
-
     def __init__(
         self, names: Iterable[str], tokenizer: Tokenizer, language: str, heldout: Iterable[Block]
     ) -> None:

@@ -45,7 +45,6 @@ class Counts:
     pairs: Sparse
     """(V, C): weights of the neighbors of each token, summed, without zeros."""
     token_sums: npt.NDArray[np.float64]
-    """(V,): the sum of each row of `pairs`."""
     neighbor_sums: npt.NDArray[np.float64]
     """(C,): the sum of each column."""
 
@@ -160,7 +159,6 @@ def _add_neighbors(
     column_of: npt.NDArray[np.int64],
     scale: float,
 ) -> None:
-    """Add the pairs whose first token is in the passage, each token as a neighbor of the other."""
     columns, flat, width = column_of[ids], pairs.reshape(-1), pairs.shape[1]
     for distance in range(1, window + 1):
         size = min(PASSAGE, len(ids) - distance)

@@ -34,8 +34,6 @@ Key = tuple[str, str, str]
 
 
 class Hashed(NamedTuple, Generic[T]):
-    """A document to deal."""
-
     content: T
     size: int
     digest: bytes
@@ -90,7 +88,6 @@ class _ShardCutter(Generic[T]):
         self._chunk = self._size = 0
 
     def add(self, document: Hashed[T]) -> Iterator[tuple[Key, list[T]]]:
-        """Take a document, and yield the chunks that it completes."""
         self._digest.update(document.digest)
         self._size += document.size
         self._chunk += document.size
@@ -103,7 +100,6 @@ class _ShardCutter(Generic[T]):
             self._contents, self._chunk = [], 0
 
     def end(self) -> Iterator[tuple[Key, list[T]]]:
-        """Close the shard. The key of its last chunk has the checksum of its text."""
         digest = self._digest.hexdigest()
         finished = self._finished.get(self._file)
         if finished is not None and finished.text != digest:
@@ -114,8 +110,6 @@ class _ShardCutter(Generic[T]):
 
 
 class Dealer(Generic[T]):
-    """Turns documents into chunks: drops duplicates, deals the splits, cuts the shards."""
-
     def __init__(
         self, heldout: float | None, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:

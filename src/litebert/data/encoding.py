@@ -51,13 +51,11 @@ class Encoded:
     texts: Texts | None = None
 
     def without_empty(self) -> Encoded:
-        """Return the documents that have tokens."""
         counts = self.document_sentences
         return replace(self, document_sentences=counts[counts > 0], texts=None)
 
 
 Encode = Callable[[Sequence[str], Tokenizer, str], Encoded]
-"""Encodes texts with a tokenizer; the last argument is their language."""
 
 
 def hash_text(data: bytes) -> bytes:

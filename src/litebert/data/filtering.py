@@ -121,8 +121,6 @@ class _Count:
 
 
 class FilterCounts:
-    """Counts and examples of what filters dropped from distinct documents."""
-
     def __init__(self, filters: Sequence[str]) -> None:
         self._counts = {
             f"{name}-{rule}": _Count()

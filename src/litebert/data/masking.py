@@ -27,8 +27,6 @@ _BUDGET, _ORDER, _LENGTH, _REPLACE, _RANDOM = 11, 12, 13, 14, 15  # streams of d
 
 
 class Masked(NamedTuple):
-    """The masks of B sequences of S tokens, K of which are to be predicted."""
-
     ids: NDArray[np.int64]
     """(B, S), corrupted."""
     positions: NDArray[np.int64]
@@ -41,8 +39,6 @@ class Masked(NamedTuple):
 
 
 class Masker:
-    """Chooses the predicted positions of a batch and corrupts them."""
-
     def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
         self._config = config
         self._mask_id = tokenizer.mask_id

@@ -32,7 +32,6 @@ LONGEST_ROUND = 100_000
 """Most sequences after which the turns of the sets repeat."""
 
 DataSource: TypeAlias = str | Path | Mapping[str, float]
-"""A folder of shards, or the weight of each of several."""
 
 _HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))", re.DOTALL)
@@ -62,7 +61,6 @@ def parse_weights(words: Sequence[str]) -> str | dict[str, float]:
 
 
 def reduce_weights(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return the smallest whole numbers in the same ratios."""
     fractions = {}
     for folder, weight in weights.items():
         if not isinstance(weight, (int, float, Fraction)) or not 0 < weight < math.inf:

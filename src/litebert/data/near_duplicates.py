@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert.base.progress import task
+from litebert.data.random_keys import mix_bits
 from litebert.data.shard_files import Block
 
 SHINGLE = 5
-"""Tokens in a run."""
 MINIMA = 128
-"""Numbers of a signature."""
 MOST_ROUNDS = 64
 """Documents of a bucket that are compared with the others of the bucket."""
 _CHUNK = 1 << 16
@@ -29,7 +28,6 @@ _CHUNK = 1 << 16
 _CANDIDATES = 1000
 """Pairs that examples are chosen from, where the earlier document stays."""
 _PAIRS = 1 << 16
-"""Pairs of signatures that are compared at once."""
 
 Signatures = npt.NDArray[np.uint32]
 """(documents, MINIMA)."""
@@ -38,7 +36,6 @@ Signatures = npt.NDArray[np.uint32]
 @dataclass(frozen=True)
 class NearDuplicates:
     dropped: npt.NDArray[np.bool_]
-    """(documents,)."""
     examples: list[tuple[int, int, float]]
     """Some dropped documents, each with the document that stays and the estimated similarity."""
 
@@ -114,14 +111,7 @@ def _hash_runs(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Mix the bits of numbers (the finalizer of splitmix64, Steele, Lea and Flood 2014)."""
-    values: npt.NDArray[np.uint64] = numbers * _ODD
-    values ^= values >> np.uint64(30)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+    return mix_bits(numbers * _ODD)
 
 
 def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
@@ -133,7 +123,6 @@ def estimate(left: Signatures, right: Signatures) -> npt.NDArray[np.float64]:
 
 
 def write_signatures(file: IO[bytes], blocks: Iterable[Block]) -> int:
-    """Write the signatures of all documents into a file, and return how many there are."""
     count = 0
     with task("looking for near-duplicates", unit="documents") as bar:
         for block in blocks:

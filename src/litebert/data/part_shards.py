@@ -39,10 +39,8 @@ from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
 EXCERPT = 24
-"""Tokens of a document that an example of a near-duplicate shows."""
 
 Row = tuple[Block, int]
-"""A document of a part: its block, and its number in the block."""
 
 
 def merge_shards(out: str | Path, parts: Sequence[FinishedPart]) -> Shards:
@@ -189,7 +187,6 @@ def _reporting_damage(part: FinishedPart) -> Iterator[None]:
 
 
 def _gather(rows: Sequence[Row]) -> Encoded:
-    """Return rows as one chunk, without the documents that have no tokens."""
     if not rows:  # the last chunk of a shard, where the chunk before ended with the last document
         return Encoded(np.zeros(0, np.uint16), np.zeros(0, np.int32), np.zeros(0, np.int32))
     pieces: list[tuple[Any, Any, Any]] = []

@@ -249,8 +249,6 @@ def _remove_part(folder: str | Path) -> None:
 
 
 class TextCorpus:
-    """The documents of text sources, or of one part of them, encoded in several processes."""
-
     def __init__(
         self,
         sources: Sequence[str],
@@ -280,7 +278,6 @@ class TextCorpus:
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """The settings and the tokenizer, which decide the content of a folder."""
         config = self._config
         # While the digest is the same, so is the text. It is never the same for standard input and
         # pipes. A source of the user's own counts by the code of its reader. The built-in corpus

@@ -16,12 +16,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 6
 
 
-def _mix(x: Keys) -> Keys:
+def mix_bits(numbers: Keys) -> Keys:
     """The finalizer of splitmix64 (Steele, Lea and Flood 2014): a bijection of 64 bits."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    out: Keys = x ^ (x >> np.uint64(31))
-    return out
+    mixed: Keys = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def derive(*parts: int | Keys | NDArray[np.int64]) -> Keys:
@@ -29,14 +30,14 @@ def derive(*parts: int | Keys | NDArray[np.int64]) -> Keys:
     key = np.zeros(1, np.uint64)
     for part in parts:
         words = np.uint64(part & (2**64 - 1)) if isinstance(part, int) else part.astype(np.uint64)
-        key = _mix((key + _GOLDEN) ^ words)
+        key = mix_bits((key + _GOLDEN) ^ words)
     return key
 
 
 def draw_uniforms(keys: Keys, count: int, stream: int) -> NDArray[np.float64]:
     """Draw (B, count) numbers in [0, 1). Column j depends on the key, the stream and j alone."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-    words = _mix(derive(keys, stream)[:, None] + steps)
+    words = mix_bits(derive(keys, stream)[:, None] + steps)
     draws: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53
     return draws
 
@@ -46,7 +47,7 @@ def draw_uniforms_at(
 ) -> NDArray[np.float64]:
     """Draw the numbers (K,) that `draw_uniforms` has at the flattened `positions` (K,)."""
     rows, columns = np.divmod(positions, count)
-    words = _mix(derive(keys, stream)[rows] + (columns + 1).astype(np.uint64) * _GOLDEN)
+    words = mix_bits(derive(keys, stream)[rows] + (columns + 1).astype(np.uint64) * _GOLDEN)
     draws: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53
     return draws
 
@@ -59,7 +60,7 @@ def permute(indices: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int
     rows = int(np.ceil(np.sqrt(size)))
     columns = -(-size // rows)
     turns = np.arange(2 * _ROUNDS, dtype=np.uint64)[:, None]
-    key_of_turn = _mix((derive(keys) + _GOLDEN) ^ turns)  # derive(keys, turn) for each turn
+    key_of_turn = mix_bits((derive(keys) + _GOLDEN) ^ turns)  # derive(keys, turn) for each turn
 
     def shuffle(indices: NDArray[np.int64]) -> NDArray[np.int64]:
         left, right = np.divmod(indices, columns)
@@ -69,7 +70,7 @@ def permute(indices: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int
         return left * columns + right
 
     def hash_to_range(value: NDArray[np.int64], turn: int, modulus: int) -> NDArray[np.int64]:
-        key = _mix(
+        key = mix_bits(
             (key_of_turn[turn] + _GOLDEN) ^ value.astype(np.uint64)
         )  # derive(keys, turn, value)
         rest: NDArray[np.int64] = (key % np.uint64(modulus)).astype(np.int64)

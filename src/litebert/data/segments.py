@@ -37,8 +37,6 @@ _DRAWS = 9
 
 @dataclass(frozen=True)
 class MixedSplit:
-    """Splits of several sets, of which each gives sequences by its weight."""
-
     splits: tuple[Split, ...]
     weights: tuple[int, ...]
 
@@ -88,7 +86,6 @@ class SequenceFormat(ABC):
 
     @property
     def examples(self) -> int:
-        """Sequences per epoch."""
         return self._index.total
 
     def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:

@@ -38,7 +38,6 @@ BATCH_TOKENS = 1 << 24
 """Tokens of one Arrow record batch. A document is never cut."""
 
 Ids = npt.NDArray[Any]
-"""uint16 or uint32."""
 Offsets = npt.NDArray[np.int64]
 _TEXT_FIELDS = [("digest", pa.binary(16)), ("bytes", pa.int32()), ("words", pa.int32())]
 """The further columns of a file of a part: facts of the text of each document."""
@@ -100,7 +99,6 @@ class Block:
     sentence_offsets: npt.NDArray[np.int32]
     document_offsets: npt.NDArray[np.int32]
     texts: Texts | None = None
-    """Facts of the texts, in the files of a part."""
 
     @property
     def documents(self) -> int:
@@ -108,7 +106,6 @@ class Block:
 
 
 def read_blocks(path: Path) -> list[Block]:
-    """Return the record batches of a shard, memory-mapped."""
     try:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)

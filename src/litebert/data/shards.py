@@ -14,6 +14,7 @@ more, so only `verify=True` does it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -51,7 +52,6 @@ SPLITS = ("train", "heldout")
 MOST_AT_ONCE = 256
 """Shards that are opened and counted at once; of a larger set, each when it is read."""
 MOST_OPEN = 4096
-"""Shards of a large set that stay open."""
 _TRIES = 5
 """How often a shard is fetched that other processes delete from the cache at once."""
 UNDEALT = "documents"
@@ -203,13 +203,11 @@ class Split:
 
     @cached_property
     def document_tokens(self) -> Offsets:
-        """Tokens of each document, int64 (documents,)."""
         counts = [np.diff(block.sentence_offsets[block.document_offsets]) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
     @cached_property
     def document_sentences(self) -> Offsets:
-        """Sentences of each document, int64 (documents,)."""
         counts = [np.diff(block.document_offsets) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
@@ -357,7 +355,6 @@ class Shards:
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """Return the index of a complete set, and its entry of each shard."""
     path = folder / INDEX
     if folder.is_file():
         raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
@@ -386,16 +383,9 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
         index["tokenizer"]["fingerprint"], index["settings"].items(), index["documents"]["kept"]
         float(index["unigram_entropy"]), float(index["top_piece_share"])
         infos = [ShardInfo.from_json(shard) for shard in index["shards"]]
-        require_distinct(infos)
+        for name, count in Counter(info.file for info in infos).items():
+            if count > 1:  # its documents would count twice
+                raise ValueError(f"the shard {name!r} is listed twice")
         return index, infos
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} is damaged ({fault_of(error)}); prepare the data again") from error
-
-
-def require_distinct(infos: Sequence[ShardInfo]) -> None:
-    """Refuse entries that name the same file, whose documents would count twice."""
-    names: set[str] = set()
-    for info in infos:
-        if info.file in names:
-            raise ValueError(f"the shard {info.file!r} is listed twice")
-        names.add(info.file)

@@ -55,7 +55,6 @@ def _compute_error(count: int) -> float | None:
 
 
 def warn(index: Mapping[str, Any]) -> None:
-    """Log what the user should know before training on the set."""
     counts = index["summary"]
     if index["settings"]["heldout"] and not counts["heldout"]["tokens"]:
         remedy = "give more documents, or shorter ones (--split sets where one ends)"

@@ -22,11 +22,8 @@ from pathlib import Path
 from litebert.base.storage import atomic_write
 
 TRAIN, TEST, UNLABELED = 800, 400, 16_000
-"""Tickets of each file."""
 WRONG_LABELS = 0.04
-"""Share of labels that belong to another team."""
 TYPING_ERRORS = 0.03
-"""Share of words with a typing error."""
 TWO_TEAMS = 0.6
 """Share of tickets that also name a thing of another team, about which nothing is wrong."""
 
@@ -64,7 +61,6 @@ THINGS = {
         "the display|the power button|the firmware|the power supply"
     ),
 }
-"""Things that each team looks after."""
 
 DETAILS = {
     "account": (
@@ -103,7 +99,6 @@ DETAILS = {
         "The sound is gone.|Is there a new driver for it?"
     ),
 }
-"""Sentences that people of each team hear."""
 
 WRONG = (
     "is missing {when}|is not in order {when}|does not work {when}|is wrong {when}|"

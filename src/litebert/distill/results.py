@@ -32,20 +32,16 @@ from litebert.train import device as devices
 ROUNDS = 5
 """Rounds in which each model answers the same texts in its turn."""
 TEXTS = 64
-"""Development texts that are answered in a round, at most."""
 CARD = "README.md"
 _STUDENT, _INT8 = "student", "student, 8 bits"
 
 
 @dataclass(frozen=True)
 class System:
-    """A model of the table, ready to answer."""
-
     name: str
     size: int
     """Bytes of its weights; of the baseline as Python pickles it."""
     answer: Callable[[Sequence[Any]], list[Any]]
-    """Examples -> answers."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,6 @@ class SystemRow:
 
 @dataclass(frozen=True)
 class DistillResults:
-    """The table at the end of a distillation."""
-
     metric: str
     examples: int
     rows: tuple[SystemRow, ...]
@@ -84,7 +78,6 @@ class DistillResults:
 
     @property
     def note(self) -> str:
-        """How the figures were measured."""
         return (
             f"Scores on the development part. Speed is from text to answer, the median of {ROUNDS} "
             f"rounds in turn over at most {TEXTS} of its texts: a short measurement, on "
@@ -114,7 +107,6 @@ def measure_distillation(
 
 
 def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> list[System]:
-    """Open the models of the table; the 8-bit weights only where they were written."""
     task, files = inputs.files.task, inputs.files
     systems = []
     if make_baseline(task.output) is not None:
@@ -185,7 +177,6 @@ def advise(scores: dict[str, float], metric: str, examples: int) -> tuple[str, .
 def write_card(
     results: DistillResults, steps: Sequence[Step], out: Path, command: Sequence[str]
 ) -> None:
-    """Write README.md: the table, and the command of each step."""
     lines = ["# A distilled model", "", *results.advice, ""]
     lines += [f"| {' | '.join(results.columns)} |", "|---|---:|---:|---:|"]
     lines += [f"| {' | '.join(cells)} |" for cells in results.cells]

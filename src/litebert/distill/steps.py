@@ -65,7 +65,6 @@ CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
 RECORD = "distill.json"
 LAST = "int8"
-"""The last step, and its folder."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
 _SCALES = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -78,7 +77,6 @@ class DistillRequest:
     data: tuple[str, ...]
     task: str
     task_words: tuple[str, ...] = ()
-    """Options of the task, as words of a command line."""
     unlabeled: tuple[str, ...] = ()
     phrases: int | None = None
     """Phrases that the teacher answers; None for a number that follows from the texts."""
@@ -189,8 +187,6 @@ def read_inputs(
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a distillation."""
-
     name: str
     about: str
     path: Path
@@ -268,7 +264,6 @@ def list_steps(
 
 
 def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) -> str:
-    """Return the teacher as `finetune --teacher` takes it."""
     return request.teacher if inputs.is_finetuned else str(out / "teacher")
 
 
@@ -373,8 +368,6 @@ def _write_recipe(request: DistillRequest, out: Path) -> None:
 
 @dataclass
 class DistillRecord:
-    """The content of distill.json."""
-
     folder: Path
     request: dict[str, Any]
     done: list[str] = field(default_factory=list)

@@ -42,8 +42,6 @@ Losses = Callable[[float], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Bin:
-    """The decisions whose probabilities lie between two numbers."""
-
     low: float
     high: float
     rows: int
@@ -61,7 +59,6 @@ class Calibration:
     temperature: float
     """The number that divides the logits; 1 where none is better by more than chance."""
     error_before: float
-    """The expected calibration error without it."""
     error_after: float
     """The same with temperatures that were fitted on the other rows."""
     bins_before: tuple[Bin, ...]
@@ -182,13 +179,11 @@ class PrecisionPoint:
     precision: float
     """The share of these answers that is right."""
     coverage: float
-    """The share of all answers."""
     answers: int = 0
     """How many they are; 0 in a model that does not know it."""
 
     @property
     def lower_bound(self) -> float:
-        """The lower end of the 95 % interval of the precision."""
         return compute_lower_bound(self.precision, self.answers)
 
 
@@ -234,7 +229,6 @@ def trace_precision(
 def trace_part(
     output: Output, logits: Logits, targets: Sequence[Any]
 ) -> tuple[PrecisionPoint, ...]:
-    """Trace the precision of an output's answers to the items of a part that have a target."""
     labeled = [place for place, target in enumerate(targets) if target is not None]
     if not output.calibrates or not labeled:
         return ()

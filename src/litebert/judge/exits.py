@@ -63,8 +63,6 @@ def average_layer_losses(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> 
 
 @dataclass(frozen=True)
 class ExitRule:
-    """When a row leaves."""
-
     patience: int
     """Successive layers that must give the same answer."""
     threshold: float
@@ -94,14 +92,12 @@ class Exits:
     """Mean share of the layers that is used."""
     score: float
     full: float
-    """The score of all layers."""
     layers: list[float] = field(default_factory=list)
     """The score if all rows leave after each layer."""
     curve: list[dict[str, float]] = field(default_factory=list)
     """`threshold`, `share` and `score` tried with this patience, the strictest first."""
 
     def record(self) -> dict[str, Any]:
-        """Build the fields that a saved model keeps."""
         return {
             key: value
             for key, value in asdict(self).items()

@@ -33,27 +33,20 @@ from litebert.tasks.values import Answer, EncodedPart
 log = logging.getLogger("litebert")
 
 RELIABILITY, MISLABELED = "reliability.json", "mislabeled.csv"
-"""The files of a run folder."""
 MOST_MISTAKES = 10
-"""Mistakes that the report lists."""
 MOST_LETTERS = 300
-"""Characters of a text that are shown."""
 MOST_EXPLAINED = 3
 """Mistakes whose words are looked for: each takes a pass for every word."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """An answer that is not the label."""
-
     location: str
     """The line of its row, with the file where there are several."""
     label: str
     prediction: str
     probability: float
-    """The probability of the wrong decision."""
     inputs: Mapping[str, str]
-    """The texts, cut; empty where texts are not to be kept."""
     words: str = ""
     """The words that speak most for the prediction or against it, where they are known."""
 
@@ -84,7 +77,6 @@ def count_confusions(
 def list_confusions(
     labels: Sequence[str], matrix: Sequence[Sequence[int]], most: int
 ) -> list[tuple[str, str, int]]:
-    """List the label, the answer and the rows of the commonest confusions."""
     pairs = [
         (labels[right], labels[predicted], count)
         for right, row in enumerate(matrix)
@@ -200,8 +192,6 @@ def forget_texts(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row whose label is likely wrong."""
-
     place: int
     """Its index among the examples."""
     location: str
@@ -211,7 +201,6 @@ class Suspect:
     margin: float
     """From -1, where the likely label is sure, to 0."""
     inputs: Mapping[str, str]
-    """The texts, cut."""
 
 
 def require_mislabeled(task: Task[Any]) -> None:

@@ -27,8 +27,6 @@ Compute = Callable[[Sequence[Item]], Sequence[NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class Span:
-    """A word of an example."""
-
     field: str
     """`text` or `pair`."""
     start: int
@@ -37,8 +35,6 @@ class Span:
 
 @dataclass(frozen=True)
 class WordWeight:
-    """A word, and how much it speaks for the answer."""
-
     field: str
     start: int
     """Its first character in the text."""
@@ -49,7 +45,6 @@ class WordWeight:
 
 
 def require_words(task: Task[Any]) -> None:
-    """Refuse a task whose answers no words explain."""
     if not task.output.linear:
         raise ConfigError(
             "explain is for classes, labels and numbers of whole texts, and this model answers "

@@ -33,7 +33,6 @@ class Block(nn.Module):
     inner: Callable[..., Tensor]
     """Compute the last product's input from a state (pre-norm: normalized) and more inputs."""
     output: nn.Linear
-    """The last matrix multiplication, whose result is added to the state."""
     dropout: Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:

@@ -23,8 +23,6 @@ Borrows = Literal["tables", "all"]
 
 
 class AddedPositions(Protocol):
-    """A module whose rows are added to the token embeddings."""
-
     def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
         """Return what is added to S = `length` tokens, (S, E) or (B, S, E), given their mask."""
 
@@ -78,7 +76,6 @@ class Embedding(nn.Module):
 
     @property
     def map(self) -> Tensor | None:
-        """The map E -> H, (H, E); None where E = H and there is none."""
         return self.project.weight if isinstance(self.project, nn.Linear) else None
 
     def forward(

@@ -29,14 +29,11 @@ from litebert.model.windows import Blocks, block_mask, window_mask
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """The result of a forward pass, for heads and objectives."""
-
     last: Tensor
     """(B, S, H): the last state, normalized once more in a pre-norm encoder."""
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
     states: tuple[Tensor, ...] = ()
-    """The embedding and the state after each layer, (B, S, H) each, if an objective reads them."""
 
 
 AttentionInputs = tuple[Tensor | None, Rotation, Blocks | Unpadded | None]
@@ -157,7 +154,6 @@ class Encoder(nn.Module):
         return x_BSH
 
     def _compute_layer(self, a: int, f: int, *arguments: Any) -> Tensor:
-        """Apply a layer, whose inner states are kept for the backward pass or computed again."""
         arguments = (self.attention[a], self.feedforward[f], *arguments)
         if self.recompute and torch.is_grad_enabled():
             # `checkpoint` restores the random state, so dropout is the same the second time.
@@ -244,7 +240,6 @@ class Encoder(nn.Module):
         return self.positions
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
-        """The final norm and the pooler over the state after any layer."""
         last = layer_norm(state_BSH, self.norm)
         return EncoderOutput(
             last, None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
@@ -258,7 +253,6 @@ class Encoder(nn.Module):
         layers: int | None = None,
         lender: Embedding | None = None,
     ) -> EncoderOutput:
-        """Encode a batch, given as to `states`, to the last layer."""
         drops = self.training and self.config.attention_dropout > 0
         if self.unpadded and attention_mask is not None and not drops:
             return self.read_out(

@@ -52,12 +52,11 @@ def _plain(module: nn.Module) -> bool:
     )
 
 
-def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
+def call(name: str, *arguments: Tensor | float | None) -> None:
     """A function of training.c, with as many threads as the work is worth."""
-    values = [
-        argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments
-    ]
-    getattr(library(), name)(*values, torch.get_num_threads() if elements > _SERIAL else 1)
+    most = max(x.numel() for x in arguments if isinstance(x, Tensor))
+    values = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
+    getattr(library(), name)(*values, torch.get_num_threads() if most > _SERIAL else 1)
 
 
 def _sums(rows: int, width: int) -> tuple[Tensor, Tensor]:
@@ -87,17 +86,7 @@ class _Activation(Function):
             bias is not None,
         )
         y = x.new_empty(*x.shape[:-1], width)
-        call(
-            "activate",
-            slopes,
-            bias,
-            y,
-            *ctx.shape,
-            kind,
-            ctx.gated,
-            _TYPES[x.dtype],
-            elements=x.numel(),
-        )
+        call("activate", slopes, bias, y, *ctx.shape, kind, ctx.gated, _TYPES[x.dtype])
         ctx.save_for_backward(slopes)
         return y
 
@@ -117,7 +106,6 @@ class _Activation(Function):
             *ctx.shape,
             ctx.gated,
             _TYPES[dx.dtype],
-            elements=dx.numel(),
         )
         return dx, dbias, None, None
 
@@ -168,7 +156,7 @@ class _AddNorm(Function):
         x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
         ctx.draws = _choose_draws(share)
         inputs = (x, x_type, bias, *ctx.draws, residual, other, weight, shift)
-        call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
+        call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps)
         ctx.save_for_backward(z, stats, weight)
         ctx.dtypes = (
             x.dtype,
@@ -209,7 +197,6 @@ class _AddNorm(Function):
             parts,
             rows,
             width,
-            elements=z.numel(),
         )
         dweight, dshift, dbias = sums.view(3, width)
         dx = dz if x_dtype == z.dtype and not dropped else other
@@ -250,7 +237,7 @@ class _SplitHeads(Function):
         ctx.shape = (batch, length, heads, size, _TYPES[qkv.dtype])
         ctx.has_bias = bias is not None
         parts = qkv.new_empty(3, batch, heads, length, size)
-        call("split_heads", qkv, bias, parts, *ctx.turns, *ctx.shape, elements=qkv.numel())
+        call("split_heads", qkv, bias, parts, *ctx.turns, *ctx.shape)
         return parts.unbind(0)
 
     @staticmethod
@@ -261,22 +248,11 @@ class _SplitHeads(Function):
         strides = torch.tensor([grad.stride()[:3] for grad in grads])
         dqkv = grads[0].new_empty(batch, length, 3, heads, size)
         dbias, parts = _sums(batch * length, 3 * heads * size) if ctx.has_bias else (None, None)
-        call(
-            "split_heads_backward",
-            *grads,
-            strides,
-            dqkv,
-            dbias,
-            parts,
-            *ctx.turns,
-            *ctx.shape,
-            elements=dqkv.numel(),
-        )
+        call("split_heads_backward", *grads, strides, dqkv, dbias, parts, *ctx.turns, *ctx.shape)
         return dqkv, dbias, None, None
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
-    """x / (1 - share), with this share of the elements 0."""
     y: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
     return y
 
@@ -304,7 +280,7 @@ def _choose_draws(share: float) -> tuple[int, int, float]:
 def _drop(x: Tensor, key: int, dropped: int, scale: float) -> Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
-    call("drop", x, y, key, dropped, scale, x.numel(), _TYPES[x.dtype], elements=x.numel())
+    call("drop", x, y, key, dropped, scale, x.numel(), _TYPES[x.dtype])
     return y
 
 
@@ -326,17 +302,7 @@ class _Weights(Function):
                 1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype],
                 torch.tensor(mask.stride()[:3]),
             )
-        call(
-            "softmax",
-            weights,
-            mask,
-            strides,
-            kind,
-            scale,
-            *weights.shape,
-            _TYPES[weights.dtype],
-            elements=weights.numel(),
-        )
+        call("softmax", weights, mask, strides, kind, scale, *weights.shape, _TYPES[weights.dtype])
         ctx.save_for_backward(q, k, weights)
         ctx.scale = scale
         return weights
@@ -356,7 +322,6 @@ class _Weights(Function):
             rows,
             keys,
             _TYPES[weights.dtype],
-            elements=grad.numel(),
         )
         return dscores @ k, dscores.transpose(-1, -2) @ q, None, None
 
@@ -388,16 +353,7 @@ class _CrossEntropy(Function):
             torch.empty(rows, dtype=torch.bool),
         )
         ctx.shape = (rows, classes, ignored, _TYPES[logits.dtype])
-        call(
-            "cross_entropy",
-            logits,
-            labels,
-            losses,
-            norms,
-            right,
-            *ctx.shape,
-            elements=logits.numel(),
-        )
+        call("cross_entropy", logits, labels, losses, norms, right, *ctx.shape)
         ctx.save_for_backward(logits, labels, norms)
         ctx.mark_non_differentiable(right)
         return losses, right
@@ -408,14 +364,7 @@ class _CrossEntropy(Function):
         logits, labels, norms = ctx.saved_tensors
         grad = torch.empty_like(logits)
         call(
-            "cross_entropy_backward",
-            logits,
-            labels,
-            norms,
-            factors.contiguous(),
-            grad,
-            *ctx.shape,
-            elements=grad.numel(),
+            "cross_entropy_backward", logits, labels, norms, factors.contiguous(), grad, *ctx.shape
         )
         return grad, None, None
 
@@ -459,19 +408,10 @@ def update(
     moments = (first, second, parameter)
     if gradient.is_sparse and not adapt:
         places, rows = gradient.indices()[0], gradient.values()
-        call(
-            "moments_of_rows",
-            rows,
-            places,
-            len(rows),
-            *moments,
-            *parameter.shape,
-            *rates,
-            elements=n,
-        )
+        call("moments_of_rows", rows, places, len(rows), *moments, *parameter.shape, *rates)
         return
     steps = torch.empty_like(parameter) if adapt else None
     squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
-    call("moments", gradient.to_dense(), *moments, steps, squares, n, *rates, elements=n)
+    call("moments", gradient.to_dense(), *moments, steps, squares, n, *rates)
     if adapt:
-        call("adapted", parameter, steps, squares, n, rate, elements=n)
+        call("adapted", parameter, steps, squares, n, rate)

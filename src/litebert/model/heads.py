@@ -103,7 +103,6 @@ class ClassifierHead(nn.Module):
         self.apply(make_initializer(config))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., H) -> (..., C)."""
         if self.dense is None:
             x = self.dropout(x)
         elif self.norm is None:
@@ -124,7 +123,6 @@ class StateHead(ClassifierHead):
         self.dropout = Dropout(0.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., H), unchanged."""
         return x
 
 
@@ -151,7 +149,6 @@ class SpanBoundaryHead(nn.Module):
     def forward(
         self, left_KH: Tensor, right_KH: Tensor, position_K: Tensor, word_VE: Tensor
     ) -> Tensor:
-        """(K, V) logits; `position_K` counts from 0 at the first token of the span."""
         h_K = torch.cat(
             (pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(position_K))), dim=-1
         )

@@ -48,15 +48,12 @@ def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
-    """A share of the elements 0, the others divided by 1 - share."""
     if share and fused.can_follow(x, None, 1):
         return fused.dropout(x, share)
     return F.dropout(x, share)
 
 
 class Dropout(nn.Dropout):
-    """`dropout` in training; the identity otherwise."""
-
     def forward(self, x: Tensor) -> Tensor:
         return dropout(x, self.p) if self.training else x
 
@@ -76,7 +73,6 @@ def linear_norm(
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
-    """Apply the norm; the identity if it is not a LayerNorm."""
     if isinstance(norm, nn.LayerNorm) and fused.can_follow(x, norm, x.shape[-1]):
         return fused.add_norm(x, None, None, norm)
     normed: Tensor = norm(x)
@@ -84,8 +80,6 @@ def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
 
 
 class Rotation(Protocol):
-    """Changes queries and keys by position."""
-
     def rotate(self, x_BASD: Tensor) -> Tensor:
         """Queries or keys as attention shall compare them."""
 

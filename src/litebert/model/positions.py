@@ -35,11 +35,9 @@ class Positions:
         )
 
     def table_parameters(self) -> int:
-        """Parameters of `table`, which an encoder and its generator share."""
         return 0
 
     def attention_parameters(self) -> int:
-        """Parameters of `attention`."""
         return 0
 
     def table(self) -> AddedPositions | None:

@@ -41,7 +41,6 @@ class Pretrainer(nn.Module):
         )
 
     def context(self, name: str, layers: int | None = None) -> Context:
-        """The inputs of an objective's hooks in a pass of this depth."""
         return Context(
             self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers
         )

@@ -105,7 +105,6 @@ class TaskModel(nn.Module):
         return logits + 0 * sum(parameter.sum() for parameter in self.state_map.parameters())
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The logits of the state after any layer, by the one final norm and head."""
         if self.reads_cls and self.pooling == "cls":
             state_BSH = state_BSH[:, :1]  # the norm of the other tokens would be lost
         return self._logits(self.encoder.read_out(state_BSH), attention_mask)

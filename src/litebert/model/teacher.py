@@ -22,8 +22,6 @@ from litebert.tokenizer.alignment import Alignment
 
 
 class Read(Protocol):
-    """Rows that a teacher reads beside its student."""
-
     @property
     def input_ids(self) -> Tensor: ...
     @property
@@ -96,8 +94,6 @@ def mean_over_pairs(
 
 
 class Teacher:
-    """A pretrained network in evaluation mode."""
-
     def __init__(
         self,
         encoder: Encoder,

@@ -29,8 +29,6 @@ _TOLERANCE = 0.02
 
 
 class Packing(NamedTuple):
-    """The places of the real tokens of a batch."""
-
     index_T: Tensor
     """int64 (T,): their places in the batch of B x S tokens."""
     place_T: Tensor
@@ -38,7 +36,6 @@ class Packing(NamedTuple):
     starts: Tensor
     """int32 (B + 1,): where each sequence begins among them, and T."""
     longest: int
-    """Most tokens of a sequence."""
 
     def pack(self, x_BSH: Tensor) -> Tensor:
         """The real tokens as one sequence, (1, T, H)."""
@@ -61,8 +58,6 @@ def make_packing(real_BS: Tensor) -> Packing:
 
 
 class PackedPositions:
-    """The positions of an attention block, for tokens that lie one behind the other."""
-
     def __init__(self, positions: AttentionPositions, place_T: Tensor) -> None:
         self._tables = positions.tables()
         self._place_T = place_T

@@ -12,7 +12,6 @@ from litebert.config import Config, replace
 from litebert.recipes.small import make_small
 
 STUDENT_WIDTHS = (*range(32, 512, 32), *range(512, 1025, 64))
-"""Hidden sizes of students."""
 
 
 def _make_next(

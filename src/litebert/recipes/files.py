@@ -40,7 +40,6 @@ def recipe(name: str, seen: tuple[Path, ...] = ()) -> Config:
 
 
 def is_recipe_name(word: str) -> bool:
-    """Return whether a word has the form of an argument of `recipe`."""
     return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
 
 

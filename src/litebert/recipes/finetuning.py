@@ -166,7 +166,6 @@ def share_warmup(preset: FinetuneConfig) -> FinetuneConfig:
 
 
 def finetune_preset(name: str, task: str) -> FinetuneConfig:
-    """Return the hyper-parameters of a preset for a task."""
     if name not in FINETUNE_PRESETS:
         raise ConfigError(f"no preset is called '{name}'; {nearest(name, FINETUNE_PRESETS)}")
     return FINETUNE_PRESETS[name].get(task, FINETUNE_PRESETS[name][ANY])

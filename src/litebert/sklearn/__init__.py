@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import signal
 import tempfile
@@ -32,8 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.storage import atomic_text
 from litebert.config import replace
-from litebert.sklearn.columns import list_numbers, list_texts, name_classes
-from litebert.text.records import format_value, list_values
+from litebert.text.records import Notes, clean, format_value, list_values
 
 if TYPE_CHECKING:
     from litebert.answer.model import Model
@@ -167,7 +167,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """The fine-tuned model, as `litebert.load` opens it."""
         from litebert.answer.model import load
 
-        self._require_fitted()
+        check_is_fitted(self, "folder_")
         if "_opened" not in self.__dict__:
             for name, content in self.__dict__.pop("_files", {}).items():
                 (self.folder_ / name).parent.mkdir(parents=True, exist_ok=True)
@@ -177,12 +177,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return opened
 
     def _answer(self, X: Any) -> list[dict[str, Any]]:
-        self._require_fitted()
+        check_is_fitted(self, "folder_")
         texts = list_texts(X)
         return self.model_.predict(texts) if texts else []
-
-    def _require_fitted(self) -> None:
-        check_is_fitted(self, "folder_")
 
     def _encode_targets(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The targets as the run reads them, and the attributes that a fit with them sets."""
@@ -429,3 +426,62 @@ def _write_rows(
                 columns["weight"] = weights[number]
             row = json.dumps({**columns, "label": target})  # ASCII, for broken characters
             output.write(row + "\n")
+
+
+def list_texts(values: Any, pairs: bool = True) -> list[Any]:
+    """List texts, or pairs of texts as tuples, of what `list_values` takes."""
+    texts: list[Any] = []
+    for number, value in enumerate(list_values(values, "X")):
+        if isinstance(value, str):
+            texts.append(str(value))  # of numpy's own kind, too
+        elif (
+            pairs
+            and isinstance(value, (list, tuple, np.ndarray))
+            and len(value) == 2
+            and all(isinstance(text, str) for text in value)
+        ):
+            texts.append(tuple(map(str, value)))
+        else:
+            raise DataError(f"X[{number}] is {format_value(value)}; give a text")
+    if len({type(text) for text in texts}) > 1:
+        raise DataError("X has single texts and pairs; give one or the other")
+    return texts
+
+
+def name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:
+    """Return the sorted classes (C,) of targets, and the name of each in the run."""
+    for row, value in enumerate(values):
+        if not _is_class(value):
+            raise DataError(f"y[{row}] is {format_value(value)}; give a class")
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise DataError("y has texts and numbers; give one or the other")
+    classes: NDArray[Any] = np.unique(np.asarray(values))
+    # A table cleans and strips its labels.
+    names = [clean(str(value), Notes()).strip() for value in classes.tolist()]
+    if len(names) < 2:
+        raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"several classes have the name '{repeated[0]}'; give them different ones")
+    return classes, names
+
+
+def _is_class(value: Any) -> bool:
+    """Return True if a target is text or a number: not missing, blank or of broken characters."""
+    if not isinstance(value, (str, int, float, np.generic)) or value != value:  # a NaN
+        return False
+    name = str(value)
+    is_blank = not clean(name, Notes()).strip()
+    return not is_blank and name == name.encode("utf-8", "ignore").decode("utf-8")
+
+
+def list_numbers(values: Sequence[Any]) -> list[float]:
+    """List targets as finite numbers."""
+    numbers = list[float]()
+    for row, value in enumerate(values):
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            numbers.append(math.nan)
+        if not math.isfinite(numbers[-1]):
+            raise DataError(f"y[{row}] is {format_value(value)}; give a number")
+    return numbers

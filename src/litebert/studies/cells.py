@@ -45,41 +45,32 @@ STOP_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Command:
-    """A command of litebert, and the file for its printed output."""
-
     words: tuple[str, ...]
     output: Path
 
     @property
     def done(self) -> bool:
-        """True if it has ended without an error."""
         return self.output.is_file()
 
 
 @dataclass
 class Cell:
-    """A variant with a seed."""
-
     variant: str
     seed: int
     run: Path
     steps: int
     commands: tuple[Command, ...]
     after: str | None = None
-    """The variant whose weights it starts from."""
     fault: str = ""
-    """The reason why it has no scores, in a sentence."""
     is_needless: bool = False
     """True if it was never started, because the verdicts on its variant stood before."""
 
     @property
     def done(self) -> bool:
-        """True if it has all scores."""
         return all(command.done for command in self.commands)
 
     @property
     def folders(self) -> list[Path]:
-        """The folders that its commands write: one for its run, and one for each task."""
         return [
             Path(command.words[command.words.index("--out") + 1])
             for command in self.commands
@@ -96,11 +87,8 @@ class Cell:
 
 
 class _Job(NamedTuple):
-    """A command that runs."""
-
     cell: Cell
     command: int
-    """The index of the command in its cell."""
     process: subprocess.Popen[bytes]
     log: IO[bytes]
 
@@ -225,7 +213,6 @@ def _count_all_steps(cells: Sequence[Cell]) -> int:
 
 
 def _count_processor_seconds() -> float:
-    """Count the processor seconds of all processes that were started here and have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -289,7 +276,6 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Stop processes, with time to save; a second signal ends that time too."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + STOP_SECONDS

@@ -31,7 +31,6 @@ from litebert.train.plateau import knows_frequencies_only
 
 NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
 OPEN = "open"
-"""The verdict where seeds are still to come."""
 
 LOWER = ("perplexity",)
 """Columns of papers that are better lower."""
@@ -67,7 +66,6 @@ def read_cells(
 def find_decided(
     study: Study, plan: Plan, extras: Sequence[str], cells: Sequence[Cell]
 ) -> set[str]:
-    """Find the variants whose verdicts all stand, so that further seeds are not needed."""
     differences = compare_with_baseline(
         read_cells(study, cells), study.baseline, study.list_judged(extras), plan.planned
     )
@@ -102,7 +100,6 @@ class Findings:
         self.differences = compare_with_baseline(by_seed, study.baseline, self.judged, plan.planned)
 
     def find_power(self) -> Power | None:
-        """Find which difference the study sees by the spread of its own seeds."""
         if not self.judged:
             return None
         spread = measure_spread(self.differences, self.judged[0], "the seeds of this study")
@@ -126,7 +123,6 @@ class Findings:
         )
 
     def verdicts(self) -> list[str]:
-        """Return a sentence on each difference from the baseline, by score."""
         if not self.judged:
             scores = " and ".join(map(format_title, self.names))
             return [
@@ -144,7 +140,6 @@ class Findings:
         ]
 
     def make_table(self) -> Table:
-        """Make the table of results: the cost and the scores of each variant, and the paper's."""
         paper = self.study.paper
         columns = ["variant", "parameters", "steps", *map(format_title, self.names)]
         # The difference stands after the deciding score, if there is such a score.
@@ -162,7 +157,11 @@ class Findings:
             row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
             row += (format_mean(name, self.scores[variant].get(name, ())) for name in self.names)
             if position:
-                row.insert(position, format_difference(difference_of.get(variant)))
+                cell = "-"
+                if each := difference_of.get(variant):
+                    value = _format_value(each.score, abs(each.value))
+                    cell = f"{_format_sign(each.value)}{value}{'*' * each.is_beyond_noise}"
+                row.insert(position, cell)
             if paper:
                 row += paper.rows.get(variant, ("-",) * len(paper.columns))
             rows.append(tuple(row))
@@ -254,7 +253,6 @@ class Findings:
         return figures
 
     def make_fault_table(self) -> Table | None:
-        """Make a table of the cells without scores and the reasons; None if there are none."""
         rows = [
             (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
             for cell in self.cells
@@ -369,19 +367,19 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         if halfwidth is not None:
             size += f" ± {format_amount(score, halfwidth)}"
         p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
-        row: tuple[str, ...]
-        row = (
-            format_title(score),
-            difference.variant,
-            size,
-            _count_pairs(difference),
-            p,
-            _judge(difference),
-        )
+        # Those with the sign of the mean, which no single odd run can move.
+        same = difference.higher if value > 0 else difference.pairs - difference.higher
+        pairs = "-" if difference.pairs < 2 else f"{same} of {difference.pairs}"
+        row = [format_title(score), difference.variant, size, pairs, p, _judge(difference)]
         if study.paper:
-            fit = compare_with_paper(difference, study) or "-"
-            row += (_format_published(difference, study), fit)
-        rows.append(row)
+            published = "-"
+            if figures := _find_published(difference, study):
+                ours, base, column = figures
+                apart, digits = float(ours) - float(base), len(ours.partition(".")[2])
+                sign = _format_sign(round(apart, digits))
+                published = f"{sign}{abs(apart):.{digits}f} {column}"
+            row += [published, compare_with_paper(difference, study) or "-"]
+        rows.append(tuple(row))
     note = (
         f"A difference from '{study.baseline}' is the mean over pairs of runs with equal seeds, "
         "with its 95 % interval; the pairs counted have its sign. p is from a paired t test, "
@@ -390,14 +388,6 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
     if study.paper:
         columns += ("paper's difference", "sign of both")
     return Table("Verdicts", columns, tuple(rows), note)
-
-
-def _count_pairs(difference: Difference) -> str:
-    """Count the pairs with the sign of the mean, which no single odd run can move."""
-    if difference.pairs < 2:
-        return "-"
-    same = difference.higher if difference.value > 0 else difference.pairs - difference.higher
-    return f"{same} of {difference.pairs}"
 
 
 def _judge(difference: Difference) -> str:
@@ -427,16 +417,6 @@ def _find_published(difference: Difference, study: Study) -> tuple[str, str, str
     return None
 
 
-def _format_published(difference: Difference, study: Study) -> str:
-    """Return the paper's difference with the name of its column; "-" if there is none."""
-    figures = _find_published(difference, study)
-    if figures is None:
-        return "-"
-    variant, baseline, column = figures
-    value, digits = float(variant) - float(baseline), len(variant.partition(".")[2])
-    return f"{_format_sign(round(value, digits))}{abs(value):.{digits}f} {column}"
-
-
 def compare_with_paper(difference: Difference, study: Study) -> str | None:
     """Say if the paper's difference has the same sign; None if there is nothing to compare."""
     expected = find_expected(difference, study)
@@ -448,7 +428,6 @@ def compare_with_paper(difference: Difference, study: Study) -> str | None:
 
 
 def find_expected(difference: Difference, study: Study) -> str | None:
-    """Return `better` or `worse` as the paper found the variant; None if it says neither."""
     if difference.variant in study.expected:
         return study.expected[difference.variant]
     figures = _find_published(difference, study)
@@ -485,7 +464,6 @@ def format_verdict(difference: Difference, baseline: str) -> str:
 
 
 def format_amount(score: str, difference: float) -> str:
-    """Return a difference with its unit; shares differ by points."""
     if score.endswith("loss"):
         return f"{difference:.3f} nats"
     return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
@@ -517,22 +495,11 @@ def format_mean(name: str, values: Sequence[float]) -> str:
     return text
 
 
-def format_difference(difference: Difference | None) -> str:
-    """Return a difference in the unit of its score, with * if it is beyond the noise."""
-    if difference is None:
-        return "-"
-    sign = _format_sign(difference.value)
-    star = "*" if difference.is_beyond_noise else ""
-    return f"{sign}{_format_value(difference.score, abs(difference.value))}{star}"
-
-
 def describe_version() -> str:
-    """Describe when and with what a study was reported."""
     return f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"
 
 
 def describe_power(power: Power) -> str:
-    """Describe which difference a study sees, in two sentences."""
     comparisons = f"{power.comparisons} comparison{'s' * (power.comparisons != 1)}"
     start = f"With {power.seeds} seeds and {comparisons}, the study can detect"
     if power.spread is None:

@@ -56,7 +56,6 @@ def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
 class Grid(NamedTuple):
     study: Study
     configs: Mapping[str, Config]
-    """The config of each variant, with its vocabulary."""
     seeds: int
     jobs: int
     threads: int
@@ -66,7 +65,6 @@ class Grid(NamedTuple):
 def make_grid(
     study: Study, vocabulary: int, seeds: int, jobs: int, machine: devices.Device, device: str
 ) -> Grid:
-    """Choose how many runs go at a time, if `jobs` is 0, and the threads of each."""
     configs = {
         variant: set_vocabulary(config, vocabulary) for variant, config in study.variants.items()
     }
@@ -94,8 +92,6 @@ def plan_grid(grid: Grid, amount: Amount, measured: bool) -> dict[str, Any]:
         )
         hours = seconds * grid.seeds / grid.jobs / 3600
     return {
-        "baseline": grid.study.baseline,
-        "shares": grid.study.data,
         "jobs": grid.jobs,
         "threads": grid.threads,
         "steps": steps,
@@ -156,7 +152,6 @@ class _Speed(NamedTuple):
 
 @task("measuring the variants")
 def _measure_speeds(grid: Grid) -> dict[str, _Speed]:
-    """Measure the speed of each variant beside as many others as will run in the study."""
     free_slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(grid.jobs):
         free_slots.put(slot)
@@ -200,7 +195,6 @@ def _measure_speed(
 
 
 def make_environment(slot: int, threads: int) -> dict[str, str]:
-    """Make the environment of a process: its threads, or the GPU of its `slot`."""
     environment = dict(os.environ)
     named_devices = environment.get("CUDA_VISIBLE_DEVICES")
     visible: Sequence[int | str]

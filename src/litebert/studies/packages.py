@@ -49,7 +49,6 @@ def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Fine
 
 
 def write_table(folder: str | Path) -> tuple[Path, Path]:
-    """Write train.csv and dev.csv unless they exist, and return their paths."""
     folder = Path(folder)
     files = folder / "train.csv", folder / "dev.csv"
     if all(file.exists() for file in files):

@@ -9,6 +9,7 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from litebert.analysis.charts import Intervals, save_png
@@ -29,11 +30,9 @@ from litebert.studies.findings import (
     make_verdict_table,
     summarize,
 )
-from litebert.studies.plan import Plan
 
 
 def write_reports(findings: Findings, command: Sequence[str]) -> Path:
-    """Write the page, the Markdown, the CSV file and the figures; return the path of the page."""
     plan, study = findings.plan, findings.study
     if findings.differences:
         lead = summarize(findings.differences, study, findings.judged)
@@ -79,7 +78,6 @@ def write_markdown(
 def _make_sections(
     findings: Findings, figures: Sequence[Intervals], command: Sequence[str]
 ) -> list[Section]:
-    """Make the sections of the page, in order."""
     study = findings.study
     sections: list[Section] = [findings.make_table()]
     if findings.differences:
@@ -121,29 +119,33 @@ def _format_markdown(findings: Findings, command: Sequence[str], picture: str | 
         tables.append(make_verdict_table(findings.differences, study))
     if faults := findings.make_fault_table():
         tables.append(faults)
+    power = findings.find_power()
     for table in tables:
         head, *rows = (
-            "| " + " | ".join(_escape(row)) + " |" for row in (table.columns, *table.rows)
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (table.columns, *table.rows)
         )
         rule = "|" + "---|" * len(table.columns)
         paragraphs += ["\n".join((head, rule, *rows)), table.note]
+    again = list(command)
+    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
+        if option in again:
+            position = again.index(option)
+            again[position : position + 2] = [option, value] if value else []
+    commands = (*plan.preparing, shlex.join(again))
     paragraphs += [
         *study.remarks,
         f"**Setup.** {_describe_runs(findings)}",
-        _describe_power(findings),
+        describe_power(power) if power else plan.power,
         _describe_cost(findings),
         "**On your own text:**",
-        _list_commands(plan, command),
+        "\n".join(f"    litebert {line}" for line in commands),
     ]
     origin = f"`litebert {shlex.join(command)} --page FILE` wrote this page and its picture."
     if "--pilot" in command:
         origin += " `--pilot` names an earlier study, whose noise told what this one can detect."
     paragraphs.append(origin)
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
-
-
-def _escape(row: Sequence[str]) -> list[str]:
-    return [cell.replace("|", "\\|") for cell in row]
 
 
 def _count_fits(findings: Findings) -> str:
@@ -192,14 +194,11 @@ def _describe_runs(findings: Findings) -> str:
     )
 
 
-def _describe_power(findings: Findings) -> str:
-    if power := findings.find_power():
-        return describe_power(power)
-    return findings.plan.power
-
-
 def _describe_cost(findings: Findings) -> str:
-    plan, seconds = findings.plan, _read_seconds(findings.plan.folder)
+    plan, seconds = findings.plan, 0.0
+    with suppress(OSError, ValueError):
+        lines = (plan.folder / TIMES).read_text(encoding="utf-8").split()
+        seconds = sum(float(line.rpartition(",")[2]) for line in lines)
     sentences = []
     if seconds:
         together = ""
@@ -210,21 +209,3 @@ def _describe_cost(findings: Findings) -> str:
         sentences.append(plan.describe_cost())
     sentences.append(f"{plan.machine}; {describe_version()}.")
     return " ".join(sentences)
-
-
-def _read_seconds(folder: Path) -> float:
-    try:
-        lines = (folder / TIMES).read_text(encoding="utf-8").split()
-        return sum(float(line.rpartition(",")[2]) for line in lines)
-    except (OSError, ValueError):
-        return 0.0
-
-
-def _list_commands(plan: Plan, command: Sequence[str]) -> str:
-    again = list(command)
-    for option, value in (("--shards", "data"), ("--out", ""), ("--pilot", "")):
-        if option in again:
-            position = again.index(option)
-            again[position : position + 2] = [option, value] if value else []
-    lines = (*plan.preparing, shlex.join(again))
-    return "\n".join(f"    litebert {line}" for line in lines)

@@ -76,20 +76,15 @@ class Plan:
     threads: int
     """Threads of each run; 0 on a GPU."""
     steps: Mapping[str, int]
-    """The steps of each variant."""
     machine: str
     shares: Mapping[str, float]
     """The share of the training documents by variant; a variant that learns from all is absent."""
     vocabulary: int
-    """Tokens in the vocabulary of the data."""
     text: str
     """A sentence on the size of the data, for the report."""
     baseline: str = ""
-    """The variant that all are compared with."""
     first_seeds: int | None = None
     """The seeds when the study was planned; None if they are `seeds`."""
-    step_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The seconds of a step by variant, as measured on this machine; empty if not measured."""
     hours: float | None = None
     """The time of all runs on this machine without fine-tuning; None if not measured."""
     entropy: float = math.inf
@@ -101,7 +96,6 @@ class Plan:
 
     @property
     def planned(self) -> int:
-        """The seeds of the last planned look."""
         return self.first_seeds or self.seeds
 
     def describe_cost(self) -> str:
@@ -150,7 +144,7 @@ def make_plan(
         **make_identity(study),
     }
     if (folder / PLAN).exists():
-        plan = _continue_plan(study, folder, data, settings, identity, facts)
+        saved = _read_plan(folder, settings, identity)
     else:
         if any(path.name[0] != "." for path in folder.iterdir()):
             raise RunError(
@@ -160,23 +154,35 @@ def make_plan(
         precision = next(iter(study.variants.values())).train.precision
         machine = devices.choose(precision, settings.device)
         grid = make_grid(study, facts["vocabulary"], seeds, jobs, machine, settings.device)
-        plan = Plan(
-            name=name,
-            folder=folder,
-            data=data,
-            scale=settings.scale,
-            budget=settings.budget,
-            seeds=seeds,
-            machine=machine.describe(),
-            first_seeds=seeds,
-            power=power,
-            **facts,
+        saved = {
+            "format": 1,
+            **identity,
+            "data": str(data),
+            "seeds": seeds,
             **plan_grid(grid, amount, settings.scale not in UNMEASURED),
-        )
-        saved = ("seeds", "jobs", "threads", "steps", "machine", "step_seconds", "hours", "power")
-        record = {"format": 1, **identity, "data": str(data)}
-        record |= {name: getattr(plan, name) for name in saved}
-        write_json(folder / PLAN, {**record, "scored_on": settings.list_folders()})
+            "machine": machine.describe(),
+            "power": power,
+            "scored_on": settings.list_folders(),
+        }
+        write_json(folder / PLAN, saved)
+    plan = Plan(
+        name=saved["study"],
+        folder=folder,
+        data=data,
+        scale=saved["scale"],
+        budget=saved["budget"],
+        seeds=seeds,
+        jobs=saved["jobs"],
+        threads=saved["threads"],
+        steps=saved["steps"],
+        machine=saved["machine"],
+        shares=saved["data_shares"],
+        **facts,
+        baseline=study.baseline,
+        first_seeds=saved["seeds"],
+        hours=saved.get("hours"),
+        power=saved.get("power", ""),
+    )
 
     for variant, share in study.data.items():
         write_portion(data, plan.data_folder(variant), share)
@@ -188,14 +194,9 @@ def make_plan(
     return plan
 
 
-def _continue_plan(
-    study: Study,
-    folder: Path,
-    data: Path,
-    settings: StudySettings,
-    identity: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> Plan:
+def _read_plan(
+    folder: Path, settings: StudySettings, identity: Mapping[str, Any]
+) -> dict[str, Any]:
     saved = read_json(folder / PLAN, RunError)
     for key, value in identity.items():
         if saved.get(key) == value:
@@ -226,25 +227,7 @@ def _continue_plan(
     if not settings.list_folders().items() <= scored_on.items():
         scored_on = {**scored_on, **settings.list_folders()}
         write_json(folder / PLAN, {**saved, "scored_on": scored_on})
-    return Plan(
-        name=saved["study"],
-        folder=folder,
-        data=data,
-        scale=saved["scale"],
-        budget=saved["budget"],
-        seeds=settings.seeds,
-        jobs=saved["jobs"],
-        threads=saved["threads"],
-        steps=saved["steps"],
-        machine=saved["machine"],
-        shares=saved["data_shares"],
-        **facts,
-        baseline=study.baseline,
-        first_seeds=saved["seeds"],
-        step_seconds=saved.get("step_seconds", {}),
-        hours=saved.get("hours"),
-        power=saved.get("power", ""),
-    )
+    return saved
 
 
 def _describe_text(shards: Shards) -> str:
@@ -263,7 +246,6 @@ def _lower_cases(tokenizer: Tokenizer) -> bool:
 
 
 def list_preparing_commands(shards: Shards) -> tuple[str, str]:
-    """List the commands that make a tokenizer and shards of `my-text` as those of a study."""
     tokenizer, settings = shards.tokenizer, shards.index["settings"]
     train = ["tokenizer", "train", "my-text", "--vocab-size", str(tokenizer.vocab_size)]
     train += ["--kind", tokenizer.kind]

@@ -53,7 +53,6 @@ RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """The size of the vocabulary, unless the text is too short for it."""
 MEASURE_SECONDS = 6.0
-"""The seconds for which the speed of each model is measured."""
 SHORT_SECONDS = 120
 """A shorter budget may buy too few steps, so it is checked before the text is read."""
 
@@ -118,10 +117,25 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
         with task("filling in masked words"):
             reader = MaskReader.of(read_folder(run.folder))
             guesses = collect_examples(reader, shards.heldout)
-        tables = [_make_score_table(scores, shards), compare([run.config, _unshare(run.config)])]
+        shape = run.config.encoder
+        shape = replace(shape, sharing="none", embedding_size=shape.hidden_size)
+        unshared = replace(
+            run.config,
+            name="the same, nothing shared",
+            encoder=shape,
+            train=replace(run.config.train, depth_schedule=()),
+        )
+        tables = [_make_score_table(scores, shards), compare([run.config, unshared])]
         if paradigms is not None:
             pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
-            tables.insert(1, _make_pairs_table(pair_scores))
+            pairs_table = report.Table(
+                title="Good and bad sentences",
+                columns=minimal_pairs.COLUMNS,
+                rows=tuple(tuple(map(str, row)) for row in pair_scores.rows()),
+                note="How often the good sentence of a pair is likelier than the bad sentence. The "
+                "model masks one token at a time. Chance is one half.",
+            )
+            tables.insert(1, pairs_table)
         columns = ("sentence", "word", "guesses")
         tables.append(report.Table("Masked words of held-out sentences", columns, tuple(guesses)))
 
@@ -162,13 +176,6 @@ def quickstart(request: Quickstart, show: Callable[..., None], program: str = "l
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(f"\nWith text of your own: {program} quickstart --source FILES_OR_FOLDERS --out mine")
     return 0
-
-
-def _unshare(config: Config) -> Config:
-    """Return the config with a block for each layer, and embeddings as wide as hidden states."""
-    encoder = replace(config.encoder, sharing="none", embedding_size=config.encoder.hidden_size)
-    train = replace(config.train, depth_schedule=())
-    return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 
 
 @contextmanager
@@ -212,7 +219,6 @@ def _check(request: Quickstart) -> None:
 
 
 def _begin(request: Quickstart) -> None:
-    """Write what the quickstart is begun with, or refuse another one than the folder holds."""
     wanted = {
         "--source": list(request.source),
         "--language": request.language,
@@ -259,10 +265,8 @@ def compare(configs: Sequence[Config]) -> report.Table:
             rate = measure(flat, machine, MEASURE_SECONDS)
             seconds = measure_inference(config, machine)
         speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        size, times = (
-            f"{4 * parameters / 2**20:.1f} MiB",
-            (f"{speed:,.0f}", f"{seconds * 1000:.1f}"),
-        )
+        size = f"{4 * parameters / 2**20:.1f} MiB"
+        times = f"{speed:,.0f}", f"{seconds * 1000:.1f}"
         rows.append((config.name, f"{parameters:,}", size, *times))
     batch, length = configs[0].batch_sequences, configs[0].sequences.length
     return report.Table(
@@ -275,7 +279,6 @@ def compare(configs: Sequence[Config]) -> report.Table:
 
 
 def measure_inference(config: Config, machine: devices.Device, repeats: int = 30) -> float:
-    """Measure the median seconds to encode a full sequence."""
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device).eval()
     batch = make_batch(config, 1).to(machine.device)
@@ -297,16 +300,6 @@ def _make_score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         "standard error. The curves below were scored on fewer sequences, so their last points "
         "differ a little. A model whose loss is the unigram entropy, "
         f"{shards.unigram_entropy:.3f} nats, has learned only the frequency of each token.",
-    )
-
-
-def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
-    return report.Table(
-        title="Good and bad sentences",
-        columns=minimal_pairs.COLUMNS,
-        rows=tuple(tuple(map(str, row)) for row in scores.rows()),
-        note="How often the good sentence of a pair is likelier than the bad sentence. The model "
-        "masks one token at a time. Chance is one half.",
     )
 
 

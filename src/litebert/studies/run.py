@@ -93,7 +93,6 @@ def study(
 
 
 def _describe_power(grid: Study, settings: StudySettings) -> str:
-    """Describe which difference a study sees before its first run; "" if it can test nothing."""
     judged, pilot, seeds = grid.list_judged(settings.scores), settings.pilot, settings.seeds
     spread = None
     if pilot is not None and judged:

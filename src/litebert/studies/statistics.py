@@ -70,7 +70,6 @@ class Difference:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """True if the difference is larger than the variation of the seeds explains."""
         return self.p is not None and self.p < LEVEL
 
 
@@ -142,7 +141,6 @@ def _pair_scores(
 
 
 def _test_pairs(variant: str, score: str, pairs: Sequence[float | None]) -> Difference:
-    """Test the differences of pairs of runs against zero, without corrections."""
     values = [pair for pair in pairs if pair is not None]
     count, higher = len(values), sum(value > 0 for value in values)
     mean = statistics.fmean(values) if values else math.nan
@@ -198,7 +196,6 @@ def correct_holm(ps: Sequence[float]) -> list[float]:
 
 
 POWER = 0.8
-"""The chance that a difference is seen if it is as large as stated."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +221,6 @@ class Power:
 
     @property
     def difference(self) -> float | None:
-        """The difference that is seen with a chance of 80 %; None without a spread."""
         return None if self.spread is None else self.spreads * self.spread.value
 
 
@@ -252,7 +248,6 @@ def find_difference(seeds: int, level: float, power: float = POWER) -> float:
 
 
 def make_power(seeds: int, comparisons: int, spread: Spread | None) -> Power | None:
-    """State what a study of some seeds and comparisons sees; None if it can test nothing."""
     if seeds < 2 or comparisons < 1:
         return None
     level = compute_look_level(seeds, seeds) / comparisons

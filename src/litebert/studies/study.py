@@ -33,17 +33,13 @@ PRIMARY = "mlm_loss"
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of a paper for the variants, as printed."""
-
     source: str
-    """The paper, and the table in it."""
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]
     """The figures by variant; a variant that the paper lacks has no row."""
 
     @classmethod
     def of(cls, source: str, column: str, figures: Mapping[str, str]) -> Published:
-        """Take the figures of one column."""
         return cls(source, (column,), {name: (figure,) for name, figure in figures.items()})
 
 
@@ -52,10 +48,8 @@ class Study:
     """A grid of configs, one for each variant; budgets and seeds are set when it runs."""
 
     question: str
-    """The question that the comparison answers, in a sentence."""
     variants: Mapping[str, Config]
     baseline: str
-    """The variant that every other variant is compared with."""
     scores: tuple[str, ...] = (PRIMARY,)
     """Held-out scores to compare, the first of which decides; lower is better if named `...loss`.
     """
@@ -72,7 +66,6 @@ class Study:
     """Variants that learn from a share of the training documents, in (0, 1)."""
     paper: Published | None = None
     finding: str = ""
-    """The result of the paper, in a sentence."""
     naming: str = ""
     """The meaning of the names of the variants, in a sentence or two."""
     expected: Mapping[str, Literal["better", "worse"]] = field(default_factory=dict)
@@ -176,7 +169,6 @@ def make_base_config(scale: Scale) -> Config:
 
 
 def make_identity(study: Study) -> dict[str, Any]:
-    """Return the facts that are equal for two studies only if their runs are the same."""
     facts = {
         "variants": {name: to_dict(config) for name, config in study.variants.items()},
         "after": dict(study.after),

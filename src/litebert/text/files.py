@@ -81,7 +81,6 @@ def is_remote(source: str | Path) -> bool:
 
 
 def _expand_url(source: str, html: bool, tally: Tally) -> list[str]:
-    """List the files that a URL stands for, and count them and the others below a folder."""
     entries, is_folder = list_source(source)
     names = [entry.url for entry in entries]
     if is_folder:

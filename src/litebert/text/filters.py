@@ -66,7 +66,6 @@ RULES: dict[str, dict[str, str]] = {
         "short-lines": "67 % of lines or more have fewer than 30 characters",
     },
 }
-"""The documents that each rule of a filter drops."""
 LINE_RULES: dict[str, dict[str, str]] = {
     "c4": {
         "line-ends": "no mark ends the line",
@@ -78,7 +77,6 @@ LINE_RULES: dict[str, dict[str, str]] = {
 """The lines that each rule of a filter removes from a document."""
 FILTERS = tuple(RULES)
 FEWEST_SENTENCES = 5
-"""Sentences of a document, by C4."""
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
 _END_MARKS = frozenset(".!?\"'”’»。！？」")
@@ -102,10 +100,7 @@ def describe_rule(name: str) -> str:
 
 @dataclass
 class Verdict:
-    """The answer of the filters to a document."""
-
     text: str
-    """The text that stays, "" where the document is dropped."""
     rule: str = ""
     """The rule that drops it, such as gopher-word-count; "" where it stays."""
     lines: dict[str, list[str]] = field(default_factory=dict)
@@ -238,7 +233,6 @@ class _Pages:
         return np.diff(positions)
 
     def count_words(self, mask: Mask) -> Ints:
-        """Count the words that have a character of a kind, (documents,)."""
         sums = np.concatenate([np.zeros(1, np.int32), np.cumsum(mask, dtype=np.int32)])
         return sum_by_document(sums[self.word_ends] > sums[self.word_starts], self.word_bounds)
 
@@ -367,7 +361,6 @@ def _has_few_stop_words(text: str) -> bool:
 
 
 def _measure_paragraphs(text: str) -> tuple[float, float]:
-    """Return the share of paragraphs that occurred before, and of the characters in them."""
     seen, count, characters = set[str](), 0, 0
     paragraphs = re.split(r"\n{2,}", text)
     for paragraph in paragraphs:

@@ -16,7 +16,6 @@ UNKNOWN = "unknown"
 
 
 def check_languages(codes: Sequence[str]) -> None:
-    """Refuse codes of languages that cannot be told."""
     codes_of_lingua = {_name(language) for language in _load().Language.all()}
     for code in codes:
         if code not in codes_of_lingua:

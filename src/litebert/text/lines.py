@@ -34,7 +34,6 @@ class Meter:
 
 
 def find_suffix(name: str | Path) -> str:
-    """Return the suffix of a file in lower case, without that of a compression."""
     path = path_of(name)
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return plain.suffix.lower()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 SHORTEST, LONGEST = 3, 16
-"""Words of a span, at least and at most."""
 SPANS, LONGEST_TEXT = 0.5, 128
 """Share of the phrases that are a span of a text. The others come from all of it, or from so many
 words in a row where it has more."""

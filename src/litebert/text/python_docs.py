@@ -20,16 +20,9 @@ from pathlib import Path
 MAX_CHARACTERS = 40_000_000
 """Characters of the corpus, so that it takes about the same time on every machine."""
 
-_SKIPPED_FOLDERS = {
-    "test",
-    "tests",
-    "testing",
-    "idle_test",
-    "site-packages",
-    "__pycache__",
-    "_vendor",
-    "vendored",
-}
+_SKIPPED_FOLDERS = frozenset(
+    ("test", "tests", "testing", "idle_test", "site-packages", "__pycache__", "_vendor", "vendored")
+)
 _MIN_DOCUMENT = 200
 _MAX_LITERAL = 100_000
 """Characters of the longest docstring. A longer literal is data."""

@@ -80,8 +80,6 @@ TOTAL = "{total}"
 
 
 class Notes(Counter[str]):
-    """Counts of events that the user should know of, by sentence."""
-
     def __init__(self, counts: Mapping[str, int] = MappingProxyType({})) -> None:
         super().__init__(counts)
         self._totals = Counter[str]()
@@ -109,14 +107,11 @@ class Notes(Counter[str]):
 
 
 class Record(NamedTuple):
-    """The wanted cells of a row."""
-
     line: int
     """Number of the line where the row starts, from 1; in Parquet the number of the row."""
     values: tuple[Any, ...]
     """One value for each wanted column, text in CSV, TSV and plain text; None where missing."""
     extras: Mapping[str, Any] = MappingProxyType({})
-    """The cells that pass through to the answers, by column."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,6 @@ class Layout:
     """How files of rows are written."""
 
     form: FileFormat | None = None
-    """The format; None if the suffix tells it."""
     header: bool = True
     """True if the first line of CSV and TSV names the columns; else they are numbered."""
     encoding: str = "utf-8"
@@ -167,7 +161,6 @@ class RowFile:
     """A file of rows, and how to read it. Every reader of rows takes it in place of a path."""
 
     path: str
-    """The path, or `-` for standard input."""
     layout: Layout = DEFAULT_LAYOUT
     keep: tuple[str, ...] = ()
     """Columns that pass through to the answers, which the file must have."""
@@ -183,7 +176,6 @@ class RowFile:
 
 
 RowSource: TypeAlias = "str | Path | RowFile"
-"""A path, `-` for standard input, or a file with how to read it."""
 
 
 def detect_format(source: RowSource) -> FileFormat:
@@ -558,7 +550,6 @@ def read_cells(
 
 
 def _sample(head: Sequence[str], columns: Sequence[str], own: str) -> tuple[list[str], str]:
-    """Return the first lines of a table without those that hold no row, and its delimiter."""
     mark = SEPARATOR_LINE.fullmatch(head[0]) if head else None
     sample = [line for line in head[mark is not None :] if line]
     return sample, mark[1] if mark else find_delimiter(sample, columns, own)
@@ -574,7 +565,6 @@ def read_header(
 
 
 def _peek(numbered_lines: Iterable[tuple[int, str]]) -> tuple[list[str], Iterator[tuple[int, str]]]:
-    """Return the first lines, and all with their numbers. A fault is raised at its place."""
     lines, head, fault = iter(numbered_lines), list[tuple[int, str]](), list[DataError]()
     try:
         for line in itertools.islice(lines, _SAMPLE):
@@ -611,7 +601,6 @@ def find_delimiter(sample: Sequence[str], columns: Sequence[str], own: str) -> s
 
 
 def split_cells(lines: Sequence[str], delimiter: str, strict: bool = False) -> list[list[str]]:
-    """Split lines as CSV, up to the first that is no CSV."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=strict):
@@ -673,7 +662,6 @@ def _read_workbook(name: str, notes: Notes) -> Iterator[tuple[int, list[str]]]:
 def _read_jsonl(
     name: str, numbered_lines: Iterable[tuple[int, str]], wanted: _Columns, notes: Notes
 ) -> Iterator[Record]:
-    """Yield the wanted fields of each JSON object: one on a line, or the elements of one list."""
     head, lines = _peek(numbered_lines)
     start = next(filter(str.strip, head), "").strip()
     is_list = start == "[" or re.match(r"\[\s*[{\]]", start) is not None

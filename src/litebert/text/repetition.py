@@ -148,7 +148,6 @@ def _find_candidates(
 def _find_frequent(
     texts: Sequence[str], characters: Ints, n: int, candidates: Ints
 ) -> npt.NDArray[np.bool_]:
-    """Find the documents whose most frequent n-gram is too large a share of their characters."""
     most = TOP_NGRAMS[n] * characters
     is_frequent = np.zeros(len(texts), bool)
     for number in candidates.tolist():

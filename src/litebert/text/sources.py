@@ -66,8 +66,6 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read."""
-
     text_column: str = "text"
     """Field or column that holds the text. Each row of a table is a document."""
     split: DocumentSplit = "blank-line"
@@ -84,11 +82,8 @@ class Reading:
     markup: Markup = "keep"
     """`keep` reads Markdown and web pages as plain text. `strip` removes the markup."""
     meter: Meter = field(default_factory=Meter)
-    """Counts the bytes read."""
     tally: Tally = field(default_factory=Tally)
-    """Counts what was read, changed and skipped."""
     out: str | Path = ""
-    """What is written, which is no source where it lies in one."""
 
     def __post_init__(self) -> None:
         for name, choices in (("split", DocumentSplit), ("markup", Markup)):
@@ -105,7 +100,6 @@ class Reading:
 
 
 Texts: TypeAlias = Iterator[tuple[str, int | str]]
-"""Texts, and where in its source each starts."""
 
 
 def read_documents(
@@ -248,7 +242,6 @@ def _read_table(
 
 
 def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
-    """Yield the values that are texts. A row may have none."""
     for value, number in values:
         reading.tally.rows += 1
         if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -264,7 +257,6 @@ def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Readin
 
 
 def _split_documents(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
-    """Yield the documents of plain text, with the number of their first line."""
     if split == "line":
         for number, line in enumerate(lines, 1):
             yield line, number

@@ -22,20 +22,14 @@ NUMBERS = ("rows", "empty_rows", "documents", "cuts", "replaced_characters")
 
 @dataclass
 class Tally:
-    """Counts of one reading of the sources."""
-
     files: Counter[str] = field(default_factory=Counter)
     """Files read, by suffix; other sources by name."""
     skipped: Counter[str] = field(default_factory=Counter)
     """Other files in the folders: by suffix, or by the reason why they were skipped."""
     encodings: Counter[str] = field(default_factory=Counter)
-    """Text files, by encoding."""
     notes: Notes = field(default_factory=Notes)
-    """Notes of the readers of rows."""
     rows: int = 0
-    """Rows of tables."""
     empty_rows: int = 0
-    """Rows without text."""
     documents: int = 0
     """Documents with text, before duplicates are dropped."""
     cuts: int = 0
@@ -46,16 +40,10 @@ class Tally:
     """Files whose lines end in the middle of sentences."""
 
     def to_dict(self) -> dict[str, Any]:
-        counters = {
-            name: dict(sorted(getattr(self, name).items()))
-            for name in ("files", "skipped", "encodings")
-        }
-        return {
-            **counters,
-            **{name: getattr(self, name) for name in NUMBERS},
-            "hard_wrapped_files": len(self.hard_wrapped),
-            "notes": self.notes.notes(),
-        }
+        counts = {name: dict(sorted(getattr(self, name).items())) for name in COUNTERS[:3]}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        wrapped = {"hard_wrapped_files": len(self.hard_wrapped)}
+        return {**counts, **numbers, **wrapped, "notes": self.notes.notes()}
 
     def add(self, end: Tally, start: Tally | None = None) -> None:
         """Add the counts of `end`, less those of `start`, an earlier state of the same reading."""
@@ -72,12 +60,9 @@ class Tally:
         self.hard_wrapped += end.hard_wrapped[len(start.hard_wrapped) :]
 
     def to_state(self) -> dict[str, Any]:
-        counters = {name: dict(getattr(self, name)) for name in COUNTERS}
-        return {
-            **counters,
-            **{name: getattr(self, name) for name in NUMBERS},
-            "hard_wrapped": self.hard_wrapped,
-        }
+        counts = {name: dict(getattr(self, name)) for name in COUNTERS}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return {**counts, **numbers, "hard_wrapped": self.hard_wrapped}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tally:
@@ -104,7 +89,6 @@ class Tally:
 
 
 def format_counts(counts: Counter[str] | dict[str, int]) -> str:
-    """Format counts in words, the largest first."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return ", ".join(f"{name} ({count:,})" for name, count in ordered if count)
 
@@ -115,5 +99,4 @@ def format_count(number: int, noun: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file as text, without the secrets of a URL."""
     return shorten(name).encode("utf-8", "backslashreplace").decode()

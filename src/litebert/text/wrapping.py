@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 _SAMPLE = 2000
-"""Lines of a file that are examined."""
 _LEAST = 10
 """Line ends inside paragraphs. With fewer there is no warning."""
 _WIDTHS = (20, 120)

@@ -22,8 +22,6 @@ from litebert.tokenizer.tokenizer import Tokenizer
 
 
 class AlignedRow(NamedTuple):
-    """A row for the other tokenizer."""
-
     ids: NDArray[np.int64]
     """(T,)"""
     sources: NDArray[np.int64]
@@ -44,8 +42,6 @@ class AlignedRow(NamedTuple):
 
 
 class Alignment:
-    """Aligns the rows of a tokenizer with another."""
-
     def __init__(self, source: Tokenizer, other: Tokenizer) -> None:
         """Spell the tokens of `source`, whose rows are aligned with tokens of `other`."""
         self.other = other
@@ -92,7 +88,6 @@ class Alignment:
         return _overlap(np.array(spans), other_ids[:most], other_spans[:most])
 
     def _write(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """Write tokens of text as text, and the characters of each, without the space before it."""
         data = bytearray()
         ends = []
         for number, token in enumerate(ids):

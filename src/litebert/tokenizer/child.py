@@ -19,7 +19,6 @@ from typing import Any
 
 
 def train_unigram(lines: list[str], options: dict[str, Any]) -> bytes:
-    """Return a SentencePiece model."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -30,7 +29,6 @@ def train_unigram(lines: list[str], options: dict[str, Any]) -> bytes:
 
 
 def train_portable(lines: list[str], options: dict[str, Any], untrained: str, trainer: str) -> str:
-    """Return the content of a `tokenizer.json`, from that of one without a vocabulary."""
     import tokenizers
 
     learner = tokenizers.Tokenizer.from_str(untrained)
@@ -44,7 +42,6 @@ LEARN: dict[str, Callable[..., Any]] = {"unigram": train_unigram, "portable": tr
 
 
 def main() -> None:
-    """Read a task, learn, and write the result."""
     folder = os.path.dirname(os.path.abspath(__file__))
     # The libraries must not import the modules of this folder, which have names like `words`.
     sys.path[:] = [entry for entry in sys.path if entry != folder]

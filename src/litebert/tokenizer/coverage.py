@@ -48,7 +48,6 @@ class Coverage:
         self.tokens += len(flat) - added
 
     def warn(self) -> None:
-        """Log the share of unknown tokens if it is above `MANY_UNKNOWN`."""
         if fault := describe_poor_coverage(self.unknown / max(self.tokens, 1)):
             log.warning(
                 f"{fault}, so the model reads only a part of it; take a model whose "

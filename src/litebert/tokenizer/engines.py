@@ -39,21 +39,8 @@ the bar.
 # Controls that the character table of our models drops or reads as spaces: SentencePiece's nmt
 # rules, and soft hyphens dropped.
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
-SPACE_CHARACTERS = (
-    0x9,
-    0xA,
-    0xC,
-    0xD,
-    0x61C,
-    0x1680,
-    0x200B,
-    0x200C,
-    0x200E,
-    0x200F,
-    0x2028,
-    0x2029,
-    0x2581,
-    0xFEFF,
+SPACE_CHARACTERS = tuple(
+    map(ord, "\t\n\f\r\u061c\u1680\u200b\u200c\u200e\u200f\u2028\u2029\u2581\ufeff")
 )
 
 SPECIAL_NAMES = {
@@ -67,7 +54,6 @@ SPECIAL_NAMES = {
 
 
 def find_roles(tokens: Sequence[str], name: str) -> dict[str, int]:
-    """Return the id of the token of each role, in the order of `SPECIAL_NAMES`."""
     id_of = {token: i for i, token in enumerate(tokens)}
     roles: dict[str, int] = {}
     for role, names in SPECIAL_NAMES.items():
@@ -309,9 +295,7 @@ class SentencePieceEngine:
 
 
 WORDS = 1 << 16
-"""Words whose tokens are kept."""
 LONGEST_WORD = 32
-"""Characters of a word whose tokens are kept."""
 
 
 class TokenizersEngine:
@@ -364,7 +348,7 @@ class TokenizersEngine:
         added = {token["id"]: token for token in self._spec.get("added_tokens", [])}
         for i in self.roles.values():  # a file may not say that they are special
             added[i] = {
-                **_PLAIN_TOKEN,
+                **PLAIN_TOKEN,
                 "id": i,
                 "content": self.tokens[i],
                 **added.get(i, {}),
@@ -536,7 +520,7 @@ class PortableUnigram(TokenizersEngine):
 
 
 _TYPE_FIELDS = {"BPE": "merges", "WordPiece": "continuing_subword_prefix", "Unigram": "unk_id"}
-_PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
 def _find_part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:

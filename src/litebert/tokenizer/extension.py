@@ -37,17 +37,12 @@ from litebert.tokenizer.spelling import Speller
 from litebert.tokenizer.tokenizer import Tokenizer
 
 _LONGEST_RUN = 16
-"""Most tokens that are joined at once."""
 _LONGEST_TOKEN = 32
-"""Most characters of a new token."""
 _MOST_WORDS = 100_000
-"""Different words that are counted, the most frequent ones."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """A new token."""
-
     token: str
     saved: int
     """Tokens that it saved on the text when it was chosen. Unknown characters that it spells count
@@ -142,7 +137,6 @@ class _Words:
         return chosen
 
     def compute_log_frequencies(self, tokens: Sequence[str]) -> dict[str, float]:
-        """Return the natural logarithm of each token's share of all tokens."""
         counts: Counter[str] = Counter()
         for word, count in self._counts.items():
             for token in self._tokens[word]:
@@ -151,7 +145,6 @@ class _Words:
         return {token: math.log(max(1, counts[token]) / total) for token in tokens}
 
     def _join(self, key: _Key, token: str) -> None:
-        """Replace a run by its new token in all words, and update the counts of their runs."""
         words = [
             word
             for word in self._words_with.pop(key)
@@ -209,10 +202,8 @@ class _Words:
                 word_class = word_class or classes[stop]
                 if classes[stop] not in (word_class, None) or len(text) > _LONGEST_TOKEN:
                     break
-                text, saved = (
-                    text + self._speller.kind.strip_continuation(tokens[stop]),
-                    saved + 1 + unknown[stop],
-                )
+                text += self._speller.kind.strip_continuation(tokens[stop])
+                saved += 1 + unknown[stop]
                 runs.append(_Run((text,), saved, start, stop + 1))
         return runs
 

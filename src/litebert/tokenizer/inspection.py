@@ -64,11 +64,9 @@ class Inspection:
 
     @property
     def unknown_rate(self) -> float:
-        """Share of the tokens that are unknown, 0 to 1."""
         return self.unknown_tokens / max(self.tokens, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts and rates as a JSON object."""
         rates = {
             name: getattr(self, name)
             for name in ("tokens_per_word", "characters_per_token", "unknown_rate")
@@ -76,7 +74,6 @@ class Inspection:
         return {**asdict(self), **rates}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, value) pairs for a table."""
         rows = [
             ("texts", f"{self.texts:,}"),
             ("words", f"{self.words:,}"),

@@ -31,7 +31,6 @@ class Spelling(NamedTuple):
 
     data: bytes
     begins_word: bool
-    """True for a token that begins a word."""
 
 
 class Kind:
@@ -74,7 +73,6 @@ class Kind:
         return {}
 
     def remove_marks(self, text: str) -> str:
-        """Return a normalized text without the marks of words."""
         return text
 
     def split_marked(self, word: str) -> list[str]:
@@ -86,7 +84,6 @@ class Kind:
         return [token]
 
     def strip_mark(self, token: str) -> str:
-        """Return the token without the mark of a word."""
         return token
 
     def strip_continuation(self, token: str) -> str:
@@ -94,7 +91,6 @@ class Kind:
         return token
 
     def spell(self, token: str) -> Spelling:
-        """Return the spelling of a token that is text."""
         return Spelling(token.encode(), True)
 
     def write_bytes(self, spelling: Spelling) -> str | None:
@@ -199,4 +195,3 @@ class ByteBPE(Kind):
 
 
 KINDS: Mapping[str, type[Kind]] = {kind.name: kind for kind in (Unigram, WordPiece, ByteBPE, Kind)}
-"""The kinds by the names that tokenizer.json, options and records give them."""

@@ -21,8 +21,6 @@ from litebert.tokenizer.words import is_continuation
 
 
 class Source(NamedTuple):
-    """The tokens of an old tokenizer that make up a token of a new one."""
-
     ids: list[int]
     """Empty where the old tokenizer cannot spell the token."""
     same: bool
@@ -82,7 +80,6 @@ class Speller:
         return tokens
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join adjacent tokens of a word to one token."""
         return tokens[0] + "".join(map(self.kind.strip_continuation, tokens[1:]))
 
     def find(self, spelling: Spelling) -> list[int]:

@@ -32,6 +32,7 @@ from litebert.base.json_reader import parse_json, read_json, read_regular
 from litebert.base.storage import UNFINISHED, remove, write_whole
 from litebert.text.records import check_texts
 from litebert.tokenizer.engines import (
+    PLAIN_TOKEN,
     SPECIAL_NAMES,
     STEPS_PREFIX,
     Engine,
@@ -370,13 +371,7 @@ def _add_tokens_of(folder: Path, engine: Engine, config: dict[str, Any]) -> Engi
     return _with_added_tokens(engine, new, str(folder)) if new else engine
 
 
-_NOT_SPECIAL = {
-    "single_word": False,
-    "lstrip": False,
-    "rstrip": False,
-    "normalized": False,
-    "special": False,
-}
+_NOT_SPECIAL = {**PLAIN_TOKEN, "special": False}
 
 
 def _with_added_tokens(engine: Engine, tokens: list[dict[str, Any]], name: str) -> Engine:

@@ -65,7 +65,6 @@ BYTE_MASK = "<mask>"
 log = logging.getLogger("litebert")
 
 MAX_VOCABULARY = 1 << 24
-"""Largest vocabulary size, far larger than a model can use."""
 _WHOLE_ALPHABET = 256
 _TRAINING_THREADS = 16
 """Fixed, because another number of threads adds the same numbers in another order."""
@@ -99,33 +98,6 @@ def train_tokenizer(
         raise DataError(
             f"the memory for the sample of text is {memory} bytes; give at least one MiB"
         )
-    train = _choose_trainer(kind, lower_case, strip_accents)
-    with track(check_texts(texts), "reading text for the tokenizer", unit="documents") as read:
-        lines = sample_lines((line for text in read for line in split_lines(text)), memory, seed)
-    if not lines:
-        raise DataError(
-            "the corpus holds no text to train a tokenizer on; give files with text in them"
-        )
-    size = vocab_size
-    with task(f"training a {kind} tokenizer"):
-        while True:
-            try:
-                engine = train(lines, size)
-                break
-            except _TooLarge as error:
-                # A smaller vocabulary may keep fewer characters, so its own limit may be lower.
-                (size,) = error.args
-    if size < vocab_size:
-        fault = f"the text is too small for a vocabulary of {vocab_size}"
-        if not shrink:
-            raise DataError(f"{fault}; give at most {size}, or add text")
-        log.info(f"{fault} tokens, so the tokenizer has as many as it allows, {size}")
-    return Tokenizer(engine)
-
-
-def _choose_trainer(
-    kind: str, lower_case: bool | None, strip_accents: bool
-) -> Callable[[list[str], int], Engine]:
     lower = lower_case is not False
     trainers: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -139,11 +111,30 @@ def _choose_trainer(
             "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips "
             "accents; leave both out, or train a unigram or wordpiece tokenizer"
         )
-    return trainers[kind]
+    with track(check_texts(texts), "reading text for the tokenizer", unit="documents") as read:
+        lines = sample_lines((line for text in read for line in split_lines(text)), memory, seed)
+    if not lines:
+        raise DataError(
+            "the corpus holds no text to train a tokenizer on; give files with text in them"
+        )
+    size = vocab_size
+    with task(f"training a {kind} tokenizer"):
+        while True:
+            try:
+                engine = trainers[kind](lines, size)
+                break
+            except _TooLarge as error:
+                # A smaller vocabulary may keep fewer characters, so its own limit may be lower.
+                (size,) = error.args
+    if size < vocab_size:
+        fault = f"the text is too small for a vocabulary of {vocab_size}"
+        if not shrink:
+            raise DataError(f"{fault}; give at most {size}, or add text")
+        log.info(f"{fault} tokens, so the tokenizer has as many as it allows, {size}")
+    return Tokenizer(engine)
 
 
 def check_size(vocab_size: int) -> None:
-    """Refuse a size that no vocabulary has."""
     if not 1 <= vocab_size <= MAX_VOCABULARY:
         raise DataError(
             f"the vocabulary size is {vocab_size}; give one from 1 to {MAX_VOCABULARY}, e.g. 8192"
@@ -252,23 +243,20 @@ def _train_unigram(
         try:
             proto = _run_child("unigram", lines=lines, options=options)
         except _LibraryError as error:
-            raise _make_size_error(str(error), vocab_size) from error
+            report = " ".join(str(error).split())
+            if largest := re.search(r"value <= (\d+)", report):
+                raise _TooLarge(int(largest[1])) from error
+            if smallest := re.search(r"required_chars\D*\d+ vs (\d+)", report):
+                raise DataError(_TOO_SMALL.format(vocab_size, smallest[1])) from error
+            raise DataError(
+                f"a vocabulary of {vocab_size} could not be trained ({report}); change its size or "
+                "the text"
+            ) from error
     model = types.ModelProto.FromString(proto)
     model.normalizer_spec.name = f"{STEPS_PREFIX}nfkc|{','.join(steps)}"
     model.normalizer_spec.ClearField("normalization_rule_tsv")
     model.trainer_spec.ClearField("model_prefix")
     return SentencePieceEngine(model.SerializeToString(deterministic=True), "the trained model")
-
-
-def _make_size_error(report: str, vocab_size: int) -> Exception:
-    if largest := re.search(r"value <= (\d+)", report):
-        return _TooLarge(int(largest[1]))
-    if smallest := re.search(r"required_chars\D*\d+ vs (\d+)", report):
-        return DataError(_TOO_SMALL.format(vocab_size, smallest[1]))
-    reason = " ".join(report.split())
-    return DataError(
-        f"a vocabulary of {vocab_size} could not be trained ({reason}); change its size or the text"
-    )
 
 
 _TOO_SMALL = "a vocabulary of {} is too small for this text; the smallest possible is {}"

@@ -18,30 +18,9 @@ import numpy as np
 WORD_MARK = "▁"
 
 # Names of letters in scripts that put no space between words. Each of their tokens is a word.
-_UNSPACED = (
-    *(
-        "CJK ",
-        "IDEOGRAPHIC ",
-        "HIRAGANA ",
-        "KATAKANA",
-        "HALFWIDTH KATAKANA",
-        "BOPOMOFO ",
-        "TANGUT ",
-        "NUSHU ",
-        "YI ",
-    ),
-    *(
-        "THAI ",
-        "LAO ",
-        "KHMER ",
-        "MYANMAR ",
-        "TIBETAN ",
-        "JAVANESE ",
-        "BALINESE ",
-        "TAI ",
-        "NEW TAI ",
-        "KHITAN ",
-    ),
+_UNSPACED = re.compile(
+    "CJK |IDEOGRAPHIC |HIRAGANA |KATAKANA|HALFWIDTH KATAKANA|BOPOMOFO |TANGUT |NUSHU |YI |THAI "
+    "|LAO |KHMER |MYANMAR |TIBETAN |JAVANESE |BALINESE |TAI |NEW TAI |KHITAN "
 )
 
 
@@ -51,11 +30,9 @@ def is_continuation(text: str) -> bool:
     It does if its first character is a letter, digit or combining mark of a script that is written
     with spaces.
     """
-    if not text:
+    if not text or unicodedata.category(text[0])[0] not in "LMN":
         return False
-    return unicodedata.category(text[0])[0] in "LMN" and not unicodedata.name(
-        text[0], ""
-    ).startswith(_UNSPACED)
+    return _UNSPACED.match(unicodedata.name(text[0], "")) is None
 
 
 def find_words(text: str) -> list[tuple[int, int]]:
@@ -93,7 +70,6 @@ def find_starts_by_mark(tokens: Sequence[str]) -> np.ndarray | None:
 
 
 def find_starts_by_prefix(tokens: Sequence[str], prefix: str) -> np.ndarray:
-    """Return which tokens begin a word, bool (tokens,), where those inside a word have `prefix`."""
     return np.array(
         [
             not (token.startswith(prefix) and is_continuation(token[len(prefix) :]))

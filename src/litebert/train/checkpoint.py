@@ -51,7 +51,6 @@ class Checkpoint:
     path: Path
     step: int
     state: dict[str, Any]
-    """The state that `save` wrote, and the step."""
     damaged: tuple[tuple[Path, str], ...] = ()
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 
@@ -143,7 +142,6 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def _find_damage(path: Path) -> str | None:
-    """Say what is wrong with a checkpoint; None if nothing is."""
     name = _INDEX
     try:
         text = (path / _INDEX).read_text("utf-8")

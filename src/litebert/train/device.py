@@ -25,11 +25,9 @@ class Device:
     autocast: torch.dtype | None
     """The type of matrix products, where it is not float32."""
     name: str
-    """Name of the processor or accelerator, from its maker."""
 
     @property
     def precision(self) -> str:
-        """The type in which matrix products are computed."""
         return "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
 
     @property

@@ -26,14 +26,12 @@ from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 
 SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
-"""Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
-_ALONE = Ranks()
 
 Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
 """The text, the masks and the second segment that a score is about."""
@@ -49,7 +47,7 @@ def evaluate_split(
     sequences: int = 512,
     transfer: bool = False,
     untrained: Collection[str] = (),
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Score a model on up to `sequences` sequences of `length` tokens; a second call gives equal
     numbers.

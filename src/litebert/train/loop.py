@@ -12,29 +12,28 @@ import logging
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Generic
+from typing import Any, Generic, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from litebert.base.errors import NonFiniteError, RunError
 from litebert.base.json_reader import fault_of, numbers
 from litebert.base.progress import Task, task
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
+from litebert.model.objectives import Loss
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import accumulate_gradients, load_state
-from litebert.train.ranks import Ranks
-from litebert.train.supply import prefetch
-from litebert.train.trainable import B, Trainable
-from litebert.train.window import Window
+from litebert.train.ranks import ALONE, Ranks
+from litebert.train.supply import B, prefetch
 
 log = logging.getLogger("litebert")
 
@@ -43,6 +42,45 @@ LOOK_EVERY = 0.1
 """Share of a budget in time, or of its steps, after which a run looks at its clock again."""
 MISSED = 0.02
 """Share of a budget in time that a run may miss before it counts its steps anew."""
+
+
+class Trainable(Protocol[B]):
+    """A model that the loop trains, with its batches, losses and held-out scores."""
+
+    layers: int
+    metric: str
+    """The held-out score that chooses the weights; empty where the last weights count."""
+    diagnostic_state: dict[str, Any]
+    """Plain values that checkpoints save; the loop ends early where `stopped` is true."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that has the parameters."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The network that computes the losses: the module, or its wrapper in a group."""
+
+    def batch(self, step: int, rows: slice) -> B:
+        """Return some rows of the batch of a step; a pure function."""
+
+    def count_predictions(self, batch: B) -> dict[str, int]:
+        """Count the predictions of each loss in a batch, which divide sums of losses."""
+
+    def compute_losses(self, batch: B, layers: int) -> dict[str, Loss]:
+        """Return the losses of a batch by name."""
+
+    def get_weights(self) -> Mapping[str, float]:
+        """Return the weight of each loss in the sum."""
+
+    def get_rate_scales(self) -> Mapping[str, float]:
+        """Factors of the learning rate by parameter name; 1 where a name is absent."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Compute held-out scores now."""
+
+    def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Return warnings about a row of metrics, in words."""
 
 
 class Signals:
@@ -73,8 +111,6 @@ class Signals:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of the loop ended."""
-
     step: int
     finished: bool
     signal: int | None
@@ -96,7 +132,6 @@ class Loop(Generic[B]):
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """`TrainConfig.depth_schedule`."""
     time_budget: tuple[float, float] | None = None
     """Seconds of training at which the steps since the last extension begin and end, or None."""
     correct: Callable[[schedule.Plan], None] | None = None
@@ -104,9 +139,7 @@ class Loop(Generic[B]):
     ahead: int = 1
     """Steps whose batches may have been made already; a correction leaves them as they are."""
     trackers: tuple[str, ...] = ()
-    """Names of trackers that get the metrics."""
     on_step: Callable[[Loop[B]], None] | None = None
-    """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
     """Warnings collected with `metrics.collect_remarks`, which the metrics get as events."""
@@ -163,7 +196,6 @@ class Loop(Generic[B]):
 
     @property
     def steps(self) -> int:
-        """The step at which the run ends."""
         return self.plan.steps
 
     # ---------------------------------------------------------------------------------- checkpoints
@@ -206,7 +238,6 @@ class Loop(Generic[B]):
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
-        """Write a checkpoint of this instant, in which all must be finite."""
         self._require_finite()
         if not all(p.isfinite().all() for p in self.parameters):
             raise _make_nonfinite_error(f"weights after step {self.step} are")
@@ -361,7 +392,6 @@ class Loop(Generic[B]):
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
 
     def make_batches(self, step: int) -> list[B]:
-        """Return the micro-batches of a step."""
         return [self.trainable.batch(step, rows) for rows in self.rows]
 
     def train_step(self, batches: list[B] | None = None) -> None:
@@ -401,7 +431,6 @@ class Loop(Generic[B]):
         self.step += 1
 
     def _look_up_schedule(self, step: int) -> tuple[int, float]:
-        """Return the depth of a step, and its learning rate as a share of the peak."""
         planned, ends = self.plan.locate(step), self.plan.planned_ends
         layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, planned, ends[0])
         return layers, schedule.compute_extended_factor(self.config.schedule, planned, ends)
@@ -507,3 +536,97 @@ def _make_nonfinite_error(what: str) -> NonFiniteError:
         f"the {what} not finite, so the run stopped and saved nothing of it; start another --out "
         "with a lower train.optimizer.learning_rate or a longer train.schedule.warmup"
     )
+
+
+# ------------------------------------------------------------------------------------------ metrics
+
+
+_KEYS = ("total", "count", "correct")
+
+
+class Window:
+    """The sums of some steps; saved, so that a resumed run writes the same rows."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._gradient_norm: Tensor | float = 0.0
+        self._sums: dict[str, dict[str, Tensor]] = {}
+        """The sums of each loss: total (nats), count, correct, and its extras."""
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Window:
+        window = cls()
+        window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
+        for name in state["total"]:
+            sums = {key: state[key][name] for key in _KEYS if name in state[key]}
+            sums |= state["extras"][name]
+            window._sums[name] = {
+                key: torch.tensor(value, dtype=_choose_dtype(device), device=device)
+                for key, value in sums.items()
+            }
+        return window
+
+    def add(self, name: str, loss: Loss) -> None:
+        sums = self._sums.setdefault(name, {})
+        judged = {} if loss.correct is None else {"correct": loss.correct}
+        for key, value in {
+            "total": loss.total,
+            "count": loss.count,
+            **judged,
+            **loss.extras,
+        }.items():
+            sums[key] = sums.get(key, 0.0) + value.detach().to(_choose_dtype(value.device))
+
+    def end_step(self, gradient_norm: Tensor) -> None:
+        self._gradient_norm = self._gradient_norm + gradient_norm.to(
+            _choose_dtype(gradient_norm.device)
+        )
+        self._steps += 1
+
+    def state(self, ranks: Ranks = ALONE) -> dict[str, Any]:
+        """Return the sums over the processes as plain numbers; this waits for the accelerator.
+
+        Steps and gradient norm are not summed: every process takes the same steps, on the same
+        summed gradient.
+        """
+        totals = torch.stack(
+            [value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())]
+        )
+        ranks.sum([totals])
+        numbers = iter(totals.tolist())
+        sums = {name: {key: next(numbers) for key in sums} for name, sums in self._sums.items()}
+        return {
+            "steps": self._steps,
+            "gradient_norm": float(self._gradient_norm),
+            "total": {name: values["total"] for name, values in sums.items()},
+            "count": {name: int(values["count"]) for name, values in sums.items()},
+            "correct": {
+                name: int(values["correct"]) for name, values in sums.items() if "correct" in values
+            },
+            "extras": {
+                name: {key: values[key] for key in values if key not in _KEYS}
+                for name, values in sums.items()
+            },
+        }
+
+    def compute_row(self, weights: Mapping[str, float], ranks: Ranks = ALONE) -> dict[str, float]:
+        sums = self.state(ranks)
+        counts = {name: max(1, count) for name, count in sums["count"].items()}
+        row = {
+            "loss": sum(
+                weights[name] * (total / counts[name]) for name, total in sums["total"].items()
+            )
+        }
+        for name, count in sums["count"].items():
+            if not count:  # such as of pairs without a label
+                continue
+            right = {"accuracy": sums["correct"][name]} if name in sums["correct"] else {}
+            values = {"loss": sums["total"][name], **right, **sums["extras"][name]}
+            row |= {f"{name}_{key}": value / count for key, value in values.items()}
+        row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)
+        return row
+
+
+def _choose_dtype(device: torch.device) -> torch.dtype:
+    """float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64

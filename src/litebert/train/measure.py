@@ -27,11 +27,10 @@ from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers, has_float32_iteration
 from litebert.train.parallel import parallelize
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 
 log = logging.getLogger("litebert")
 
-_ALONE = Ranks()
 SECONDS = 4.0
 """Seconds of measuring for each depth and length."""
 MEASURED_SHARE = 0.04
@@ -121,7 +120,7 @@ def measure(
     config: Config,
     device: Device,
     seconds: float = SECONDS,
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
     teacher: Teacher | None = None,
 ) -> Rate:
     """Time real training steps on a throw-away model, about `seconds` in each stage, in all
@@ -159,7 +158,14 @@ def measure(
         batch = make_batch(shape, config.micro_sequences, padded=True).to(device.device)
         times: list[tuple[float, float]] = []
         began = time.monotonic()
-        while not ranks.agree(_is_enough(len(times), time.monotonic() - began, seconds)):
+        while True:
+            # Four passes at least, two where they are slow; beyond, as many as fit.
+            spent = time.monotonic() - began
+            enough = spent >= seconds or len(times) >= 40
+            if len(times) < 4:
+                enough = len(times) >= 2 and spent >= 4 * seconds
+            if ranks.agree(enough):
+                break
             times.append(time_step(batch, depth))
         # The first two find their memory, the second that of the gradients.
         passes, updates = zip(*(times[2:] or times[1:]), strict=True)
@@ -214,13 +220,6 @@ def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int]
     return share
 
 
-def _is_enough(passes: int, spent: float, seconds: float) -> bool:
-    """Four passes at least, two where they are slow; beyond, as many as fit."""
-    if passes < 4:
-        return passes >= 2 and spent >= 4 * seconds
-    return spent >= seconds or passes >= 40
-
-
 def _read_clock(device: Device) -> float:
     if device.device.type == "cuda":
         torch.cuda.synchronize(device.device)
@@ -244,7 +243,6 @@ def count_steps(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
 
 
 def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
-    """The seconds of a run whatever its length, and of each step, with held-out evaluations."""
     every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
     if every.unit == "share":
         return rate.evaluation_seconds / every.value, rate.mean_step_seconds

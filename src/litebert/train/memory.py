@@ -26,14 +26,11 @@ from litebert.config.serialization import from_dict, to_json
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device, choose
 from litebert.train.measure import make_batch, take_process_share
-from litebert.train.ranks import Ranks
-
-_ALONE = Ranks()
+from litebert.train.ranks import ALONE, Ranks
 
 SENSIBLE_TOKENS = 512
 """Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
 USABLE = 0.8
-"""Share of the free memory that a run may plan with."""
 _PEAK = 2.5
 """No peak was so many times what the formula says (float32 1.2 to 1.6, bfloat16 1.4 to 2.1)."""
 _PROBE = 96 << 20
@@ -52,7 +49,7 @@ def fit_micro_batch(
     device: Device,
     rows: int = 1,
     teacher: EncoderConfig | None = None,
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
 ) -> int:
     """Choose the micro-batch of `train.micro_batch=auto`: the batch in as few equal passes as the
     free memory allows; arguments as in `require_memory`.
@@ -88,7 +85,7 @@ def require_memory(
     config: Config,
     device: Device,
     rows: int = 1,
-    ranks: Ranks = _ALONE,
+    ranks: Ranks = ALONE,
     teacher: EncoderConfig | None = None,
 ) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
@@ -134,7 +131,6 @@ def require_memory(
 
 @contextmanager
 def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
-    """Turn running out of memory into one sentence."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -188,7 +184,6 @@ def measure_free_memory(device: Device) -> int:
 
 
 def _count_resident_bytes(config: Config) -> int:
-    """The bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 

@@ -90,7 +90,6 @@ class MetricsLog:
 
 
 def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]], int]:
-    """Open a file of rows for appending; its rows up to step `resume`, and the last step in it."""
     found = [] if resume is None or not path.exists() else _read_rows(path)
     written = max((row["step"] for _, row in found), default=-1)
     rows = [(line, row) for line, row in found if row["step"] <= (resume or 0)]

@@ -22,10 +22,9 @@ from litebert.model import fused
 from litebert.model.blocks import Block
 from litebert.train.device import Device
 from litebert.train.parallel import copy_to_all
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
-_ALONE = Ranks()
 
 _MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _MUON_STEPS = 5
@@ -98,7 +97,6 @@ class AdamW(torch.optim.Optimizer):
             torch._foreach_add_(params, update, alpha=-group["lr"])
 
     def is_adapted(self, group: Mapping[str, Any]) -> bool:
-        """Return True if the updates of a group are scaled by `adapt`."""
         return False
 
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
@@ -247,7 +245,6 @@ def _group_by_rate(
     learning_rate: float,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Group parameters by their learning rate, in order of first mention."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
@@ -276,7 +273,7 @@ class Optimizers:
         module: nn.Module,
         config: OptimizerConfig,
         rates: Mapping[str, float] = NO_RATES,
-        ranks: Ranks = _ALONE,
+        ranks: Ranks = ALONE,
         muon_in_float32: bool = False,
     ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
@@ -315,7 +312,6 @@ class Optimizers:
         return norm
 
     def step(self, factor: float) -> None:
-        """Take one step of all, every learning rate at `factor` of its peak."""
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         for optimizer in self._optimizers:

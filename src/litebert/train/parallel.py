@@ -45,7 +45,6 @@ _sum_bucket.__annotations__.clear()  # DDP compares annotations with its own typ
 
 
 def accumulate_gradients(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """Make the context of a micro-batch: with DDP, the last of a step sums all gradients."""
     if last or not isinstance(network, nn.parallel.DistributedDataParallel):
         return nullcontext()
     context: AbstractContextManager[Any] = network.no_sync()

@@ -79,8 +79,6 @@ UNLABELED_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A pretraining run as it stands in its folder."""
-
     folder: Path
     config: Config
     steps: int
@@ -245,8 +243,6 @@ def pretrain(
 
 
 class TrainablePretrainer:
-    """A `Pretrainer` with its batches, as the loop sees it (`train.trainable`)."""
-
     def __init__(
         self,
         config: Config,
@@ -280,7 +276,6 @@ class TrainablePretrainer:
         return {}
 
     def evaluate(self) -> dict[str, float]:
-        """Compute scores on the held-out part of the run's data."""
         # Compiling once more, for these shapes, would take longer than it saves.
         with torch.compiler.set_stance("force_eager"):
             return evaluate_split(
@@ -304,7 +299,6 @@ class TrainablePretrainer:
 
 @task("building the network")
 def build_pretrainer(config: Config, machine: devices.Device) -> Pretrainer:
-    """Build the untrained model, a function of the config and its seed."""
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_MINUTES = "LITEBERT_WAIT_MINUTES"
-"""The variable of the environment that says how long a process waits for the others."""
 _PULSE_SECONDS = 10.0
 _STORE_SECONDS = 10.0
 """How long a process that failed waits for the store of its group."""
@@ -56,11 +55,9 @@ class Ranks:
     local_rank: int = 0
     """Its number among those on this machine, and of the GPU that it uses."""
     local_size: int = 1
-    """How many there are on this machine."""
 
     @property
     def main(self) -> bool:
-        """True if this process writes the files of the run."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
@@ -82,7 +79,6 @@ class Ranks:
         """Replace the tensor by that of one process, the main one by default."""
 
     def agree(self, value: T) -> T:
-        """Return the main process's value, in all of them."""
         return value
 
     def do(self, find: Callable[[], T]) -> T:
@@ -94,19 +90,19 @@ class Ranks:
         return find()
 
     def gather(self, value: T) -> list[T]:
-        """Gather the values of all processes, by rank."""
         return [value]
 
     def turns(self, count: int) -> list[int]:
-        """Choose this process's pieces among `count` pieces of work."""
         return list(range(self.rank, count, self.size))
 
     def union(self, results: Mapping[int, T]) -> list[T]:
-        """Gather the results of all pieces of work, in order."""
         everything = {
             i: value for by_number in self.gather(results) for i, value in by_number.items()
         }
         return [everything[i] for i in sorted(everything)]
+
+
+ALONE = Ranks()
 
 
 @dataclass(frozen=True)

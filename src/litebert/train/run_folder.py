@@ -26,14 +26,11 @@ from litebert.train.ranks import Ranks
 log = logging.getLogger("litebert")
 
 ASIDE = "collapsed"
-"""Subfolder of a run that was set aside."""
 _MOVING = f".{ASIDE}"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder for one run."""
-
     path: Path
     identity_name: str
     leftovers: tuple[str, ...] = ()
@@ -129,12 +126,10 @@ class RunFolder:
             yield
 
     def read_identities(self) -> list[dict[str, Any]]:
-        """Read the identities of a run that was set aside and of the present one, if any."""
         files = (self.path / ASIDE / self.identity_name, self.identity_file)
         return [read_json(file, RunError) for file in files if file.exists()]
 
     def claim(self, identity: Mapping[str, Any]) -> None:
-        """Write the identity: from now on the folder is this run."""
         if self.ranks.main:
             write_json(self.identity_file, identity)
 
@@ -165,11 +160,9 @@ class RunFolder:
 
     @property
     def has_predecessor(self) -> bool:
-        """True if a run went before this one and was set aside."""
         return (self.path / ASIDE).is_dir()
 
     def set_aside(self) -> None:
-        """Move what a run wrote into collapsed/; the main process does."""
         if not self.ranks.main:
             return
         aside = self.path / _MOVING  # there already, where a kill fell into the moving

@@ -50,7 +50,6 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The step at which the run ends."""
         return self.ends[-1]
 
     @cached_property
@@ -64,11 +63,9 @@ class Plan:
         return tuple(planned)
 
     def correct(self, step: int, end: int) -> Plan:
-        """Return the plan of a run that is to end at `end`, as decided at `step`."""
         return Plan((*self.ends[:-1], end), (*self.corrections, (step, self.steps, end)))
 
     def locate(self, step: int) -> float:
-        """Return the planned step at which a step stands."""
         start, origin, pace = next(
             (start, origin, pace)
             for start, _, origin, pace in reversed(self._pieces)
@@ -137,7 +134,6 @@ def compute_extended_factor(config: ScheduleConfig, step: float, ends: Sequence[
 
 
 def count_rewarm_steps(steps: int) -> int:
-    """Count the steps of an extension of `steps` over which the rate rises again."""
     return max(1, round(REWARM * steps))
 
 
@@ -165,7 +161,6 @@ def compute_factor(config: ScheduleConfig, step: float, steps: int) -> float:
 
 
 def _compute_progress(step: float, start: int, end: int) -> float:
-    """Return how far `step` is from `start` to `end`, in [0, 1)."""
     return max(0, step - start) / max(1, end - start)
 
 

@@ -65,7 +65,6 @@ CONTENTS = (
     *TRACKED,
     "report.html",
 )
-"""All that a run writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,6 @@ def run_folder(out: str | Path) -> RunFolder:
 
 
 def check_folder(request: PretrainRequest) -> None:
-    """Check that the run can begin or continue in its folder."""
     folder, ranks = request.folder, request.folder.ranks
     for amount in request.extensions:
         parse_amount(amount, "--add-budget", BUDGET_UNITS)
@@ -109,7 +107,6 @@ def check_folder(request: PretrainRequest) -> None:
 
 
 def open_training_data(source: DataSource, ranks: Ranks) -> TrainingData:
-    """Open token shards, of which some text must be held out."""
     shards = ranks.do(lambda: open_data(source, verify=True))
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
         raise DataError(
@@ -138,15 +135,11 @@ class RunRecord:
     """The length and the data of a run, as run.json records them."""
 
     config: Config
-    """The recipe of the run, with the budget that it was started with."""
     plan: schedule.Plan
     data: str
-    """The folder of the data."""
     data_fingerprint: str
     extensions: tuple[str, ...] = ()
-    """The budget of each extension."""
     sets: Mapping[str, str] = field(default_factory=dict)
-    """The fingerprints of the sets of a mixture, by their names."""
     time_budget: tuple[float, float] | None = None
     """`Loop.time_budget`."""
     stage_seconds: tuple[tuple[float, float], ...] = ()
@@ -154,12 +147,10 @@ class RunRecord:
 
     @property
     def steps(self) -> int:
-        """The steps of the run, its extensions among them."""
         return self.plan.steps
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], file: Path, config: Config) -> RunRecord:
-        """Read the content of a run.json."""
         try:
             plan = schedule.Plan.of_record(fields)
             fingerprint, data = fields["data_fingerprint"], fields["data"]
@@ -289,7 +280,6 @@ def start_run(
 
 
 def _record_sets(shards: TrainingData, config: Config, plan: schedule.Plan) -> dict[str, Any]:
-    """Return what run.json holds of the sets of a mixture: their weights, shares and epochs."""
     if not isinstance(shards, Mixture):
         return {}
     epochs = PretrainingBatches(config, shards, plan).count_epochs(plan.steps)
@@ -387,7 +377,6 @@ def _extend(
     teacher: Teacher | None,
     fields: Mapping[str, Any],
 ) -> RunRecord:
-    """Extend a finished run by the last of the extensions, and record that in run.json."""
     folder, config, end = request.folder, record.config, record.steps
     *earlier, amount = request.extensions
     if tuple(earlier) != record.extensions:
@@ -461,7 +450,6 @@ def measure_work(record: RunRecord, teacher: EncoderConfig | None) -> Callable[[
 def record_plan(
     folder: RunFolder, config: Config, shards: TrainingData, plan: schedule.Plan
 ) -> None:
-    """Write a corrected plan into run.json."""
     corrections = [{"step": step, "from": old, "to": new} for step, old, new in plan.corrections]
     fields = {"steps": plan.steps, "corrections": corrections}
     fields |= _record_sets(shards, config, plan)

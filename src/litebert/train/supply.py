@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import IO, Any
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -44,7 +44,6 @@ from litebert.data.mixture import DataSource, TrainingData, open_data
 from litebert.train.device import Device
 from litebert.train.measure import measure_matmul_speed
 from litebert.train.schedule import Plan
-from litebert.train.trainable import B
 
 log = logging.getLogger("litebert")
 
@@ -53,6 +52,23 @@ CORE_TOKENS = 1e6
 BUSY_SHARE = 0.4
 """Share of the speed of matrix products that training reaches on a GPU."""
 NO_STEPS = Plan((0,))
+
+
+class TrainBatch(Protocol):
+    """A micro-batch: it moves to a device and knows its tokens."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, padding aside."""
+
+    def pin(self) -> Any:
+        """Return the same batch in page-locked memory."""
+
+    def to(self, device: torch.device) -> Any:
+        """Return the same batch on a device."""
+
+
+B = TypeVar("B", bound=TrainBatch)
 
 
 class PretrainingBatches:
@@ -100,7 +116,6 @@ class PretrainingBatches:
         }
 
     def count_epochs(self, steps: int) -> list[float]:
-        """Count the epochs of each set in the first steps of the run."""
         starts = [start for start, _ in self._stages]
         epochs = np.zeros(1)
         for (start, batches), end in zip(self._stages, [*starts[1:], steps], strict=True):
@@ -110,7 +125,6 @@ class PretrainingBatches:
         return values
 
     def __call__(self, step: int, rows: slice) -> Batch:
-        """Return some rows of the batch of a step."""
         return self.make(self.place(step), rows)
 
     def place(self, step: int) -> tuple[int, int]:
@@ -119,7 +133,6 @@ class PretrainingBatches:
         return stage, step - self._stages[stage][0]
 
     def make(self, place: Sequence[int], rows: slice) -> Batch:
-        """Return some rows of the batch at a place, whatever the plan."""
         stage, step = place
         batch = self._stages[stage][1](step, rows)
         for objective in self._objectives:
@@ -195,6 +208,12 @@ def make_in_processes(
         "data": dict(data) if isinstance(data, Mapping) else str(data),
         "rows": [(row.start, row.stop) for row in rows],
     }
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     makers: list[subprocess.Popen[bytes]] = []
     asked: set[int] = set()
 
@@ -209,7 +228,15 @@ def make_in_processes(
 
     try:
         for _ in range(processes):
-            makers.append(_start(question))
+            maker = subprocess.Popen(
+                [sys.executable, "-m", "litebert.train.supply"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+            makers.append(maker)
+            _ask(maker, question)
         try:
             for maker in makers:
                 _receive(maker)
@@ -232,24 +259,6 @@ def count_steps_ahead(processes: int) -> int:
     """Count the steps whose batches are asked of processes at a time, the present one among them:
     each makes one while another of its batches waits."""
     return 2 * processes
-
-
-def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    maker = subprocess.Popen(
-        [sys.executable, "-m", "litebert.train.supply"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    )
-    _ask(maker, question)
-    return maker
 
 
 def _ask(maker: subprocess.Popen[bytes], question: Any) -> None:

@@ -28,7 +28,6 @@ log = logging.getLogger("litebert")
 
 L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
-"""Fields of the JSON file of a run that name its teacher."""
 
 
 # ----------------------------------------------------------------------------- teachers of all runs
@@ -95,7 +94,6 @@ def refuse_other_teacher(
     source: str | Path | Sequence[str] | None,
     fingerprint: object,
 ) -> None:
-    """Compare the teacher, or the teachers, of a run in a folder with those of a request."""
     was, recorded = run.get(PATH), run.get(FINGERPRINT)
     if recorded == fingerprint:
         return
@@ -121,7 +119,6 @@ def refuse_other_teacher(
 def open_teacher(
     source: str | Path | None, config: Config, shards: TrainingData
 ) -> tuple[Config, Teacher | None]:
-    """Open the teacher of a config, if any, and complete the config from its shape."""
     taught = [name for name, objective in config.build_objectives().items() if objective.taught]
     if source is None:
         if taught:

@@ -39,16 +39,13 @@ FITTED = 300_000_000
 COMPARED = 100_000_000
 """The same of the rows that the strength is looked for on, times the strengths."""
 FEW_CLASSES = 50
-"""Classes above which the strength of the model is not searched for."""
 TRIED = 16_000
-"""Rows that the strength is looked for on."""
 _FOLDS = 3
 _STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 _PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _CERTAIN = 10.0
 """The log-odds of a class that every training row has; negated, of a class that none has."""
 MOST_PAIRS = 20_000
-"""Pairs that are compared with one another, at most."""
 
 
 class Baseline(ABC):
@@ -83,7 +80,6 @@ class Baseline(ABC):
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
     ) -> list[Any]:
-        """Return its answers to examples, in the form that `Task.score` takes."""
         return task.answers(examples, items, self.logits(items))
 
 
@@ -151,7 +147,11 @@ class LinearClasses(Baseline):
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
     def counts(self) -> Counts:
-        return _make_counts(self._features, [_split_bias(model) for model in self._models])
+        columns = [
+            (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
+            for model in self._models
+        ]
+        return _make_counts(self._features, columns)
 
     def compute_held_out_logits(
         self, items: Sequence[PlainItem], classes: int
@@ -281,10 +281,6 @@ def _fit_logistic(
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score says what became of it
         model.fit(matrix, right, sample_weight=weights)
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
-
-
-def _split_bias(model: Any) -> tuple[Any, float]:
-    return (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
 
 
 def _make_counts(features: TextFeatures, columns: Sequence[tuple[Any, float]]) -> Counts:
@@ -453,8 +449,6 @@ def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float3
 
 
 class Bm25Order(Baseline):
-    """The BM25 of a query and a document, from the words of the documents that it learned from."""
-
     name = "BM25"
     supervised = False
 

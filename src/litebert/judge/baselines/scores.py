@@ -27,19 +27,15 @@ from litebert.tasks.values import EncodedPart, Logits
 log = logging.getLogger("litebert")
 
 BASELINE = "baseline.json"
-"""The file of a run folder that holds the scores of its baseline from before training on."""
 FIELD = "baseline"
 """The field of scores.json that holds them when training has ended."""
 
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """A baseline and the task that it learned."""
-
     task: Task[Any]
     model: Baseline
     training_rows: int
-    """Rows of the training part; `model.read` says how many of them it learned from."""
 
     def logits(self, examples: Sequence[Any]) -> Logits:
         """Compute the logits of each example, in the form of `Output.of_item`."""
@@ -58,7 +54,6 @@ class FittedBaseline:
         ]
 
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
-        """Compute the scores of parts by name; of a test part only where it has labels."""
         plain = [
             EncodedPart(name, examples, list(self.task.plain_items(examples)))
             for name, examples in parts
@@ -106,16 +101,11 @@ def _limit_threads() -> Any:
 
 @dataclass(frozen=True)
 class BaselineScores:
-    """The scores of a baseline on the parts that a run scores."""
-
     name: str
-    """Short description of the baseline."""
     scores: dict[str, float]
     """Named as the run's own."""
     rows: int
-    """Training rows that it learned from."""
     training_rows: int
-    """Training rows that there are."""
 
     @property
     def note(self) -> str:
@@ -141,7 +131,6 @@ class RunBaseline:
         self._config, self._task, self._train, self._others = config, task, train, others
 
     def announce(self, folders: Sequence[Path]) -> None:
-        """Log the score, unless each of the folders has it."""
         ended = [(folder / "scores.json").exists() for folder in folders]
         saved = [_find_saved(folder) is not None for folder in folders]
         if not folders or not all(map(any, zip(ended, saved, strict=True))):
@@ -195,7 +184,6 @@ def read_scores(file: Path) -> dict[str, float]:
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline)."""
     fields = read_json(file, RunError).get(FIELD)
     return None if fields is None else _from_fields(fields, file)
 
@@ -203,7 +191,6 @@ def read_baseline(file: Path) -> BaselineScores | None:
 def build_scores_fields(
     scores: Mapping[str, Any], baseline: BaselineScores | None
 ) -> dict[str, Any]:
-    """Build the content of scores.json or seeds.json: the scores, and the baseline's in a field."""
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
 
 

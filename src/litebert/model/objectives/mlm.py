@@ -82,7 +82,6 @@ class MaskedLanguageModeling(TokenPrediction):
         }
 
     def flops(self, length: int) -> float:
-        """Count the vocabulary head, on the masked share of the tokens."""
         shape = self._reader
         hidden, embedding = shape.hidden_size, shape.embedding_size
         mapped = hidden * embedding if shape.prediction == "embedding" or shape.projects else 0
@@ -99,7 +98,6 @@ class MaskedLanguageModeling(TokenPrediction):
         return VocabularyHead(self._reader)
 
     def build(self) -> nn.ModuleDict:
-        """The generator, where the config has one, before the head."""
         from torch import nn
 
         from litebert.model.encoder import Encoder

@@ -45,7 +45,6 @@ class Loss:
     eval_tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def cpu(self) -> Loss:
-        """The same in main memory."""
         extras, tensors = (
             {name: tensor.cpu() for name, tensor in named.items()}
             for named in (self.extras, self.eval_tensors)
@@ -56,8 +55,6 @@ class Loss:
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of an objective's hooks beside their batch."""
-
     network: Any
     """The module that `Objective.build` made for this objective."""
     encoder: Encoder
@@ -88,7 +85,6 @@ class ShownScore:
 
     @property
     def text(self) -> str:
-        """The value with its error and its baseline."""
         error = f" ± {self.error}" if self.error else ""
         remark = f"{self.remark}: {self.baseline}" if self.baseline else self.remark
         return self.value + error + (f" ({remark})" if remark else "")
@@ -152,7 +148,6 @@ ACCURACY = Score(
     error="standard_error",
     size="predictions",
 )
-"""The accuracy of an objective, which `Objective.scores` computes with its error."""
 
 
 @dataclass(frozen=True)
@@ -275,14 +270,12 @@ class Objective(ABC):
 
     @cached_property
     def settings(self) -> Any:
-        """An instance of `settings_class`; None without one."""
         if self.settings_class is None:
             return None
         return from_dict(self.settings_class, self.config.settings_of(self.name), f"{self.name}.")
 
     @property
     def weight(self) -> float:
-        """The weight of its mean loss in the sum of all."""
         return 1.0
 
     @property
@@ -291,7 +284,6 @@ class Objective(ABC):
         return None
 
     def parameters(self) -> dict[str, int]:
-        """Parameters by part, exact; a part's name is its row in `plan`."""
         return {}
 
     def flops(self, length: int) -> float:
@@ -304,7 +296,6 @@ class Objective(ABC):
 
     @property
     def network_name(self) -> str:
-        """The name of its network in a sentence."""
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
@@ -433,5 +424,4 @@ def list_shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
 
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside its error and that of guessing."""
     return [(score.title, score.text) for score in list_shown_scores(scores)]

@@ -141,7 +141,6 @@ class ReplacedTokenDetection(Objective):
         return 2 * (hidden * hidden + hidden)
 
     def backward_bytes(self, width: int) -> float:
-        """The dense map of its head, before and after the activation."""
         return 2 * width * self.config.encoder.hidden_size
 
     def head(self) -> nn.Module:
@@ -186,7 +185,6 @@ class ReplacedTokenDetection(Objective):
         )
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        """Summed binary cross-entropy over the N real tokens; `replaced` counts those that were."""
         import torch
         from torch.nn import functional as F
 

@@ -54,7 +54,6 @@ class SpanBoundary(TokenPrediction):
         return assumptions
 
     def parameters(self) -> dict[str, int]:
-        """Two dense maps with norms, the table of positions, the bias of the projection."""
         shape, settings = self.config.encoder, self.config.sbo
         hidden, embedding, size = shape.hidden_size, shape.embedding_size, settings.position_size
         first = cost.linear(2 * hidden + size, hidden) + cost.norm(hidden)
@@ -62,7 +61,6 @@ class SpanBoundary(TokenPrediction):
         return {"sbo head": settings.positions * size + first + second + shape.vocab_size}
 
     def flops(self, length: int) -> float:
-        """On every masked token, a few more than have both neighbors."""
         shape = self.config.encoder
         hidden, embedding = shape.hidden_size, shape.embedding_size
         boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding

@@ -25,9 +25,7 @@ from litebert.base.storage import write_json
 log = logging.getLogger("litebert")
 
 MEMORY = "trackers.json"
-"""The file of a run folder that holds what trackers remember."""
 TRACKED = (MEMORY, "tensorboard", "wandb")
-"""The files and folders that trackers leave in a run folder."""
 _CONFIGS = ("recipe.json", "finetune.json")
 _ARTIFACTS = (
     ("config", "config", _CONFIGS),
@@ -45,7 +43,6 @@ class TrackedRun:
     name: str
     """A short name, for people."""
     config: Mapping[str, Any]
-    """The content of recipe.json or finetune.json."""
     resume: int | None
     """The step from which the run continues; None for a new record."""
     memory: dict[str, Any] = field(default_factory=dict)
@@ -93,8 +90,6 @@ def require_trackers(names: Sequence[str]) -> None:
 
 
 class TrackerGroup:
-    """The trackers of a run folder, open."""
-
     def __init__(
         self,
         folder: Path,
@@ -144,7 +139,6 @@ class TrackerGroup:
             self._log(row, [name for name in fresh if name in self._trackers])
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Log a row of metrics."""
         repeated = row["step"] <= self._written
         names = [
             name for name, tracker in self._trackers.items() if tracker.repeats or not repeated
@@ -175,7 +169,6 @@ class TrackerGroup:
                     tracker.keep(artifact, kind, path)
 
     def close(self) -> None:
-        """Close all records."""
         for name, tracker in list(self._trackers.items()):
             with self._guard(name):
                 tracker.close()
@@ -196,7 +189,6 @@ class TrackerGroup:
 
 
 def list_artifacts(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """List what a run leaves for trackers: name, kind and path."""
     for name, kind, files in _ARTIFACTS:
         for file in files:
             if (folder / file).is_file():

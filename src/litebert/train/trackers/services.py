@@ -97,7 +97,6 @@ class Mlflow(Tracker):
 
 
 def _flatten(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return parameters by dotted names, with values as short as MLflow takes them."""
     flat: dict[str, str] = {}
     for key, value in fields.items():
         name = f"{prefix}{key}"
