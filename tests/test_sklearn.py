@@ -443,6 +443,17 @@ def test_a_model_that_is_missing_and_one_that_is_not_fitted(
         TextClassifier(**settings).predict(["a"])
 
 
+def test_without_a_model_the_encoder_of_fit_learns(
+    tmp_path: Path, rows: tuple[list[str], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here, where no Hub can be reached, the one of the package."""
+    caplog.set_level("INFO")
+    texts, labels = rows
+    fitted = TextClassifier(out=tmp_path / "fits", epochs=2, max_length=16).fit(texts, labels)
+    assert fitted.score(texts, labels) > 0.8
+    assert "of the package" in caplog.text
+
+
 @pytest.mark.thorough
 def test_the_page_runs(
     tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,8 @@ LEAST_STEPS, NETWORK_EPOCHS = 200, 3
 """Steps of the network on few rows, and passes over many."""
 _TIMED, _SPARE = 8, 0.9
 """Steps whose time tells how many fit, and the share of these that is planned."""
+_KEPT_TOKENS = 6144
+"""Tokens of a batch above which layers are computed twice: a MiniLM keeps 0.4 MB for each."""
 _PASS = 512  # tokens that are read together, so that they stay in the cache
 
 
@@ -266,6 +268,7 @@ def _build(
         base,
         batch=f"{batch} sequences",
         micro_batch=batch,  # a contrast needs all of them together
+        recompute=batch * material.length > _KEPT_TOKENS,
         seed=material.seed,
         optimizer=replace(
             base.optimizer, learning_rate=scale_rate(start.encoder), weight_decay=0.01

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import shutil
 import signal
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
     from litebert.answer.model import Model
     from litebert.config.finetuning import FinetuneConfig
 
+log = logging.getLogger("litebert")
+
 _KINDS: dict[str, tuple[Any, str]] = {
-    "model": ((str, Path), "a folder or a name"),
+    "model": ((str, Path, type(None)), "a folder or a name"),
     "out": ((str, Path, type(None)), "a folder"),
     "tokenizer": ((str, Path, type(None)), "a folder or a file"),
     "epochs": ((int, float, type(None)), "a number"),
@@ -61,7 +64,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         out: str | Path | None = None,
         tokenizer: str | Path | None = None,
@@ -77,7 +80,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         Args:
             model: a run, a litebert or Hugging Face folder, or the name of a model of the Hub such
-                as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`.
+                as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`. By default the
+                encoder that `litebert.fit` takes for such texts.
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
                 folder, which is deleted with the estimator, or after its next fit.
@@ -110,7 +114,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             KeyboardInterrupt: Ctrl-C; with `out`, the same fit continues.
         """
         from litebert.finetuning.run import finetune
+        from litebert.fitting.encoders import find_encoder
         from litebert.tasks.registry import open_task
+        from litebert.tasks.texts import Example
 
         texts, values = list_texts(X), list(list_values(y, "y"))
         if len(texts) != len(values):
@@ -139,8 +145,15 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             if weights is not None:
                 columns["weight_column"] = "weight"
             files = open_task("table", table, target=self.target, metric=self.metric, **columns)
+            model = self.model
+            if model is None:
+                examples = [
+                    Example(*((text,) if isinstance(text, str) else text)) for text in texts
+                ]
+                model, note = find_encoder(examples)
+                log.info(note)
             run = finetune(
-                self.model,
+                model,
                 files,
                 folder / "run",
                 lambda default: self._change_config(default, facts),
@@ -263,7 +276,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         out: str | Path | None = None,
         tokenizer: str | Path | None = None,
