@@ -39,7 +39,7 @@ FOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a long column beside a named one": (
         "a.csv",
         table(("title", ["a", "b", "c", "d"]), ("story", TEXTS * 1), ("label", CLASSES)),
-        {"text": "title + story"},
+        {"text": "story"},
     ),
     "ids and addresses are no texts": (
         "a.csv",

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -517,8 +517,8 @@ def test_a_title_is_read_with_its_text(form: str, tmp_path: Path) -> None:
     header = ("id", "subject", "body", "team")
     rows: list[tuple[Any, ...]] = []
     for i in range(12):
-        rows.append((i, "printer" if i % 3 else "", f"it fails, number {i}", "hardware"))
-        rows.append((i, "payment" if i % 3 else "", f"it fails, number {i}", "billing"))
+        rows.append((i, "a printer" if i % 3 else "", f"it fails, number {i}", "hardware"))
+        rows.append((i, "a payment" if i % 3 else "", f"it fails, number {i}", "billing"))
     file, columns = (
         tmp_path / f"mail.{form}",
         dict(zip(header, zip(*rows, strict=True), strict=True)),
@@ -535,7 +535,7 @@ def test_a_title_is_read_with_its_text(form: str, tmp_path: Path) -> None:
         pq.write_table(pa.table({name: [*cells] for name, cells in columns.items()}), file)
     result = litebert.fit(file, ways=["counts"])
     assert result.options["text_column"] == "subject + body"
-    answers = litebert.load(result.folder).predict(["printer\nit fails, number 1"])
+    answers = litebert.load(result.folder).predict(["a printer\nit fails, number 1"])
     out = tmp_path / "answers.jsonl"
     assert main(["predict", str(result.folder), "--input", str(file), "--out", str(out)]) == 0
     read = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -561,7 +561,7 @@ def test_one_text_in_all_rows_teaches_nothing(tmp_path: Path) -> None:
 
 def test_codes_as_labels_are_refused_before_an_encoder_is_opened(tmp_path: Path) -> None:
     file = write(tmp_path / "texts.csv", [("text",), ("a first text",), ("a second text",)])
-    with pytest.raises(ConfigError, match="labels are codes or numbers"):
+    with pytest.raises(ConfigError, match="says nothing with fewer than three"):
         litebert.fit(file, labels=["1", "2"], model=tmp_path / "absent")
 
 
@@ -615,3 +615,91 @@ def test_two_fits_are_compared(
     shutil.rmtree(folders[0])
     folders[0].mkdir()
     assert main(["compare", *map(str, folders)]) == 2
+
+
+MAIL = [
+    (f"{word} {i}", f"it fails again, number {i}", team)
+    for i in range(12)
+    for word, team in (("a broken printer", "hardware"), ("a lost payment", "billing"))
+]
+
+
+def test_rows_and_files_may_lack_the_title(tmp_path: Path) -> None:
+    """A row without one is read by its text alone, in fit, predict and evaluate; and so is a later
+    file. A name of a title that is nowhere is refused."""
+    lines = [dict(zip(("subject", "body", "team"), row, strict=True)) for row in MAIL]
+    for line in lines[1::3]:
+        del line["subject"]
+    rows = tmp_path / "mail.jsonl"
+    rows.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    result = litebert.fit(rows, ways=["counts"])
+    assert result.options["text_column"] == "subject + body"
+    assert "texts have no 'subject' (8)" in result.notes
+    whole = write(tmp_path / "whole.csv", [("subject", "body", "team"), *MAIL])
+    bare = write(tmp_path / "bare.csv", [("body", "team"), *[row[1:] for row in MAIL]])
+    assert litebert.fit([whole, bare], ways=["counts"]).notes[0].startswith("48 rows")
+    for verb, option in (("predict", "--input"), ("evaluate", "--data")):
+        assert main([verb, str(result.folder), option, str(bare)]) == 0
+    told = litebert.fit([bare, whole], tmp_path / "other", ways=["counts"]).notes
+    assert f"{whole}: 'subject' is not read, as the first file has none" in told
+    with pytest.raises(DataError, match="has no column 'subjct'; did you mean"):
+        litebert.fit(whole, tmp_path / "typo", text_column="subjct + body", ways=["counts"])
+    assert main(["predict", str(result.folder), "--input", str(whole), "--text-column", "a + body"])
+
+
+def test_what_a_title_is(tmp_path: Path) -> None:
+    """No category, which may say the label; not the text where a longer one is; read in a third of
+    the rows too; and beside columns whose names have a plus."""
+    header = ("title", "text", "subject", "label")
+    rows = [(title, text, f"{team}News", team) for title, text, team in MAIL]
+    news = litebert.fit(write(tmp_path / "news.csv", [header, *rows]), ways=["counts"])
+    assert news.options["text_column"] == "title + text"
+    short = ("subject", "details", "team")
+    some = [(row[0] if i % 3 else "", *row[1:]) for i, row in enumerate(MAIL)]
+    details = litebert.fit(write(tmp_path / "details.csv", [short, *some]), ways=["counts"])
+    assert details.options["text_column"] == "subject + details"
+    few = [(row[0] if not i % 3 else "", *row[1:]) for i, row in enumerate(MAIL)]
+    rare = litebert.fit(write(tmp_path / "rare.csv", [short, *few]), ways=["counts"])
+    assert rare.options["text_column"] == "subject + details"
+    plain = ("title", "pros + cons", "team")
+    file = write(tmp_path / "plus.csv", [plain, *MAIL])
+    plus = litebert.fit(file, ways=["counts"])
+    assert plus.options["text_column"] == "title + pros + cons"
+    out = tmp_path / "answers.csv"
+    assert main(["predict", str(plus.folder), "--input", str(file), "--out", str(out)]) == 0
+    (answer,) = litebert.load(plus.folder).predict([f"{MAIL[0][0]}\n{MAIL[0][1]}"])
+    with open(out, encoding="utf-8", newline="") as opened:
+        row = next(csv.DictReader(opened))
+    assert float(row["p_hardware"]) == pytest.approx(answer["probabilities"]["hardware"], abs=1e-5)
+
+
+def test_joined_texts_are_checked_as_one(tmp_path: Path) -> None:
+    file = write(tmp_path / "mail.csv", [("subject", "body", "team"), *MAIL])
+    with pytest.raises(ConfigError, match="a column that the model reads"):
+        litebert.fit(file, text_column="team + body", label_column="team", ways=["counts"])
+    lines = [{"subject": "s", "body": 404 if i % 4 else "b", "team": "ab"[i % 2]} for i in range(9)]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    with pytest.raises(DataError, match="404"):
+        litebert.fit(rows, text_column="subject + body", ways=["counts"])
+
+
+@pytest.mark.parametrize("labels", [("1", "-1"), ("C", "C++"), ("A", "A+"), ("<5", ">5"), "👍👎"])
+def test_labels_that_signs_tell_apart_are_no_slips(labels: Sequence[str], tmp_path: Path) -> None:
+    rows = [(row[0], labels[i % 2]) for i, row in enumerate(MAIL)]
+    file = write(tmp_path / "signs.csv", [("text", "label"), *rows])
+    assert not any("write one" in note for note in litebert.fit(file, ways=["counts"]).notes)
+
+
+def test_a_told_encoding_is_that_of_unlabeled_texts_too(tmp_path: Path) -> None:
+    rows = [("text", "label"), *[(f"сломан экран {i}", "a") for i in range(6)]]
+    rows += [(f"неверный счёт {i}", "b") for i in range(6)]
+    file, more = tmp_path / "ru.csv", tmp_path / "more.txt"
+    with open(file, "w", newline="", encoding="cp1251") as opened:
+        csv.writer(opened).writerows(rows)
+    more.write_text("новый экран\nдругой счёт\n", encoding="cp1251")
+    result = litebert.fit(
+        file, ways=["counts"], unlabeled=more, next_rows=2, encoding="cp1251", label_column="label"
+    )
+    assert result.next is not None
+    assert "новый экран" in result.next.read_text("cp1251")

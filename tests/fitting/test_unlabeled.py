@@ -19,6 +19,7 @@ from litebert.demo import unpack
 from litebert.distill import steps
 from litebert.fitting import judging, second_round, unlabeled, ways
 from litebert.fitting.columns import Columns
+from litebert.text.records import Layout
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = {
@@ -304,7 +305,7 @@ def test_where_texts_come_from(tmp_path: Path) -> None:
         (only, {"the only column"}),
         (western, {"Müller zahlt"}),
     ):
-        read_texts, count = unlabeled.read_texts([source], found, None, 0)
+        read_texts, count = unlabeled.read_texts([source], found, Layout(), 0)
         assert {example.text.strip() for example in read_texts} == {t.strip() for t in texts}
         assert count == len(texts)
 
@@ -313,7 +314,7 @@ def test_of_many_texts_some_are_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(unlabeled, "MOST_TEXTS", 100)
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"text {number}\n" for number in range(1000)))
-    texts, count = unlabeled.read_texts([lines], Columns("text", ()), None, 0)
+    texts, count = unlabeled.read_texts([lines], Columns("text", ()), Layout(), 0)
     numbers = [int(example.text.split()[1]) for example in texts]
     assert count == 1000
     assert len({*numbers}) == 100

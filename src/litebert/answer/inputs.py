@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litebert.base.errors import ConfigError, DataError
+from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.remote.names import shorten
 from litebert.remote.reading import is_file, open_file
 from litebert.tasks.task import Row, Task, TaskFiles
@@ -25,6 +25,7 @@ from litebert.text.files import is_remote, list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
 from litebert.text.records import (
     IN_FOLDERS,
+    JOINT,
     SEPARATOR_LINE,
     SUFFIXES,
     FileFormat,
@@ -32,11 +33,11 @@ from litebert.text.records import (
     Notes,
     RowFile,
     find_delimiter,
+    find_parts,
     format_value,
     read_cells,
     refuse_format,
     split_cells,
-    split_joint,
 )
 
 log = logging.getLogger("litebert")
@@ -150,7 +151,7 @@ def open_input(
             training_columns.get("pair"),
         )
         if name
-        for part in (name, *split_joint(name))
+        for part in (name, *find_parts(name, ()))
     }
     wanted |= {"text"} if columns.text is None else set()
     is_official = form is None and _is_official(path, head_text, task)
@@ -179,6 +180,10 @@ def open_input(
     if is_official:
         return InputFile(file, "text", None, True)
     names = _list_columns(file, head_text, wanted)
+    file = replace(file, names=tuple(names))
+    for part in find_parts(columns.text or "", names):
+        if names and JOINT in (columns.text or "") and part not in names:
+            raise DataError(f"{path} has no column '{part}'; {nearest(part, names)}")
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     text_column = columns.text or _choose_column(
         names, training_columns.get("text"), "text", *words
@@ -318,7 +323,7 @@ def _choose_column(names: Sequence[str], *likely: Any) -> Any:
     """Return the first likely column that a file has, else the first likely one, or None."""
     candidates = [name for name in likely if name]
     first = candidates[0] if candidates else None
-    return next((name for name in candidates if {*split_joint(name)} <= {*names}), first)
+    return next((name for name in candidates if find_parts(name, names)[-1] in names), first)
 
 
 def format_cells(

@@ -12,7 +12,7 @@ from typing import Any
 from litebert.base.errors import DataError
 from litebert.tasks.label_cells import is_blank
 from litebert.text.lines import Meter, read_blocks
-from litebert.text.records import JOINT, Layout, detect_format, read_sample, split_joint
+from litebert.text.records import JOINT, Layout, detect_format, find_parts, read_sample
 
 _SAMPLE = 2000
 _TEXT_NAMES = (
@@ -25,7 +25,7 @@ _LABEL_NAMES = (
     "tags", "intent", "type", "rating", "stars", "score", "y", "team", "queue", "department",
     "kategorie", "klasse", "categoria",
 )  # fmt: skip
-_TITLE_NAMES = ("subject", "title", "headline", "summary", "betreff", "titel")
+TITLE_NAMES = ("subject", "title", "headline", "summary", "betreff", "titel")
 """A title is read before its text."""
 _PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("text_a", "text_b"),
@@ -35,7 +35,7 @@ GUESS = "guess"
 """The column of rows to label that has the model's answer, which is never read."""
 _LONG = 40
 """Characters of a cell that no header has."""
-_WORDS = 15
+_TELLING = 15
 """Mean characters of a column, above which it may tell what the texts do not."""
 _MOST_CLASSES = 0.5
 """Share of the rows that have a label of their own, above which a column holds no labels."""
@@ -50,6 +50,8 @@ class Columns:
     pair: str | None = None
     header: bool = True
     encoding: str = "utf-8"
+    parts: tuple[str, ...] = ()
+    """The columns that `text` joins, if it is not one."""
     unread: tuple[str, ...] = ()
     """Other columns that look like texts."""
 
@@ -91,18 +93,20 @@ def find_columns(
             if one in lowered and two in lowered and not {lowered[one], lowered[two]} & {*label}:
                 text, pair = lowered[one], lowered[two]
                 break
-    taken = {*label, GUESS, *(part for name in (text, pair) if name for part in split_joint(name))}
-    free = [name for name in names if name not in taken]
-    alone = text is None and pair is None
+    taken = {part for name in (text, pair) if name for part in find_parts(name, names)}
+    free = [name for name in names if name not in (*taken, *label, GUESS)]
+    unnamed = text is None and pair is None
     if text is None:
         lengths = {name: _measure(cells[name]) for name in free}
         named = [lowered[name] for name in _TEXT_NAMES if lowered.get(name) in lengths]
         long = [name for name in free if lengths[name] > 0]
         best = max(long, key=lambda name: lengths[name], default=None)
+        if best is not None and best.lower() not in TITLE_NAMES:
+            named = [name for name in named if name.lower() not in TITLE_NAMES]
         # A name is believed unless another column has texts ten times as long.
         if best is not None:
             text = next((name for name in named if lengths[name] * 10 >= lengths[best]), best)
-            if named and lengths[text] < 1:  # single words, of which a name says more
+            if named and lengths[text] < 1:  # no column has sentences, so a name says more
                 text = named[0]
         if text is None:
             raise DataError(
@@ -119,15 +123,21 @@ def find_columns(
                 f"{file} has no column that looks like labels ({_list(names)}); name it with "
                 "--label-column, or give --labels to begin without labels"
             )
-    titles = [lowered[name] for name in _TITLE_NAMES if lowered.get(name) in free]
-    titles = [name for name in titles if name not in label and _measure(cells[name]) > 0]
-    if alone and titles and text.lower() not in _TITLE_NAMES:
-        free.remove(titles[0])
-        text = f"{titles[0]}{JOINT}{text}"
-    unread = (
-        () if pair else tuple(n for n in free if n not in label and _measure(cells[n]) > _WORDS)
-    )
-    return Columns(text, tuple(label), pair, header, encoding, unread)
+    free = [name for name in free if name not in label]
+    if unnamed and text.lower() not in TITLE_NAMES:
+        # Single words are a category, which may say the label. Many rows may have no title.
+        titles = {
+            name: _measure([cell for cell in cells[name] if not is_blank(cell)])
+            for name in free
+            if name.lower() in TITLE_NAMES
+        }
+        title = max(titles, key=lambda name: titles[name], default=None)
+        if title is not None and titles[title] > 1:
+            free.remove(title)
+            text = f"{title}{JOINT}{text}"
+    unread = [] if pair else [name for name in free if _measure(cells[name]) > _TELLING]
+    parts = find_parts(text, names)
+    return Columns(text, tuple(label), pair, header, encoding, parts, tuple(unread))
 
 
 def find_encoding(file: Path) -> str:

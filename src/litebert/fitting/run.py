@@ -31,7 +31,7 @@ from litebert.base.storage import LOCK, lock_folder, write_json
 from litebert.config import replace
 from litebert.config.amounts import parse_amount
 from litebert.finetuning.heads import fit_head
-from litebert.fitting.columns import GUESS, Columns, find_columns, find_encoding
+from litebert.fitting.columns import GUESS, TITLE_NAMES, Columns, find_columns, find_encoding
 from litebert.fitting.encoders import open_encoder, reads_names, says_something
 from litebert.fitting.judging import READING, Judged, Prefer, Runner
 from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
@@ -150,10 +150,12 @@ def fit(
     out = _name_folder(first) if out is None else Path(out)
     if labels:
         _check_labels(labels, ways, sources, pool, columns)
-    if labels and not all(described.get(label) or says_something(label) for label in labels):
-        raise ConfigError(
-            "labels are codes or numbers, which say nothing; describe each with --describe FILE"
-        )
+        for label in labels:
+            if not described.get(label) and not says_something(label):
+                raise ConfigError(
+                    f"the label '{label}' says nothing with fewer than three letters; describe "
+                    "it with --describe FILE"
+                )
     if teacher and labels:
         raise ConfigError(
             "a student is judged by rows with labels; label some, and leave --size out"
@@ -161,9 +163,13 @@ def fit(
     if next_rows < 0:
         raise ConfigError(f"next is {next_rows}; give the number of rows to label, such as 50")
     task, examples, blank, found, notes = _open(sources, list(labels), columns)
-    delimiter, count = columns.get("delimiter"), 0
+    told, count = Layout(), 0
+    if encoding := columns.get("encoding"):
+        told = replace(told, encoding=encoding)
+    if delimiter := columns.get("delimiter"):
+        told = replace(told, delimiter=delimiter)
     if pool:
-        blank, count = read_texts(pool, found, delimiter, seed)
+        blank, count = read_texts(pool, found, told, seed)
     if not labels:
         read, blank = len(blank), leave_out(blank, examples)
         count -= read - len(blank)
@@ -205,7 +211,7 @@ def fit(
             files=sources,
             found=found,
             group=columns.get("group_column"),
-            delimiter=Layout(delimiter=delimiter).delimiter or ",",
+            delimiter=told.delimiter or ",",
             seconds=READING * (deadline - time.monotonic()),
             seed=seed,
         )
@@ -241,6 +247,7 @@ def fit(
             way, reason = runner.choose(prefer)
             if pool:
                 runner.teach(way, blank, count)
+            reason += runner.doubt(way)
             given = columns if first.is_dir() else {**columns, **found.options()}
             options = {
                 name: list(value) if isinstance(value, tuple) else value
@@ -354,7 +361,7 @@ def _open(
             header=found.header, encoding=found.encoding, delimiter=options.get("delimiter")
         )
         for source in sources:
-            told += _look_into(source, found, layout, columns.get("encoding") is not None)
+            told += _look_into(source, found, layout, columns.get("encoding"), source == data)
         if labels:
             texts = [
                 row.example
@@ -404,9 +411,11 @@ def _doubt_labels(rows: Mapping[str, int]) -> list[str]:
     """Say which rare labels are spelled as a common one is."""
     told = list[str]()
     for label, count in rows.items() if len(rows) <= _MOST_SPELLED else ():
-        plain = re.sub(r"\W|_", "", label.casefold())
+        plain = _simplify(label)
+        if not any(map(str.isalpha, plain)):
+            continue
         for other, more in rows.items():
-            alike = re.sub(r"\W|_", "", other.casefold())
+            alike = _simplify(other)
             same = plain == alike and (more, other) > (count, label)
             close = min(len(plain), len(alike)) > 3 and 10 * count <= more
             close = close and re.sub(r"\D", "", plain) == re.sub(r"\D", "", alike)
@@ -419,12 +428,19 @@ def _doubt_labels(rows: Mapping[str, int]) -> list[str]:
     return told
 
 
-def _look_into(source: Path, found: Columns, layout: Layout, told: bool) -> list[str]:
+def _simplify(label: str) -> str:
+    """Without case, and without what may stand between words."""
+    return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", label.strip().casefold())
+
+
+def _look_into(
+    source: Path, found: Columns, layout: Layout, encoding: str | None, is_first: bool
+) -> list[str]:
     """Refuse what cannot be read as the first table is, unless a person told its encoding, and say
     what is not read."""
     if source.is_dir():
         return []
-    if not told and detect_format(source) not in ("parquet", "xlsx"):
+    if encoding is None and detect_format(source) not in ("parquet", "xlsx"):
         encoding = find_encoding(source)
         plain = encoding == "utf-8" and (
             found.encoding == "cp1252" and source.read_bytes().isascii()
@@ -435,9 +451,17 @@ def _look_into(source: Path, found: Columns, layout: Layout, told: bool) -> list
                 "UTF-8"
             )
     names, _ = read_sample(source, 1, layout)
+    told = list[str]()
+    for part in found.parts[:-1] if is_first else ():
+        if part not in names:
+            raise DataError(f"{source} has no column '{part}'; {nearest(part, names)}")
+    if not is_first and len(found.parts) < 2:
+        title = next((name for name in names if name.lower() in TITLE_NAMES), None)
+        if title is not None and title not in (found.text, found.pair, *found.label):
+            told.append(f"{source}: '{title}' is not read, as the first file has none")
     if GUESS in names and GUESS not in (found.text, found.pair, *found.label):
-        return [f"{source}: the column '{GUESS}' is the answer of a model, and is not read"]
-    return []
+        told.append(f"{source}: the column '{GUESS}' is the answer of a model, and is not read")
+    return told
 
 
 def _find_finished(

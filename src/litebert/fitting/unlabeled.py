@@ -36,10 +36,10 @@ from litebert.text.records import (
     Notes,
     RowFile,
     detect_format,
+    find_parts,
     read_lines,
     read_records,
     read_sample,
-    split_joint,
 )
 from litebert.text.tally import format_count
 
@@ -52,10 +52,11 @@ _AT_ONCE, _ROUNDS = 256, 10
 
 
 def read_texts(
-    sources: Sequence[Path], found: Columns, delimiter: str | None, seed: int
+    sources: Sequence[Path], found: Columns, told: Layout, seed: int
 ) -> tuple[list[Example], int]:
     """Read the texts of tables, plain text and folders, each once and in random order: all, or
-    `MOST_TEXTS` drawn of them; and how many there are.
+    `MOST_TEXTS` drawn of them; and how many there are. A person `told` the encoding, unless it is
+    UTF-8, and the delimiter.
 
     Raises:
         DataError: a source does not exist, or holds no texts of the form of the labeled ones.
@@ -63,7 +64,7 @@ def read_texts(
     draw, kept, seen = random.Random(seed), list[Example](), set[int]()
     with progress.task("reading texts"):
         for source in sources:
-            for example in _stream(source, found, delimiter):
+            for example in _stream(source, found, told):
                 key = hash_texts(example.text, example.pair)
                 if key in seen or not example.text.strip():
                     continue
@@ -78,7 +79,7 @@ def read_texts(
     return kept, len(seen)
 
 
-def _stream(source: Path, found: Columns, delimiter: str | None) -> Iterator[Example]:
+def _stream(source: Path, found: Columns, told: Layout) -> Iterator[Example]:
     if not source.exists():
         raise DataError(f"{source} does not exist; give a table, plain text or a folder of texts")
     if source.is_dir():
@@ -91,7 +92,7 @@ def _stream(source: Path, found: Columns, delimiter: str | None) -> Iterator[Exa
         if found.pair is not None and not tables:
             raise DataError(f"{source} holds single texts, and the model learns pairs; give tables")
         for path in tables:
-            yield from _stream(path, found, delimiter)
+            yield from _stream(path, found, told)
         for path in [] if tables else texts:  # of which each is one
             yield Example("\n".join(line for _, line in read_lines(path, Notes(), "utf-8")))
         return
@@ -101,15 +102,15 @@ def _stream(source: Path, found: Columns, delimiter: str | None) -> Iterator[Exa
             raise DataError(
                 f"{source} holds single texts, and the model learns pairs; give a table"
             )
-        layout, text, pair = Layout(encoding=find_encoding(source)), found.text, None
+        layout, text, pair = Layout(encoding=_find_encoding(source, told)), found.text, None
     else:
-        encoding = "utf-8" if form in ("parquet", "xlsx") else find_encoding(source)
-        used = delimiter if form in ("csv", "tsv") else None
+        encoding = "utf-8" if form in ("parquet", "xlsx") else _find_encoding(source, told)
+        used = told.delimiter if form in ("csv", "tsv") else None
         layout = Layout(header=found.header, encoding=encoding, delimiter=used)
         names, _ = read_sample(source, 1, layout)
         text, pair = found.text, found.pair
-        if not {*split_joint(text), *([pair] if pair else [])} <= {*names}:
-            other = find_columns(source, delimiter=used, need_label=False)
+        if not {find_parts(text, names)[-1], *([pair] if pair else [])} <= {*names}:
+            other = find_columns(source, encoding=encoding, delimiter=used, need_label=False)
             layout = Layout(header=other.header, encoding=encoding, delimiter=used)
             text, pair = other.text, other.pair
             if found.pair is not None and pair is None:
@@ -120,6 +121,10 @@ def _stream(source: Path, found: Columns, delimiter: str | None) -> Iterator[Exa
             pair = pair if found.pair is not None else None
     for row in stream_texts(RowFile(str(source), layout), Notes(), text=text, pair=pair):
         yield row.example
+
+
+def _find_encoding(source: Path, told: Layout) -> str:
+    return find_encoding(source) if told.encoding == "utf-8" else told.encoding
 
 
 def leave_out(texts: Sequence[Example], known: Sequence[Example]) -> list[Example]:
@@ -295,7 +300,7 @@ def _write(
     with a delimiter that was given; UTF-8 with a byte-order mark for spreadsheets."""
     labels = found.label or ("label",)
     # Where texts were joined, the last of their columns has all of it.
-    *titles, text = split_joint(found.text)
+    *titles, text = found.parts or (found.text,)
     texts = [text, *([found.pair] if found.pair else [])]
     with io.StringIO(newline="") as opened:
         names = [*titles, *texts, *labels, *([group] if group else [])]

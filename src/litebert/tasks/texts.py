@@ -31,7 +31,14 @@ from litebert.tasks.splits import (
 )
 from litebert.tasks.task import Row, Task
 from litebert.tasks.values import Answer, Item, ModelExample, PlainItem
-from litebert.text.records import Notes, RowSource, TableFormat, format_value, read_records
+from litebert.text.records import (
+    Notes,
+    RowSource,
+    TableFormat,
+    find_parts,
+    format_value,
+    read_records,
+)
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"
@@ -303,7 +310,7 @@ def list_columns(label: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def check_label(label: str | Sequence[str] | None, texts: Sequence[str]) -> None:
     for name in list_columns(label):
-        if name in texts:
+        if any(name in find_parts(text, ()) for text in texts):
             raise ConfigError(
                 f"label is '{name}', a column that the model reads; name the column of the labels"
             )

@@ -170,6 +170,8 @@ class RowFile:
     """The rows of a Parquet file to read: from the first number, from 0, to before the second."""
     content: Iterable[bytes] | None = None
     """All bytes of an input that can be read only once, some of which told the format."""
+    names: tuple[str, ...] = ()
+    """The columns of such an input, as far as its beginning tells."""
 
     def __str__(self) -> str:
         return self.path
@@ -324,26 +326,54 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield the cells of `columns`, then of `optional`, which the file may lack, of each row; of
     all columns if none are named. In CSV, TSV and workbooks, columns may be numbers from 0. The
-    texts of `subject + body` are joined, unless a column has that name. A blank line is a row only
-    in plain text. A `RowFile` brings its own layout.
+    texts of `subject + body` are joined (`find_parts`), and rows may lack all but the last. A blank
+    line is a row only in plain text. A `RowFile` brings its own layout.
     """
     if not any(JOINT in name for name in columns):
         yield from _read_columns(source, columns, notes, optional, layout)
         return
-    used = source.layout if isinstance(source, RowFile) else layout
-    names: list[str] = []
-    form = used.form or detect_format(source)
-    if form != "text" and not (isinstance(source, RowFile) and source.content is not None):
-        names, _ = read_sample(str(source), 1, replace(used, form=form))
-    parts = [(n,) if n in names or form == "text" else split_joint(n) for n in columns]
-    flat = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
-    for row in _read_columns(source, flat, notes, optional, layout):
-        cells = dict(zip(flat, row.values, strict=False))
-        joined = []
+    layout = source.layout if isinstance(source, RowFile) else layout
+    layout = replace(layout, form=layout.form or detect_format(source))
+    if isinstance(source, RowFile) and source.content is not None:
+        names = source.names
+    else:
+        names = tuple(read_sample(str(source), 1, layout)[0])
+    form = layout.form
+    parts = [(name,) if form == "text" else find_parts(name, names) for name in columns]
+    needed = [*dict.fromkeys(some[-1] for some in parts)]
+    others = [*dict.fromkeys(part for some in parts for part in some if part not in needed)]
+    count = len(needed) + len(others)
+    # The cells that are not needed come first of the optional ones.
+    for row in _read_columns(source, needed, notes, (*others, *optional), layout):
+        cells = dict(zip((*needed, *others), row.values, strict=False))
+        values = []
         for some in parts:
-            texts = [text for part in some if isinstance(text := cells[part], str) and text.strip()]
-            joined.append("\n".join(texts) if len(texts) > 1 else (*texts, cells[some[0]])[0])
-        yield row._replace(values=(*joined, *row.values[len(flat) :]))
+            told = [cells[part] for part in some if not _is_missing(cells[part])]
+            if any(not isinstance(value, str) for value in told):  # refused as a text alone is
+                values.append(next(value for value in told if not isinstance(value, str)))
+            else:
+                values.append("\n".join(told) if told else cells[some[-1]])
+            for part in some:
+                if cells[part] is None:
+                    notes[f"texts have no '{part}'"] += 1
+        yield row._replace(values=(*values, *row.values[count:]))
+
+
+def find_parts(name: str, names: Collection[str]) -> tuple[str, ...]:
+    """The columns that `subject + body` means in a file with columns of these names. A column whose
+    whole name it is wins."""
+    if name in names or JOINT not in name:
+        return (name,)
+    words = name.split(JOINT)
+    for count in range(len(words) - 1, 0, -1):
+        head, rest = JOINT.join(words[:count]), JOINT.join(words[count:])
+        if head in names or count == 1:
+            return (head, *find_parts(rest, names))
+    raise AssertionError
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
 def _read_columns(
@@ -391,11 +421,6 @@ def _read_columns(
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else shorten(str(source))
         raise DataError(f"{label} holds no rows; give a file with some")
-
-
-def split_joint(name: str) -> tuple[str, ...]:
-    """The columns of `subject + body`, whose texts are joined; of another name, itself."""
-    return tuple(name.split(JOINT))
 
 
 def read_rows(
