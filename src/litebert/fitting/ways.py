@@ -54,8 +54,8 @@ LEAST_STEPS, NETWORK_EPOCHS = 200, 3
 """Steps of the network on few rows, and passes over many."""
 _TIMED, _SPARE = 8, 0.9
 """Steps whose time tells how many fit, and the share of these that is planned."""
-_KEPT_TOKENS = 6144
-"""Tokens of a batch above which layers are computed twice: a MiniLM keeps 0.4 MB for each."""
+_CONTRAST_TOKENS = 6144
+"""Tokens of a batch whose texts are contrasted, at most: a MiniLM keeps 0.4 MB for each."""
 _PASS = 512  # tokens that are read together, so that they stay in the cache
 
 
@@ -185,7 +185,8 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     places = material.select(places)
     temperature = 0.3 if output.width == 2 else 0.1
     steps = int(np.clip(40 * (len(places) / 128) ** 0.33, 30, 100))
-    batch = min(CONTRAST_BATCH, max(NETWORK_BATCH, len(places)))
+    batch = min(CONTRAST_BATCH, len(places), _CONTRAST_TOKENS // material.length)
+    batch = max(NETWORK_BATCH, batch)
     contrast = replace(material.task, output=Contrast((), temperature=temperature))
     model, config = _build(material, contrast, batch)
     items = [material.items[place] for place in places]
@@ -268,7 +269,6 @@ def _build(
         base,
         batch=f"{batch} sequences",
         micro_batch=batch,  # a contrast needs all of them together
-        recompute=batch * material.length > _KEPT_TOKENS,
         seed=material.seed,
         optimizer=replace(
             base.optimizer, learning_rate=scale_rate(start.encoder), weight_decay=0.01
