@@ -673,6 +673,42 @@ def test_what_a_title_is(tmp_path: Path) -> None:
     assert float(row["p_hardware"]) == pytest.approx(answer["probabilities"]["hardware"], abs=1e-5)
 
 
+def test_standard_input_is_read_as_a_file_is(tmp_path: Path) -> None:
+    """Joined columns, and one with a plus in its name, of what can be read once only."""
+    for header in (("subject", "body", "team"), ("pros + cons", "subject", "team")):
+        file = write(tmp_path / "mail.csv", [header, *MAIL])
+        model = litebert.fit(file, ways=["counts"], overwrite=True).folder
+        words = [
+            sys.executable,
+            "-m",
+            "litebert",
+            "predict",
+            str(model),
+            "--keep",
+            "all",
+            "--input",
+        ]
+        told = [
+            subprocess.run([*words, name], input=given, capture_output=True, check=True).stdout
+            for name, given in ((str(file), b""), ("-", file.read_bytes()))
+        ]
+        assert told[0] == told[1]
+        assert told[0].startswith(",".join(header).encode())
+
+
+@pytest.mark.parametrize("name", ["subject + body", "1 + 2"])
+def test_finetune_joins_columns_too(name: str, tmp_path: Path, encoder: Path) -> None:
+    header = [("id", "subject", "body", "team")] if name[0] != "1" else []
+    file = write(tmp_path / "mail.csv", [*header, *[(i, *row) for i, row in enumerate(MAIL)]])
+    words = ["finetune", str(encoder), "--data", str(file), "--text-column", name]
+    words += ["--out", str(tmp_path / "run"), "--steps", "2", "--no-baseline", "--label-column"]
+    words += ["team"] if header else ["3", "--no-header"]
+    assert main(words) == 0
+    saved = json.loads((tmp_path / "run" / "model" / "task.json").read_text("utf-8"))
+    assert saved["columns"]["text"] == name
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(file)]) == 0
+
+
 def test_joined_texts_are_checked_as_one(tmp_path: Path) -> None:
     file = write(tmp_path / "mail.csv", [("subject", "body", "team"), *MAIL])
     with pytest.raises(ConfigError, match="a column that the model reads"):
