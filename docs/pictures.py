@@ -66,7 +66,7 @@ def main(files: Sequence[str]) -> None:
             take(browser, "report", report.as_uri(), scheme, (1000, 760))
             take(browser, "study", study.as_uri(), scheme, (1000, 760))
             page = write_terminal(report.parent, scheme)
-            take(browser, "plan", page.as_uri(), scheme, (820, 640))
+            take(browser, "plan", page.as_uri(), scheme, (820, 600))
             page.unlink()
         browser.close()
 
