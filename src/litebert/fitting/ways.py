@@ -54,7 +54,7 @@ LEAST_STEPS, NETWORK_EPOCHS = 200, 3
 """Steps of the network on few rows, and passes over many."""
 _TIMED, _SPARE = 8, 0.9
 """Steps whose time tells how many fit, and the share of these that is planned."""
-_CONTRAST_TOKENS = 6144
+_CONTRAST_TOKENS = 4096
 """Tokens of a batch whose texts are contrasted, at most: a MiniLM keeps 0.4 MB for each."""
 _PASS = 512  # tokens that are read together, so that they stay in the cache
 
