@@ -306,12 +306,12 @@ def test_python_in_the_pages_names_what_exists() -> None:
 
 
 def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
-    table = "| a | b |\n|---|---|\n| `x 7` 171.2 | 171.3, 2026-11-24 |\n"
+    table = "| a | b |\n|---|---|\n| `x 7` 296.0 | 296.1, 2026-11-24 |\n"
     page = f"It is fast ([how](docs/reports/performance.md#answering)):\n\n{table}"
     head, rule, row = [block for block in list_cited_blocks(page) if block.row]
     assert (head.numbers, rule.numbers) == (set(), set())
-    assert row.numbers == {"171.2", "171.3", "2026-11-24"}
-    assert row.numbers - set(NUMBER.findall(section_of(row.links[0]))) == {"171.3"}
+    assert row.numbers == {"296.0", "296.1", "2026-11-24"}
+    assert row.numbers - set(NUMBER.findall(section_of(row.links[0]))) == {"296.1"}
 
 
 def test_a_heading_that_is_not_there_is_found() -> None:

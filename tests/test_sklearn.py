@@ -382,7 +382,7 @@ def test_class_weights_and_the_metric(
         ({"metric": 5}, ["metric is 5"]),
         ({"device": None}, ["device is None"]),
         ({"tokenizer": 5}, ["tokenizer is 5"]),
-        ({"model": None}, ["model is None"]),
+        ({"model": 3}, ["model is 3"]),
         ({"out": "/dev/null/fits"}, ["/dev/null/fits"]),
         ({"out": "a" * 300}, ["a" * 300]),
         ({"out": "a\0b"}, [r"'a\x00b'"]),

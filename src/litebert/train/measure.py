@@ -158,14 +158,7 @@ def measure(
         batch = make_batch(shape, config.micro_sequences, padded=True).to(device.device)
         times: list[tuple[float, float]] = []
         began = time.monotonic()
-        while True:
-            # Four passes at least, two where they are slow; beyond, as many as fit.
-            spent = time.monotonic() - began
-            enough = spent >= seconds or len(times) >= 40
-            if len(times) < 4:
-                enough = len(times) >= 2 and spent >= 4 * seconds
-            if ranks.agree(enough):
-                break
+        while not ranks.agree(_is_enough(len(times), time.monotonic() - began, seconds)):
             times.append(time_step(batch, depth))
         # The first two find their memory, the second that of the gradients.
         passes, updates = zip(*(times[2:] or times[1:]), strict=True)
@@ -218,6 +211,13 @@ def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int]
         return used / max(shown, measure_matmul_speed(device))
 
     return share
+
+
+def _is_enough(passes: int, spent: float, seconds: float) -> bool:
+    """Four passes at least, two where they are slow; beyond, as many as fit."""
+    if passes < 4:
+        return passes >= 2 and spent >= 4 * seconds
+    return spent >= seconds or passes >= 40
 
 
 def _read_clock(device: Device) -> float:
