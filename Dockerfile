@@ -1,7 +1,8 @@
 # A service of one model: its folder and what answers over HTTP; PyTorch and the compiler stay outside.
 #
-#     docker build --build-context model=runs/reviews -t reviews .
-#     docker run --rm -p 127.0.0.1:8000:8000 --read-only reviews
+#     litebert export runs/reviews --out small
+#     docker build --build-context model=small -t reviews .
+#     docker run --rm -p 127.0.0.1:8000:8000 -e LITEBERT_KEY=... --read-only reviews
 
 FROM python:3.13-slim AS build
 ARG PACKAGES=""
