@@ -29,6 +29,7 @@ class Point:
     flops: float
     """Operations of training, forward and backward, at the depth and length of each step."""
     seconds: float | None
+    """Seconds of training without evaluations; None if the run did not record its speed."""
     scores: Mapping[str, float]
 
     def locate(self, axis: str) -> float | None:

@@ -25,7 +25,6 @@ from litebert.text.files import is_remote, list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
 from litebert.text.records import (
     IN_FOLDERS,
-    JOINT,
     SEPARATOR_LINE,
     SUFFIXES,
     FileFormat,
@@ -151,7 +150,7 @@ def open_input(
             training_columns.get("pair"),
         )
         if name
-        for part in (name, *find_parts(name, ()))
+        for part in {name, *find_parts(name, ())}
     }
     wanted |= {"text"} if columns.text is None else set()
     is_official = form is None and _is_official(path, head_text, task)
@@ -181,8 +180,9 @@ def open_input(
         return InputFile(file, "text", None, True)
     names = _list_columns(file, head_text, wanted)
     file = replace(file, names=tuple(names))
-    for part in find_parts(columns.text or "", names):
-        if names and JOINT in (columns.text or "") and part not in names:
+    parts = find_parts(columns.text or "", names)
+    for part in parts if names and len(parts) > 1 else ():
+        if part not in names:
             raise DataError(f"{path} has no column '{part}'; {nearest(part, names)}")
     words = ("tokens", "words") if task.output.head == "tokens" else ()
     text_column = columns.text or _choose_column(

@@ -118,6 +118,7 @@ class Turns:
         self._splits, self._numbers = splits[order], numbers[order]
 
     def locate(self, sequences: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the split of each sequence (B,), and the number of the sequence in that split."""
         rounds, places = np.divmod(sequences, len(self._splits))
         splits = self._splits[places]
         return splits, rounds * self._weights[splits] + self._numbers[places]

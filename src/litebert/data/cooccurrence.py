@@ -45,6 +45,7 @@ class Counts:
     pairs: Sparse
     """(V, C): weights of the neighbors of each token, summed, without zeros."""
     token_sums: npt.NDArray[np.float64]
+    """(V,): the sum of each row of `pairs`."""
     neighbor_sums: npt.NDArray[np.float64]
     """(C,): the sum of each column."""
 

@@ -149,13 +149,7 @@ def fit(
     deadline = began + parse_amount(budget, "budget", ("time",)).value
     out = _name_folder(first) if out is None else Path(out)
     if labels:
-        _check_labels(labels, ways, sources, pool, columns)
-        for label in labels:
-            if not described.get(label) and not says_something(label):
-                raise ConfigError(
-                    f"the label '{label}' says nothing with fewer than three letters; describe "
-                    "it with --describe FILE"
-                )
+        _check_labels(labels, described, ways, sources, pool, columns)
     if teacher and labels:
         raise ConfigError(
             "a student is judged by rows with labels; label some, and leave --size out"
@@ -294,6 +288,7 @@ def _name_folder(data: Path) -> Path:
 
 def _check_labels(
     labels: Sequence[str],
+    described: Mapping[str, Sequence[str]],
     ways: Sequence[WayName],
     sources: Sequence[Path],
     pool: Sequence[Path],
@@ -301,6 +296,12 @@ def _check_labels(
 ) -> None:
     if len({*labels}) < len(labels) or len(labels) < 2:
         raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
+    for label in labels:
+        if not described.get(label) and not says_something(label):
+            raise ConfigError(
+                f"the label '{label}' says nothing with fewer than three letters; describe it with "
+                "--describe FILE"
+            )
     for data in sources:
         if data.is_dir():
             raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
@@ -409,13 +410,13 @@ def _open(
 
 def _doubt_labels(rows: Mapping[str, int]) -> list[str]:
     """Say which rare labels are spelled as a common one is."""
-    told = list[str]()
+    told, spelled = list[str](), {label: _simplify(label) for label in rows}
     for label, count in rows.items() if len(rows) <= _MOST_SPELLED else ():
-        plain = _simplify(label)
+        plain = spelled[label]
         if not any(map(str.isalpha, plain)):
             continue
         for other, more in rows.items():
-            alike = _simplify(other)
+            alike = spelled[other]
             same = plain == alike and (more, other) > (count, label)
             close = min(len(plain), len(alike)) > 3 and 10 * count <= more
             close = close and re.sub(r"\D", "", plain) == re.sub(r"\D", "", alike)

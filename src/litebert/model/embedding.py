@@ -76,6 +76,7 @@ class Embedding(nn.Module):
 
     @property
     def map(self) -> Tensor | None:
+        """The map E -> H, (H, E); None where E = H and there is none."""
         return self.project.weight if isinstance(self.project, nn.Linear) else None
 
     def forward(

@@ -34,6 +34,7 @@ class EncoderOutput:
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
     states: tuple[Tensor, ...] = ()
+    """The embedding and the state after each layer, (B, S, H) each, if an objective reads them."""
 
 
 AttentionInputs = tuple[Tensor | None, Rotation, Blocks | Unpadded | None]

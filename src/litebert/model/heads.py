@@ -149,6 +149,7 @@ class SpanBoundaryHead(nn.Module):
     def forward(
         self, left_KH: Tensor, right_KH: Tensor, position_K: Tensor, word_VE: Tensor
     ) -> Tensor:
+        """(K, V) logits; `position_K` counts from 0 at the first token of the span."""
         h_K = torch.cat(
             (pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(position_K))), dim=-1
         )

@@ -213,6 +213,7 @@ def _count_all_steps(cells: Sequence[Cell]) -> int:
 
 
 def _count_processor_seconds() -> float:
+    """Count the processor seconds of all processes that were started here and have ended."""
     times = os.times()
     return times.children_user + times.children_system
 

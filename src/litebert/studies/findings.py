@@ -253,6 +253,7 @@ class Findings:
         return figures
 
     def make_fault_table(self) -> Table | None:
+        """Make a table of the cells without scores and the reasons; None if there are none."""
         rows = [
             (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
             for cell in self.cells
@@ -428,6 +429,7 @@ def compare_with_paper(difference: Difference, study: Study) -> str | None:
 
 
 def find_expected(difference: Difference, study: Study) -> str | None:
+    """Return `better` or `worse` as the paper found the variant; None if it says neither."""
     if difference.variant in study.expected:
         return study.expected[difference.variant]
     figures = _find_published(difference, study)

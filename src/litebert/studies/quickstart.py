@@ -53,6 +53,7 @@ RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """The size of the vocabulary, unless the text is too short for it."""
 MEASURE_SECONDS = 6.0
+"""The seconds for which the speed of each model is measured."""
 SHORT_SECONDS = 120
 """A shorter budget may buy too few steps, so it is checked before the text is read."""
 
@@ -279,6 +280,7 @@ def compare(configs: Sequence[Config]) -> report.Table:
 
 
 def measure_inference(config: Config, machine: devices.Device, repeats: int = 30) -> float:
+    """Measure the median seconds to encode a full sequence."""
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device).eval()
     batch = make_batch(config, 1).to(machine.device)

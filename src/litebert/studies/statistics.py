@@ -248,6 +248,7 @@ def find_difference(seeds: int, level: float, power: float = POWER) -> float:
 
 
 def make_power(seeds: int, comparisons: int, spread: Spread | None) -> Power | None:
+    """State what a study of some seeds and comparisons sees; None if it can test nothing."""
     if seeds < 2 or comparisons < 1:
         return None
     level = compute_look_level(seeds, seeds) / comparisons

@@ -119,6 +119,7 @@ class Layout:
     """How files of rows are written."""
 
     form: FileFormat | None = None
+    """The format; None if the suffix tells it."""
     header: bool = True
     """True if the first line of CSV and TSV names the columns; else they are numbered."""
     encoding: str = "utf-8"
@@ -161,6 +162,7 @@ class RowFile:
     """A file of rows, and how to read it. Every reader of rows takes it in place of a path."""
 
     path: str
+    """The path, or `-` for standard input."""
     layout: Layout = DEFAULT_LAYOUT
     keep: tuple[str, ...] = ()
     """Columns that pass through to the answers, which the file must have."""
@@ -178,6 +180,7 @@ class RowFile:
 
 
 RowSource: TypeAlias = "str | Path | RowFile"
+"""A path, `-` for standard input, or a file with how to read it."""
 
 
 def detect_format(source: RowSource) -> FileFormat:
@@ -338,8 +341,7 @@ def read_records(
         names = source.names
     else:
         names = tuple(read_sample(str(source), 1, layout)[0])
-    form = layout.form
-    parts = [(name,) if form == "text" else find_parts(name, names) for name in columns]
+    parts = [(name,) if layout.form == "text" else find_parts(name, names) for name in columns]
     needed = [*dict.fromkeys(some[-1] for some in parts)]
     others = [*dict.fromkeys(part for some in parts for part in some if part not in needed)]
     count = len(needed) + len(others)
@@ -365,11 +367,9 @@ def find_parts(name: str, names: Collection[str]) -> tuple[str, ...]:
     if name in names or JOINT not in name:
         return (name,)
     words = name.split(JOINT)
-    for count in range(len(words) - 1, 0, -1):
-        head, rest = JOINT.join(words[:count]), JOINT.join(words[count:])
-        if head in names or count == 1:
-            return (head, *find_parts(rest, names))
-    raise AssertionError
+    heads = [JOINT.join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+    head = next((head for head in heads if head in names), words[0])
+    return (head, *find_parts(name[len(head + JOINT) :], names))
 
 
 def _is_missing(value: Any) -> bool:

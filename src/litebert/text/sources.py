@@ -82,6 +82,7 @@ class Reading:
     markup: Markup = "keep"
     """`keep` reads Markdown and web pages as plain text. `strip` removes the markup."""
     meter: Meter = field(default_factory=Meter)
+    """Counts the bytes read."""
     tally: Tally = field(default_factory=Tally)
     out: str | Path = ""
 

@@ -142,6 +142,7 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def _find_damage(path: Path) -> str | None:
+    """Say what is wrong with a checkpoint; None if nothing is."""
     name = _INDEX
     try:
         text = (path / _INDEX).read_text("utf-8")

@@ -243,6 +243,7 @@ def count_steps(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
 
 
 def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
+    """The seconds of a run whatever its length, and of each step, with held-out evaluations."""
     every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
     if every.unit == "share":
         return rate.evaluation_seconds / every.value, rate.mean_step_seconds

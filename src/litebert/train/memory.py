@@ -184,6 +184,7 @@ def measure_free_memory(device: Device) -> int:
 
 
 def _count_resident_bytes(config: Config) -> int:
+    """The bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 

@@ -184,6 +184,7 @@ def read_scores(file: Path) -> dict[str, float]:
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
+    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline)."""
     fields = read_json(file, RunError).get(FIELD)
     return None if fields is None else _from_fields(fields, file)
 

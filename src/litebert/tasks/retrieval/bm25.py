@@ -40,6 +40,7 @@ class Bm25:
         self._weights = self._weigh(counts)
 
     def _weigh(self, counts: Sparse) -> Sparse:
+        """Compute the weight of each word in documents from their counts, (N, V)."""
         lengths = np.asarray(counts.sum(1), np.float64).ravel()
         norms = self._k1 * (1 - self._b + self._b * lengths / self._mean)
         weights = counts.tocsr().astype(np.float64)
