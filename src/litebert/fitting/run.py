@@ -296,12 +296,6 @@ def _check_labels(
 ) -> None:
     if len({*labels}) < len(labels) or len(labels) < 2:
         raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
-    for label in labels:
-        if not described.get(label) and not says_something(label):
-            raise ConfigError(
-                f"the label '{label}' says nothing with fewer than three letters; describe it with "
-                "--describe FILE"
-            )
     for data in sources:
         if data.is_dir():
             raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
@@ -314,6 +308,12 @@ def _check_labels(
         raise ConfigError(
             f"--{option} is for rows with labels; leave it out, or leave --labels out"
         )
+    for label in labels:
+        if not described.get(label) and not says_something(label):
+            raise ConfigError(
+                f"the label '{label}' says nothing with fewer than three letters; describe it with "
+                "--describe FILE"
+            )
 
 
 def _check_descriptions(
