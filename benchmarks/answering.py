@@ -1,15 +1,16 @@
-"""Answering beside `transformers`, ONNX Runtime and OpenVINO: from texts to probabilities, in
-turns, equal answers.
+"""Answering beside `transformers`, ONNX Runtime and OpenVINO: from texts to probabilities or
+sentence vectors, in turns, equal answers.
 
     python benchmarks/answering.py [--data FILE] [--tokenizer FILE] [--networks minilm albert]
     [--rounds 5]
                                    [--threads N] [--clock wall|processor] [--json FILE]
-    python benchmarks/answering.py --model RUN --data FILE
+    python benchmarks/answering.py --model MODEL --data FILE
     python benchmarks/answering.py --networks modernbert --tokens 2048 --rows 2
 
 The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384), albert-base and, where
-it is named, modernbert-base (windows of 128). With --tokens each text has so many. Or RUN is one
-that `litebert finetune` trained, which is converted for the peers. If it has early exits,
+it is named, modernbert-base (windows of 128). With --tokens each text has so many. Or MODEL is one
+that litebert trained, or holds (`sentiment`, `vectors`), which is converted for the peers; of
+vectors, sentence-transformers is the peer that `transformers` names. If it has early exits,
 litebert takes part with them too; if FILE has a column `label`, the share of right answers is
 printed. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on each
 line; without it, sentences of the built-in corpus are taken. --tokenizer is a vocabulary such as
@@ -78,9 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument(
-        "--model", type=Path, help="a fine-tuned run, instead of networks with random weights"
-    )
+    parser.add_argument("--model", help="a trained model, instead of networks with random weights")
     parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS)[:2])
     parser.add_argument("--tokens", type=int, help="tokens of each text, which are random words")
     parser.add_argument("--rows", type=int, help="texts, at most; by default 872 and 200")
@@ -117,7 +116,7 @@ def main() -> int:
     }
     status, peak = 0, measure_peak()
     with tempfile.TemporaryDirectory() as folder:
-        for name in [arguments.model.name] if arguments.model else arguments.networks:
+        for name in [Path(arguments.model).name] if arguments.model else arguments.networks:
             sample = texts[: arguments.rows or ROWS.get(name)]
             place = Path(folder, name)
             if arguments.model:
@@ -133,7 +132,8 @@ def main() -> int:
             if arguments.tokens:
                 sample = make_texts(place, arguments.tokens, arguments.rows or ROWS[name])
             systems = all_systems(place, arguments.threads, choose(arguments), arguments.model)
-            right = numbers(place, labels[: len(sample)]) if arguments.model and labels else None
+            has_labels = arguments.model and labels and not has_vectors(place)
+            right = numbers(place, labels[: len(sample)]) if has_labels else None
             measurements = measure(
                 systems, sample, right, arguments.rounds, arguments.latency, clock
             )
@@ -253,7 +253,7 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
 
 
 def all_systems(
-    folder: Path, threads: int, is_wanted: Callable[[str], bool], run: Path | None = None
+    folder: Path, threads: int, is_wanted: Callable[[str], bool], run: str | None = None
 ) -> dict[str, Answers]:
     """Those wanted of a folder of `transformers`, and with the early exits of the run that it was
     converted from.
@@ -271,12 +271,15 @@ def all_systems(
     return systems
 
 
-def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Callable[[], Answers]]:
+def list_systems(folder: Path, threads: int, run: str | None) -> dict[str, Callable[[], Answers]]:
     """What makes each system, by its name."""
 
-    def ours(place: Path, engine: str, dtype: Dtype | None = None) -> Callable[[], Answers]:
+    def ours(place: str | Path, engine: str, dtype: Dtype | None = None) -> Callable[[], Answers]:
         return lambda: answer_with_model(
-            replace(litebert.load(place, engine=engine, dtype=dtype, device="cpu"), threads=threads)
+            replace(
+                litebert.load(place, engine=engine, dtype=dtype, device="cpu"), threads=threads
+            ),
+            has_vectors(folder),
         )
 
     def peer(attention: str, autocast: torch.dtype | None = None) -> Callable[[], Answers]:
@@ -300,7 +303,7 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
     for dtype in list_dtypes():
         name = "litebert compiled" if dtype == "float32" else f"litebert compiled {dtype}"
         systems[name] = ours(folder, "compiled", dtype)
-        if run is not None and (run / "exits.json").exists():
+        if run is not None and Path(run, "exits.json").exists():
             systems[f"{name}, {EXITS}"] = ours(run, "compiled", dtype)
     systems |= {
         "litebert onnx": ours(folder, "onnx"),
@@ -319,7 +322,10 @@ def list_systems(folder: Path, threads: int, run: Path | None) -> dict[str, Call
     return systems
 
 
-def answer_with_model(model: litebert.Model) -> Answers:
+def answer_with_model(model: litebert.Model, has_vectors: bool) -> Answers:
+    if has_vectors:
+        return lambda texts: model.encode(texts).astype(np.float64)
+
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
         return np.array(
             [list(prediction["probabilities"].values()) for prediction in model.predict(texts)]
@@ -341,34 +347,70 @@ def answer_with_peer(folder: Path, logits: Callable[[Batch], NDArray[np.float32]
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
         ids = words(list(texts), truncation=True, max_length=longest)["input_ids"]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-        probabilities: dict[int, NDArray[np.float64]] = {}
+        rows: dict[int, NDArray[np.float64]] = {}
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = words.pad({"input_ids": [ids[i] for i in chosen]}, return_tensors="np")
             if "token_type_ids" in words.model_input_names:
                 batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
-            values = np.exp(logits(dict(batch)).astype(np.float64))
-            probabilities.update(zip(chosen, values / values.sum(-1, keepdims=True), strict=True))
-        return np.array([probabilities[i] for i in range(len(ids))])
+            values = logits(dict(batch)).astype(np.float64)
+            if not has_vectors(folder):
+                values = np.exp(values)
+                values /= values.sum(-1, keepdims=True)
+            rows.update(zip(chosen, values, strict=True))
+        return np.array([rows[i] for i in range(len(ids))])
 
     return answers
+
+
+def has_vectors(folder: Path) -> bool:
+    return (folder / "modules.json").exists()
+
+
+class Vectors(torch.nn.Module):
+    """The vectors of sentence-transformers, by the arguments of a network of `transformers`."""
+
+    def __init__(self, folder: Path, attention: str):
+        from sentence_transformers import SentenceTransformer
+
+        super().__init__()
+        self.model = SentenceTransformer(
+            str(folder), device="cpu", model_kwargs={"attn_implementation": attention}
+        )
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            batch["token_type_ids"] = token_type_ids
+        vectors: torch.Tensor = self.model(batch)["sentence_embedding"]
+        return vectors
+
+
+def open_network(folder: Path, attention: str) -> Any:
+    from transformers import AutoModelForSequenceClassification
+
+    if has_vectors(folder):
+        return Vectors(folder, attention).eval()
+    return AutoModelForSequenceClassification.from_pretrained(
+        folder, attn_implementation=attention
+    ).eval()
 
 
 def network(
     folder: Path, attention: str, autocast: torch.dtype | None = None
 ) -> Callable[[Batch], NDArray[np.float32]]:
-    from transformers import AutoModelForSequenceClassification
-
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, attn_implementation=attention
-    ).eval()
+    model = open_network(folder, attention)
 
     @torch.inference_mode()
     def logits(batch: Batch) -> NDArray[np.float32]:
         with torch.autocast("cpu", autocast, enabled=autocast is not None):
-            logits = model(
-                **{name: torch.from_numpy(array) for name, array in batch.items()}
-            ).logits
+            output = model(**{name: torch.from_numpy(array) for name, array in batch.items()})
+        logits = output if isinstance(output, torch.Tensor) else output.logits
         array: NDArray[np.float32] = logits.float().numpy()
         return array
 
@@ -376,11 +418,9 @@ def network(
 
 
 def export(folder: Path, graph: Path) -> None:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, attn_implementation="eager"
-    ).eval()
+    model = open_network(folder, "eager")
     taken = AutoTokenizer.from_pretrained(folder).model_input_names
     # The tokenizer may make segments for a network that has none, such as ModernBERT. They would
     # arrive as another argument: the exporter gives inputs by position.
@@ -536,7 +576,7 @@ def table(name: str, rows: int, measurements: dict[str, dict[str, Any]], clock: 
     lines += [
         f"{system:27}{measurement['rows_per_second']:10.1f}"
         f"{measurement['rows_per_second'] / best(system):13.2f}"
-        f"{measurement['p50_ms']:7.1f} ms{measurement['p99_ms']:7.1f} ms"
+        f"{measurement['p50_ms']:7.2f} ms{measurement['p99_ms']:7.2f} ms"
         f"{measurement['apart']:18.1g}{measurement['same_labels']:13.1%}"
         f"{percent(measurement['accuracy']):>10}"
         for system, measurement in measurements.items()

@@ -1,9 +1,9 @@
 """Writes docs/reference.md from the code: the recipes, every field of the space, every option of
 every verb.
 
-What a field means is written once, below the field. The tables of docs/reports/projection.md,
-docs/space.md, docs/reference/filters.md and docs/reference/http.md are made here too, and the code
-that docs/tutorials quote. `--check` writes nothing and fails where a page is stale.
+What a field means is written once, below the field. The tables of docs/space.md,
+docs/reference/filters.md and docs/reference/http.md are made here too, and the code that
+docs/tutorials quote. `--check` writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.serve.routes import make_schema
 from litebert.text.filters import LINE_RULES, RULES
 from overview import ROOT, format_citation, format_overview, format_readme
-from projection import Cluster, project_step
 from python_page import format_python_page
 
-PAGE, PROJECTION, SPACE_PAGE, FILTERS_PAGE, HTTP_PAGE = (
+PAGE, SPACE_PAGE, FILTERS_PAGE, HTTP_PAGE = (
     Path(__file__).parent / name
     for name in (
         "reference.md",
-        "reports/projection.md",
         "space.md",
         "reference/filters.md",
         "reference/http.md",
@@ -53,7 +51,6 @@ another."""
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    projection = _replace_tables(PROJECTION, _projection())
     features = _replace_tables(SPACE_PAGE, _features(converts=True), _features(converts=False))
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
@@ -63,7 +60,6 @@ def main(arguments: Sequence[str]) -> int:
     ]
     for page, text in (
         (PAGE, reference),
-        (PROJECTION, projection),
         (SPACE_PAGE, features),
         (FILTERS_PAGE, filters),
         (HTTP_PAGE, _replace_tables(HTTP_PAGE, _routes())),
@@ -375,32 +371,6 @@ def _filters(name: str) -> Iterator[str]:
     rules = [(f"`{name}-{rule}`", text) for rule, text in RULES[name].items()]
     rules += [(f"`{name}-{rule}`", text) for rule, text in LINE_RULES.get(name, {}).items()]
     yield from _table(f"rule of {name} | it drops documents, or lines, with", rules)
-
-
-def _projection() -> Iterator[str]:
-    rows = []
-    for name in ("albert-xxlarge", "bert-large", "modernbert-base"):
-        config = RECIPES[name]()
-        for devices in (8, 64):
-            estimate = project_step(config, Cluster(devices))
-            assert estimate  # no batch has fewer sequences than GPUs
-            days = "-".join(dict.fromkeys(f"{day:,.1f}" for day in estimate.days or ()))
-            each = f"{estimate.sequences} in passes of {estimate.micro_batch}"
-            rows.append(
-                (
-                    name,
-                    f"{config.batch_sequences:,}",
-                    str(devices),
-                    each,
-                    f"{estimate.memory_bytes / 1e9:.0f} GB",
-                    f"{estimate.compute_seconds:.3f} s",
-                    f"{estimate.communication_seconds:.3f} s",
-                    days,
-                )
-            )
-    yield from _table(
-        "recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows
-    )
 
 
 def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -454,6 +454,28 @@ def test_without_a_model_the_encoder_of_fit_learns(
     assert "of the package" in caplog.text
 
 
+def test_without_parameters_of_training_it_chooses_a_way(
+    tmp_path: Path, rows: tuple[list[str], list[str]]
+) -> None:
+    """As `litebert fit` does, with the classes as they were given, and a number for a regressor."""
+    texts, labels = rows
+    numbers = [int(label == labels[0]) for label in labels]
+    fitted = TextClassifier(out=tmp_path / "fits", ways=["counts", "frozen"]).fit(texts, numbers)
+    found = json.loads((fitted.folder_ / "fit.json").read_text("utf-8"))
+    assert {judged["way"] for judged in found["judged"]} == {"counts", "frozen"}
+    assert fitted.score(texts, numbers) > 0.9
+    assert fitted.predict(texts).dtype == np.array(numbers).dtype
+    again = pickle.loads(pickle.dumps(fitted))
+    assert (again.predict_proba(texts) == fitted.predict_proba(texts)).all()
+
+    regressor = TextRegressor(ways=["counts"]).fit(texts, np.array(numbers, float))
+    assert regressor.score(texts, numbers) > 0.5
+    pairs = [(text, "a question") for text in texts]
+    assert TextClassifier(ways=["counts"]).fit(pairs, labels).score(pairs, labels) > 0.9
+    with refused(ConfigError, "ways", "leave one out"):
+        TextClassifier(ways=["counts"], epochs=1).fit(texts, labels)
+
+
 @pytest.mark.thorough
 def test_the_page_runs(
     tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch

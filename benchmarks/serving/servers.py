@@ -59,12 +59,11 @@ def systems(
         pythons: interpreters of the peers. A peer runs with the first that has what it needs.
         wait: options of `litebert serve`.
     """
-    compiled, int8 = [*wait, "--engine", "compiled"], ["--dtype", "int8"]
     servers = [
-        litebert_server("compiled", "litebert", task, compiled),
+        litebert_server("compiled", "float32", task, wait),
         litebert_server("onnx", "onnx", task, wait),
-        litebert_server("onnx int8", "int8", task, wait, exact=False),
-        litebert_server("compiled int8", "litebert", task, [*compiled, *int8], exact=False),
+        litebert_server("onnx int8", "onnx-int8", task, wait, exact=False),
+        litebert_server("compiled int8", "int8", task, wait, exact=False),
     ]
     skipped = {}
     for peer, needs in _list_peers(task):
@@ -102,7 +101,7 @@ def _list_peers(task: Task) -> list[tuple[Callable[[str], System], str]]:
             "import openvino, tokenizers, fastapi, uvicorn",
         ),
         (
-            lambda python: behind_fastapi(python, "onnxruntime", "int8", exact=False),
+            lambda python: behind_fastapi(python, "onnxruntime", "onnx-int8", exact=False),
             "import onnxruntime, tokenizers, fastapi, uvicorn",
         ),
         (lambda python: infinity(python, "torch", "hf"), NEEDS),

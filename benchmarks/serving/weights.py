@@ -59,9 +59,9 @@ LABELS = ("negative", "positive")
 
 
 def build(name: str, words: Tokenizer, folder: Path, task: str = "vectors") -> None:
-    """Write `litebert`, a model of vectors, or of classes; `hf`, the same for `transformers` and
-    sentence-transformers; `onnx` and `int8`, its exports; `optimum`, a copy of the first, for
-    optimum writes into its folder."""
+    """Write `litebert`, a model of vectors, or of classes; `float32` and `int8`, its exports; `hf`,
+    the same for `transformers` and sentence-transformers; `onnx` and `onnx-int8`, exports that
+    ONNX Runtime reads; `optimum`, a copy of the first, for optimum writes into its folder."""
     torch.manual_seed(0)
     has_classes = task == "classes"
     encoder = replace(SHAPES[name], pooler=has_classes)
@@ -90,6 +90,8 @@ def build(name: str, words: Tokenizer, folder: Path, task: str = "vectors") -> N
     )
     save_litebert(loaded, folder / "litebert")
     litebert.convert(folder / "litebert", folder / "hf", to="hf")
+    for dtype in ("float32", "int8"):
+        litebert.export(folder / "litebert", folder / dtype, dtype=dtype)
     litebert.export(folder / "litebert", folder / "onnx", format="onnx")
-    litebert.export(folder / "litebert", folder / "int8", dtype="int8", format="onnx")
+    litebert.export(folder / "litebert", folder / "onnx-int8", dtype="int8", format="onnx")
     shutil.copytree(folder / "onnx", folder / "optimum")

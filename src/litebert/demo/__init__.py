@@ -34,8 +34,8 @@ def locate(source: str | Path) -> str | Path:
     """Return the folder of a model of the package by its name; any other source comes back as it
     is, and so does the name of a folder that is there.
     """
-    named = isinstance(source, str) and source in NAMES and not Path(source).exists()
-    return _find(source) if named else source
+    named = str(source) in NAMES and not Path(source).exists()
+    return _find(str(source)) if named else source
 
 
 @cache

@@ -414,7 +414,7 @@ static inline grid to_bytes(const float *restrict x, code *restrict bytes, long 
 
 typedef struct {
     const void *panels; /* w (out, in), as packing.py says */
-    const float *bias;  /* with zeros up to a multiple of COLUMNS */
+    const float *bias;  /* with zeros up to a multiple of COLUMNS; null: none */
     int64_t in, out;
 } map;
 
@@ -546,7 +546,8 @@ static void multiply(const map *map, const float *x, const void *held, float *y,
                 else
                     product(count, x + row * depth + k, depth, (const float *)map->panels + at, PANEL,
                             depth * PANEL, some, c, step, k > 0, DEPTH * PANEL);
-                if (k + part >= depth) FINISHES[activation](c, step, count, map->bias + from);
+                if (k + part >= depth && (map->bias || activation != NONE))
+                    FINISHES[activation](c, step, count, map->bias ? map->bias + from : ZEROS);
             }
         if (last)
             for (long row = top; row < rows * high / groups; row++)

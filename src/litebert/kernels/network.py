@@ -130,10 +130,11 @@ class _Kept:
 
     def _map(self, weight: Floats | Packed, bias: Floats | None, dtype: Dtype) -> _Map:
         outputs, inputs = weight.shape
-        padded = np.zeros(outputs + -outputs % (2 * PANEL), np.float32)
-        if bias is not None:
-            padded[:outputs] = bias
-        return _Map(self._keep(pack(weight, dtype).data), self._keep(padded), inputs, outputs)
+        panels = self._keep(pack(weight, dtype).data)
+        if bias is None:
+            return _Map(panels, None, inputs, outputs)
+        padded = np.pad(bias, (0, -outputs % (2 * PANEL)))
+        return _Map(panels, self._keep(padded), inputs, outputs)
 
     def _table(self, table: Packed) -> _Table:
         return _Table(self._keep(table.data), DTYPES.index(table.dtype))
@@ -421,10 +422,9 @@ def list_dtypes() -> list[Dtype]:
 def make_product(x: Floats, weight: Floats, dtype: Dtype, threads: int) -> Callable[[], Floats]:
     """A function that computes x W^T, (rows, out), as layers do; to measure and to test it."""
     outputs, inputs = weight.shape
-    bias = np.zeros(outputs + -outputs % (2 * PANEL), np.float32)
     y, held = np.empty((len(x), outputs), np.float32), np.empty(len(x) * (2 * inputs + 8), np.uint8)
     panels = pack(weight, dtype).data
-    map_ = _Map(panels.ctypes.data, bias.ctypes.data, inputs, outputs)
+    map_ = _Map(panels.ctypes.data, None, inputs, outputs)
     arrays, kind = (x, y, held), DTYPES.index(dtype)
 
     def compute() -> Floats:
@@ -432,7 +432,7 @@ def make_product(x: Floats, weight: Floats, dtype: Dtype, threads: int) -> Calla
         _library().multiply_once(ctypes.addressof(map_), *places, len(x), kind, threads)
         return y
 
-    compute.held = panels, bias  # type: ignore[attr-defined]  # they live as long as this
+    compute.held = panels  # type: ignore[attr-defined]  # they live as long as this
     return compute
 
 

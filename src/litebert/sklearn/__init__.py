@@ -1,7 +1,8 @@
 """Estimators of scikit-learn: texts in, and classes, numbers or vectors out.
 
 They take lists, arrays, and columns of pandas, polars and Arrow, and work in pipelines,
-cross-validation and searches. Each `fit` is a run of fine-tuning in a folder of its own.
+cross-validation and searches. Each `fit` is a run of `litebert.fit`, or of fine-tuning, in a folder
+of its own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+import litebert
 from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.base.storage import atomic_text
 from litebert.config import replace
@@ -39,6 +41,7 @@ from litebert.text.records import Notes, clean, format_value, list_values
 if TYPE_CHECKING:
     from litebert.answer.model import Model
     from litebert.config.finetuning import FinetuneConfig
+    from litebert.fitting.ways import WayName
 
 log = logging.getLogger("litebert")
 
@@ -53,8 +56,12 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "metric": ((str, type(None)), "a name"),
     "random_state": (int, "a whole number"),
     "device": (str, "a name"),
+    "ways": ((list, tuple), "a list of names"),
+    "budget": (str, "a time such as 10m"),
 }
 """The types that a parameter may have, and how a message calls them."""
+_TRAINING = ("tokenizer", "epochs", "learning_rate", "batch_size", "max_length", "metric")
+"""Parameters of fine-tuning: where one is given, no other way is tried."""
 _fits: defaultdict[Path, Lock] = defaultdict(Lock)
 """Held while a fit writes into its folder, so that one in another thread finds it done."""
 
@@ -67,6 +74,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         model: str | Path | None = None,
         *,
         out: str | Path | None = None,
+        ways: Sequence[WayName] = (),
+        budget: str = "10m",
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
         learning_rate: float | None = None,
@@ -78,6 +87,10 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     ) -> None:
         """Keep the parameters; `fit` checks them.
 
+        `fit` tries several ways, as `litebert.fit` does. With a parameter of training (`tokenizer`,
+        `epochs`, `learning_rate`, `batch_size`, `max_length`, `metric`) or with weights, it
+        fine-tunes the network, and a tenth of the rows chooses the best weights.
+
         Args:
             model: a run, a litebert or Hugging Face folder, or the name of a model of the Hub such
                 as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`. By default the
@@ -85,6 +98,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
                 folder, which is deleted with the estimator, or after its next fit.
+            ways: the ways to try, by default those that suit so many rows; budget: the time for
+                all of them.
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
                 chooses them from the model and its rows.
@@ -94,18 +109,17 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             device: the device to train and to answer on.
         """
         self.model, self.out, self.tokenizer = model, out, tokenizer
+        self.ways, self.budget = ways, budget
         self.epochs, self.learning_rate = epochs, learning_rate
         self.batch_size, self.max_length, self.metric = batch_size, max_length, metric
         self.random_state, self.device = random_state, device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fine-tune the model on N texts, or pairs of texts, and their N targets.
-
-        A tenth of the rows is held out to choose the best weights.
+        """Learn from N texts, or pairs of texts, and their N targets.
 
         Args:
-            sample_weight: the weight of each row in the loss, (N,), 0 or more; the scores on the
-                rows held out count all alike.
+            sample_weight: the weight of each row in the loss of fine-tuning, (N,), 0 or more; the
+                scores on the rows held out count all alike.
 
         Raises:
             DataError: a text or a target cannot be used, or they are not as many.
@@ -113,11 +127,6 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             ModelError: the model cannot be opened.
             KeyboardInterrupt: Ctrl-C; with `out`, the same fit continues.
         """
-        from litebert.finetuning.run import finetune
-        from litebert.fitting.encoders import find_encoder
-        from litebert.tasks.registry import open_task
-        from litebert.tasks.texts import Example
-
         texts, values = list_texts(X), list(list_values(y, "y"))
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
@@ -142,28 +151,24 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         with _fits[folder]:
             _write_rows(table, texts, targets, weights)
             columns = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
-            if weights is not None:
-                columns["weight_column"] = "weight"
-            files = open_task("table", table, target=self.target, metric=self.metric, **columns)
-            model = self.model
-            if model is None:
-                examples = [
-                    Example(*((text,) if isinstance(text, str) else text)) for text in texts
-                ]
-                model, note = find_encoder(examples)
-                log.info(note)
-            run = finetune(
-                model,
-                files,
-                folder / "run",
-                lambda default: self._change_config(default, facts),
-                tokenizer=self.tokenizer,
-                device=self.device,
-            )
-        if run.outcome.signal is not None:  # the run has saved itself, and the caller must hear it
-            signal.raise_signal(run.outcome.signal)
-        if not run.outcome.finished:
-            raise RunError(f"the fit in {folder} was interrupted; repeat it to continue")
+            if weights is not None or self._is_trained():
+                if weights is not None:
+                    columns["weight_column"] = "weight"
+                self._finetune(texts, table, columns, facts)
+            else:
+                litebert.fit(
+                    table,
+                    folder / "run",
+                    model=self.model,
+                    ways=self.ways,
+                    budget=self.budget,
+                    device=self.device,
+                    seed=int(self.random_state),
+                    text_column="text",
+                    label_column="label",
+                    target=self.target,
+                    **columns,
+                )
         # After this fit is done, so that one that fails leaves the model of the one before.
         self.folder_ = folder / "run"
         for name, value in facts.items():
@@ -175,9 +180,48 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             self._remove_temporary = remove
         return self
 
+    def _is_trained(self) -> bool:
+        return any(getattr(self, name) is not None for name in _TRAINING)
+
+    def _finetune(
+        self,
+        texts: Sequence[Any],
+        table: Path,
+        columns: Mapping[str, str],
+        facts: dict[str, Any],
+    ) -> None:
+        from litebert.finetuning.run import finetune
+        from litebert.fitting.encoders import find_encoder
+        from litebert.tasks.registry import open_task
+        from litebert.tasks.texts import Example
+
+        if self.ways:
+            raise ConfigError(
+                "ways is for a choice among them, and a parameter or weights ask for fine-tuning; "
+                "leave one out"
+            )
+        files = open_task("table", table, target=self.target, metric=self.metric, **columns)
+        model = self.model
+        if model is None:
+            examples = [Example(*((text,) if isinstance(text, str) else text)) for text in texts]
+            model, note = find_encoder(examples)
+            log.info(note)
+        run = finetune(
+            model,
+            files,
+            table.with_name("run"),
+            lambda default: self._change_config(default, facts),
+            tokenizer=self.tokenizer,
+            device=self.device,
+        )
+        if run.outcome.signal is not None:  # the run has saved itself, and the caller must hear it
+            signal.raise_signal(run.outcome.signal)
+        if not run.outcome.finished:
+            raise RunError(f"the fit in {table.parent} was interrupted; repeat it to continue")
+
     @property
     def model_(self) -> Model:
-        """The fine-tuned model, as `litebert.load` opens it."""
+        """The trained model, as `litebert.load` opens it."""
         from litebert.answer.model import load
 
         check_is_fitted(self, "folder_")
@@ -279,6 +323,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         model: str | Path | None = None,
         *,
         out: str | Path | None = None,
+        ways: Sequence[WayName] = (),
+        budget: str = "10m",
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
         learning_rate: float | None = None,
@@ -298,6 +344,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         super().__init__(
             model,
             out=out,
+            ways=ways,
+            budget=budget,
             tokenizer=tokenizer,
             epochs=epochs,
             learning_rate=learning_rate,
@@ -308,6 +356,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
             device=device,
         )
         self.class_weight = class_weight
+
+    def _is_trained(self) -> bool:
+        return self.class_weight is not None or super()._is_trained()
 
     def _list_parameters(self) -> dict[str, Any]:
         parameters, weights = super()._list_parameters(), self.class_weight
