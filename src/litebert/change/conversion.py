@@ -17,6 +17,7 @@ from litebert.base.registry import FORMATS, POSITIONS
 from litebert.change.shrinking import Shrinking, Shrunk, shrink
 from litebert.config import EncoderConfig
 from litebert.config.finetuning import HeadName
+from litebert.demo import locate
 from litebert.interop.cards import CARD, address_card
 from litebert.interop.files import require_new
 from litebert.interop.loaded import LoadedModel
@@ -65,7 +66,8 @@ def convert(
     """
     save = FORMATS[to]
     require_new(Path(out), model)
-    loaded = truncate_saved_vectors(read_folder(model, head, tokenizer=tokenizer), vector_size)
+    loaded = read_folder(locate(model), head, tokenizer=tokenizer)
+    loaded = truncate_saved_vectors(loaded, vector_size)
     return Conversion(Path(out), (*loaded.notes, *save(loaded, out, head)))
 
 
@@ -100,7 +102,7 @@ def resize(
         )
     save = FORMATS["litebert"]
     require_new(Path(out), model)
-    loaded = read_folder(model, tokenizer=tokenizer)
+    loaded = read_folder(locate(model), tokenizer=tokenizer)
     if is_stretched:
         loaded = lengthen(loaded, *longer)
     if shrinking is None or not shrinking.is_active:

@@ -13,6 +13,7 @@ from litebert import hub
 from litebert.base.errors import ConfigError, ModelError
 from litebert.config import EncoderConfig, HeadActivation, Pooling, replace
 from litebert.config.finetuning import FinetuneConfig
+from litebert.demo import locate
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
 from litebert.interop.sentence_modules import vector_settings
@@ -64,7 +65,7 @@ def load_initial(
             note += f" (for the folder of that name, write ./{model})"
         encoder = replace(config.encoder, vocab_size=words.vocab_size)
         return InitialModel(encoder, None, words, fresh_dense(config), (note,))
-    loaded = read_folder(model, tokenizer=tokenizer)
+    loaded = read_folder(locate(model), tokenizer=tokenizer)
     if loaded.tokenizer is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     words, shape = loaded.tokenizer, loaded.config.encoder

@@ -44,13 +44,9 @@ def locate(
     tokenizer_only: bool = False,
     error: type[LitebertError] = ModelError,
 ) -> Path:
-    """Return the folder of a model or a tokenizer (`tokenizer_only`: without the weights), of the
-    Hub or of the package; a path comes back as it is, and whole if the folder's name looks like one
-    of the Hub (`./hf:x`).
+    """Return the folder of a model or a tokenizer (`tokenizer_only`: without the weights); a path
+    comes back as it is, and whole if the folder's name looks like one of the Hub (`./hf:x`).
     """
-    from litebert import demo  # which reads model folders, as those of the Hub are read
-
-    source = demo.locate(source)
     if not is_hub_name(source):
         path = Path(source)  # which drops the ./ that tells a folder from a name
         return path.absolute() if is_hub_name(path) else path

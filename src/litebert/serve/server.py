@@ -20,6 +20,7 @@ from litebert import hub
 from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.base.machine import count_cores, return_freed_memory
 from litebert.base.registry import pause_collection
+from litebert.demo import locate
 from litebert.serve import logs
 from litebert.serve.batching import Batch, Queue
 from litebert.serve.limits import Limits
@@ -179,7 +180,7 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
                 f"'{name}' cannot be the name of a model in a path; give another one, as "
                 f"in name={path}"
             )
-        folder = hub.locate(path)  # here, where its progress is shown
+        folder = hub.locate(locate(path))  # here, where its progress is shown
         if not folder.is_dir():
             raise hub.refuse_missing(Path(path))
         if name in models:
