@@ -10,9 +10,9 @@ import hashlib
 import inspect
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ from litebert.text.filters import FILTERS
 from litebert.text.languages import check_languages
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
-from litebert.text.sources import DocumentSplit, Markup, Reading, read_documents
+from litebert.text.sources import Reading, TextFormat, read_documents
 from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
@@ -66,27 +66,15 @@ MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True)
-class PrepareConfig:
+class PrepareConfig(TextFormat):
     """How `prepare` reads text, and what it drops and holds out.
 
     With the sources and the tokenizer it is the identity of a set. A folder, a part and a journal
     keep it, and refuse to continue with another one.
     """
 
-    text_column: str = "text"
-    """The column or field of rows that holds the text."""
-    split: DocumentSplit = "blank-line"
-    """Where a document of plain text ends."""
     language: str = "en"
     """Decides where sentences end (text/sentences.py)."""
-    encoding: str = "utf-8"
-    """Of all files for which `encodings` names no other one."""
-    encodings: Mapping[str, str] | None = None
-    """Encodings of the files that match a pattern, by pattern."""
-    unwrap: bool = False
-    """Join the lines of each paragraph."""
-    markup: Markup = "keep"
-    """`strip` takes the text out of web pages and Markdown."""
     heldout: float = 0.01
     """Share of the documents held out, by the hash of their text. Above 0, a corpus of less than
     8 MB holds out more, about 5 % of its text up to 64 KB.
@@ -103,6 +91,7 @@ class PrepareConfig:
     """Files, or "heldout", whose texts the documents to train on may hold."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.heldout < 1:
             raise DataError(
                 f"heldout is {self.heldout}; give the share of the documents to hold out, from 0 "
@@ -123,23 +112,10 @@ class PrepareConfig:
         for name in self.check_against:
             check_texts(name)
         check_language(self.language)
-        self.make_reading()
 
     @property
     def is_filtered(self) -> bool:
         return bool(self.filters or self.keep_languages)
-
-    def make_reading(self, out: str | Path = "") -> Reading:
-        """Make a reading, which counts what it reads. Files in `out` are no sources."""
-        return Reading(
-            self.text_column,
-            self.split,
-            self.encoding,
-            self.encodings or {},
-            self.unwrap,
-            self.markup,
-            out=out,
-        )
 
 
 def prepare(
@@ -264,7 +240,8 @@ class TextCorpus:
             )
         self.tokenizer = tokenizer
         self._sources, self._out, self._config, self._part = sources, out, config, part
-        self._reading = config.make_reading(out)
+        options = {option.name: getattr(config, option.name) for option in fields(TextFormat)}
+        self._reading = Reading(**options, out=out)
         self._processes = processes or min(count_cores(), MOST_PROCESSES)
         self.duplicates, self.dropped = 0, dict[str, Any]()
 
@@ -300,25 +277,24 @@ class TextCorpus:
             "split": config.split,
             "language": config.language,
             "encoding": config.encoding,
-            "encodings": dict(config.encodings or {}),
+            "encodings": dict(config.encodings),
             "unwrap": config.unwrap,
             "markup": config.markup,
             "heldout": config.heldout,
             "shard_bytes": config.shard_bytes,
         }
-        # A later setting is left out where it is off, so that older folders stay the same.
-        if config.near_duplicates:
-            settings["near_duplicates"] = config.near_duplicates
-        if config.filters:
-            settings["filters"] = [name for name in FILTERS if name in config.filters]
-        if config.keep_languages:
-            settings["keep_languages"] = sorted(set(config.keep_languages))
-        if config.check_against:
+        later: dict[str, Any] = {
+            "near_duplicates": config.near_duplicates,
+            "filters": [name for name in FILTERS if name in config.filters],
+            "keep_languages": sorted(set(config.keep_languages)),
             # With their digests: other texts under an old name are other work.
-            settings["check_against"] = {
+            "check_against": {
                 name: None if name == HELDOUT else storage.sha256_of(Path(name))
                 for name in config.check_against
-            }
+            },
+        }
+        # These are left out where they are off, so that older folders stay the same.
+        settings |= {name: value for name, value in later.items() if value}
         tokenizer = self.tokenizer
         return {
             "settings": settings,
