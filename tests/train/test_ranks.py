@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,13 +51,6 @@ learning_rate = 3e-3
 """
 TOLERANCE = 1e-5
 SELDOM = ("--train.save-every", "100000 steps")
-
-
-@pytest.fixture(scope="module")
-def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
-    server = Groups(tmp_path_factory.mktemp("groups"))
-    yield server
-    server.close()
 
 
 def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
@@ -115,9 +108,7 @@ def test_two_ranks_train_as_one_does(
 ) -> None:
     chosen = ("--budget", f"{steps} steps", "--train.optimizer.name", optimizer)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *chosen, *SELDOM))
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
+        groups.complete(size, *words_of(tmp_path, tiny_data, out, *chosen, *SELDOM))
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
@@ -131,10 +122,9 @@ def test_all_ranks_begin_with_the_weights_of_one(
         still = typed(
             "--budget '1 steps' --train.optimizer.learning-rate 1e-60 --encoder.positions rotary"
         )
-        ended = groups.run(
+        groups.complete(
             1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more)
         )
-        assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "two", tmp_path / "one")
     assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
 
@@ -145,9 +135,7 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
         words = words_of(
             tmp_path, tiny_data, out, "--train.micro-batch", 2, "--budget", "20 steps", *SELDOM
         )
-        ended = groups.run(size, *words, "--train.optimizer.name", "muon")
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1)
+        groups.complete(size, *words, "--train.optimizer.name", "muon")
     assert_same_course(tmp_path / "four", tmp_path / "one")
 
 
@@ -159,8 +147,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
         no_dropout = typed(
             "--encoder.hidden-dropout 0 --encoder.attention-dropout 0 --train.micro-batch {}", micro
         )
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
-        assert set(ended.statuses) == {0}, ended.output
+        groups.complete(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
     assert_same_course(tmp_path / "small", tmp_path / "one")
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
@@ -170,8 +157,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
 ) -> None:
     """One rank, two, and one again; each of the first two is asked to leave by a signal."""
     budget = ("--budget", "60 steps", "--train.optimizer.name", "muon")
-    whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
-    assert whole.statuses == [0], whole.output
+    groups.complete(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     run, whole_run, before = tmp_path / "run", tmp_path / "whole", 0
     for size in (1, 2):
         ids = groups.start(size, *words_of(tmp_path, tiny_data, "run", *budget))
@@ -184,8 +170,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
         assert str(before) in last
         assert ended.outputs[1:] == [""] * (size - 1)
     assert before < 60
-    ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
-    assert ended.statuses == [0], ended.output
+    groups.complete(1, *words_of(tmp_path, tiny_data, "run", *budget))
     messages = [
         {row["message"] for row in rows(folder) if row["kind"] == "event"}
         for folder in (run, whole_run)
@@ -251,8 +236,7 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
-    assert whole.statuses == [0, 0], whole.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
     ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
     until(lambda: newest(tmp_path / "run") > 0)
     os.kill(ids[killed], signal.SIGKILL)
@@ -261,8 +245,7 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert ended.statuses[1 - killed] == 2, ended.output
     assert ended.outputs[1 - killed].count("litebert pretrain: ") == 1
     assert "Traceback" not in ended.output
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
@@ -279,9 +262,7 @@ def test_two_ranks_fine_tune_as_one_does(
             "--train.micro-batch 8 --seeds 2",
             *(model, train, dev, tiny_tokenizer, tmp_path / out),
         )
-        ended = groups.run(size, *words)
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1)
+        groups.complete(size, *words)
     one, two = tmp_path / "one", tmp_path / "two"
     for seed in ("seed-0", "seed-1"):
         together, alone = two / seed, one / seed
@@ -306,11 +287,10 @@ def test_two_ranks_learn_a_teachers_layers_as_one_does(
         tiny_tokenizer,
     )
     teacher = tmp_path / "teacher"
-    ended = groups.run(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
-    assert ended.statuses == [0], ended.output
+    groups.complete(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
     layers = typed("--teacher {} --distill.states 1 --distill.relations 1 --train.seed 1", teacher)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(
+        groups.complete(
             size,
             "finetune",
             recipe_file(tmp_path),
@@ -319,7 +299,6 @@ def test_two_ranks_learn_a_teachers_layers_as_one_does(
             "--out",
             tmp_path / out,
         )
-        assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
@@ -350,8 +329,7 @@ def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> N
 def test_a_time_budget_is_measured_once_for_all(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
     bought = run.get("corrections", [{"from": run["steps"]}])[0]["from"]
@@ -370,8 +348,7 @@ def test_ranks_with_unlike_numbers_of_processes_correct_a_time_at_one_step(
         "int(os.environ['RANK'])\nmeasure.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
     )
     words = words_of(tmp_path, tiny_data, "run", "--budget", "6s")
-    ended = groups.run(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["corrections"]
     assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
