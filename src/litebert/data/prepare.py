@@ -35,8 +35,7 @@ from litebert.data.dealing import Dealer, Hashed, Key, hash_documents
 from litebert.data.encoding import Encoded, encode, encode_all, encode_with_texts
 from litebert.data.filtering import FilteredEncoding
 from litebert.data.part_shards import merge_shards
-from litebert.data.shard_files import has_index
-from litebert.data.shards import Shards
+from litebert.data.shards import Shards, has_index
 from litebert.data.summary import warn
 from litebert.parts import (
     BEGUN,
@@ -142,7 +141,7 @@ def prepare(
     corpus = TextCorpus(sources, out, config, Tokenizer.load(tokenizer), processes, part)
     if part is None:
         return finish_set(out, corpus)
-    if has_index(out, disk.INDEX):
+    if has_index(out):
         finished = Shards.open(out)
         check_same(finished.name, finished.index, corpus.header)
         if finished.index["settings"]["files"] == corpus.header["settings"]["files"]:
