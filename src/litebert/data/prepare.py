@@ -10,9 +10,9 @@ import hashlib
 import inspect
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ from litebert.text.filters import FILTERS
 from litebert.text.languages import check_languages
 from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
-from litebert.text.sources import Reading, TextFormat, read_documents
+from litebert.text.sources import DocumentSplit, Markup, Reading, read_documents
 from litebert.text.tally import Tally
 from litebert.tokenizer import Tokenizer
 
@@ -65,15 +65,27 @@ MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True)
-class PrepareConfig(TextFormat):
+class PrepareConfig:
     """How `prepare` reads text, and what it drops and holds out.
 
     With the sources and the tokenizer it is the identity of a set. A folder, a part and a journal
     keep it, and refuse to continue with another one.
     """
 
+    text_column: str = "text"
+    """The column or field of rows that holds the text."""
+    split: DocumentSplit = "blank-line"
+    """Where a document of plain text ends."""
     language: str = "en"
     """Decides where sentences end (text/sentences.py)."""
+    encoding: str = "utf-8"
+    """Of all files for which `encodings` names no other one."""
+    encodings: Mapping[str, str] | None = None
+    """Encodings of the files that match a pattern, by pattern."""
+    unwrap: bool = False
+    """Join the lines of each paragraph."""
+    markup: Markup = "keep"
+    """`strip` takes the text out of web pages and Markdown."""
     heldout: float = 0.01
     """Share of the documents held out, by the hash of their text. Above 0, a corpus of less than
     8 MB holds out more, about 5 % of its text up to 64 KB.
@@ -90,7 +102,6 @@ class PrepareConfig(TextFormat):
     """Files, or "heldout", whose texts the documents to train on may hold."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 <= self.heldout < 1:
             raise DataError(
                 f"heldout is {self.heldout}; give the share of the documents to hold out, from 0 "
@@ -111,10 +122,23 @@ class PrepareConfig(TextFormat):
         for name in self.check_against:
             check_texts(name)
         check_language(self.language)
+        self.make_reading()
 
     @property
     def is_filtered(self) -> bool:
         return bool(self.filters or self.keep_languages)
+
+    def make_reading(self, out: str | Path = "") -> Reading:
+        """Make a reading, which counts what it reads. Files in `out` are no sources."""
+        return Reading(
+            self.text_column,
+            self.split,
+            self.encoding,
+            self.encodings or {},
+            self.unwrap,
+            self.markup,
+            out=out,
+        )
 
 
 def prepare(
@@ -239,8 +263,7 @@ class TextCorpus:
             )
         self.tokenizer = tokenizer
         self._sources, self._out, self._config, self._part = sources, out, config, part
-        options = {option.name: getattr(config, option.name) for option in fields(TextFormat)}
-        self._reading = Reading(**options, out=out)
+        self._reading = config.make_reading(out)
         self._processes = processes or min(count_cores(), MOST_PROCESSES)
         self.duplicates, self.dropped = 0, dict[str, Any]()
 
@@ -276,7 +299,7 @@ class TextCorpus:
             "split": config.split,
             "language": config.language,
             "encoding": config.encoding,
-            "encodings": dict(config.encodings),
+            "encodings": dict(config.encodings or {}),
             "unwrap": config.unwrap,
             "markup": config.markup,
             "heldout": config.heldout,

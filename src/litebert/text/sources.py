@@ -65,9 +65,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class TextFormat:
-    """How the text of a corpus is written, and where its documents end."""
-
+class Reading:
     text_column: str = "text"
     """Field or column that holds the text. Each row of a table is a document."""
     split: DocumentSplit = "blank-line"
@@ -83,6 +81,10 @@ class TextFormat:
     """Join the lines of a paragraph of plain text."""
     markup: Markup = "keep"
     """`keep` reads Markdown and web pages as plain text. `strip` removes the markup."""
+    meter: Meter = field(default_factory=Meter)
+    """Counts the bytes read."""
+    tally: Tally = field(default_factory=Tally)
+    out: str | Path = ""
 
     def __post_init__(self) -> None:
         for name, choices in (("split", DocumentSplit), ("markup", Markup)):
@@ -96,15 +98,6 @@ class TextFormat:
                 "--unwrap joins lines and --split line makes a document of each; give one of them"
             )
         encodings.check(self.encoding, *self.encodings.values())
-
-
-@dataclass(frozen=True)
-class Reading(TextFormat):
-    meter: Meter = field(default_factory=Meter)
-    """Counts the bytes read."""
-    tally: Tally = field(default_factory=Tally)
-    out: str | Path = ""
-    """What is written, which is no source where it lies in one."""
 
 
 Texts: TypeAlias = Iterator[tuple[str, int | str]]
