@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,11 @@ from typing import Any
 import pytest
 
 from litebert.judge.baselines import read_scores
+from litebert.train.metrics import read
 from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
+from toys.prepare import wait_for
 from toys.pretraining import CHECKPOINT, ENCODER
 from toys.typed import typed
 
@@ -60,7 +61,7 @@ def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read(run / "metrics.jsonl")
 
 
 def assert_same_course(run: Path, other: Path, tolerance: float = TOLERANCE) -> None:
@@ -76,13 +77,6 @@ def assert_same_course(run: Path, other: Path, tolerance: float = TOLERANCE) -> 
 def weights(run: Path) -> dict[str, bytes]:
     last = max((run / "checkpoints").glob("step-*"))
     return {name: (last / name).read_bytes() for name in CHECKPOINT} | {"step": last.name.encode()}
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def is_newer(run: Path, step: int) -> bool:
@@ -161,7 +155,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
     run, whole_run, before = tmp_path / "run", tmp_path / "whole", 0
     for size in (1, 2):
         ids = groups.start(size, *words_of(tmp_path, tiny_data, "run", *budget))
-        until(partial(is_newer, run, before))
+        wait_for(partial(is_newer, run, before), 60)
         os.kill(ids[-1], signal.SIGTERM)
         ended = groups.end()
         before = newest(run)
@@ -238,7 +232,7 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
 ) -> None:
     groups.complete(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
     ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
-    until(lambda: newest(tmp_path / "run") > 0)
+    wait_for(lambda: newest(tmp_path / "run") > 0, 60)
     os.kill(ids[killed], signal.SIGKILL)
     ended = groups.end()
     assert ended.statuses[killed] == -signal.SIGKILL
@@ -387,16 +381,16 @@ def test_ten_kills_under_torchrun_change_nothing(tiny_data: Path, tmp_path: Path
     process = start("run")
     try:
         for kill in range(10):
-            until(lambda: len(workers(process.pid)) == 2, 120)
+            wait_for(lambda: len(workers(process.pid)) == 2, 120)
             if kill % 3:  # in the middle of training
-                until(partial(is_newer, run, seen), 120)
+                wait_for(partial(is_newer, run, seen), 120)
                 seen = newest(run)
             time.sleep(draw.uniform(0.0, 0.5))
             victims = workers(process.pid)
             assert len(victims) == 2, "torchrun gave up"
             chosen = victims[draw.randrange(2)]
             os.kill(chosen, signal.SIGKILL)
-            until(partial(is_gone, chosen, process.pid), 120)
+            wait_for(partial(is_gone, chosen, process.pid), 120)
         output, _ = process.communicate(timeout=600)
     finally:
         process.terminate()  # which does nothing where it has ended

@@ -47,7 +47,6 @@ _FREE = (
     "train.save_every",
     "train.keep_checkpoints",
     "train.batch_processes",
-    "train.parallel",  # of earlier versions
     "train.recompute",
 )
 """Fields that may change between calls, because they change no weight."""
