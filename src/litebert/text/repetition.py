@@ -38,7 +38,7 @@ class SpanHasher:
         return _scramble(hashes + _scramble(documents.astype(np.uint64) + np.uint64(1)))
 
 
-@lru_cache(2)  # of the chunks of a corpus, all but the last have one size or two
+@lru_cache(2)  # chunks of a corpus are about as large, so their powers of two are one or two
 def _compute_powers(count: int) -> tuple[Hashes, Hashes]:
     """Compute so many powers of the base, and their inverses."""
     base = 0xD6E8FEB86659FD93
