@@ -78,7 +78,7 @@ def same_batch(first: Batch, other: Batch) -> bool:
     tensors, others = (
         {
             name: value
-            for name, value in (vars(batch) | batch.added).items()
+            for name, value in {**vars(batch), **batch.added}.items()
             if torch.is_tensor(value)
         }
         for batch in (first, other)
