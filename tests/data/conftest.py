@@ -9,16 +9,25 @@ import pytest
 
 from litebert.data import shards as disk
 from litebert.data.building import Journal
-from toys.prepare import Interrupted, run
+from litebert.data.shards import Shards
+from toys.prepare import Interrupted, Prepare, run
 
 
 @pytest.fixture(scope="session")
-def whole(
-    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def prepare(tiny_corpus: Path, tiny_tokenizer: Path) -> Prepare:
+    def prepare(
+        out: Path, corpus: Path = tiny_corpus, tokenizer: Path = tiny_tokenizer, **options: Any
+    ) -> Shards:
+        return run(corpus, out, tokenizer, **options)
+
+    return prepare
+
+
+@pytest.fixture(scope="session")
+def whole(prepare: Prepare, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that an uninterrupted run makes of `tiny_corpus`."""
     folder = tmp_path_factory.mktemp("whole") / "data"
-    run(tiny_corpus, folder, tiny_tokenizer)
+    prepare(folder)
     assert len(list(folder.glob("train-*.arrow"))) >= 3
     return folder
 
@@ -33,7 +42,7 @@ def other_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def unfinished_folder(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> Path:
+def unfinished_folder(tmp_path: Path, prepare: Prepare) -> Path:
     """A folder with two shards done."""
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
@@ -46,6 +55,6 @@ def unfinished_folder(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -
 
         patch.setattr(Journal, "add", add_two)
         with pytest.raises(Interrupted):
-            run(tiny_corpus, out, tiny_tokenizer)
+            prepare(out)
     assert not (out / disk.INDEX).exists()
     return out

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from litebert.config import PAIR_FORMATS, Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
+from toys.points import same_batch
 from toys.shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
 FIELDS = tuple(field.name for field in fields(Batch) if field.name != "added")
@@ -37,13 +38,6 @@ def originals(batch: Batch) -> torch.Tensor:
     ids = batch.input_ids.flatten().clone()
     ids[batch.masked_positions] = batch.masked_labels
     return ids.view_as(batch.input_ids)
-
-
-def same(first: Batch, other: Batch) -> bool:
-    return all(
-        (a is None and b is None) or (a is not None and b is not None and torch.equal(a, b))
-        for a, b in ((getattr(first, name), getattr(other, name)) for name in FIELDS)
-    )
 
 
 pairs_and_tasks = st.tuples(st.sampled_from(PAIR_FORMATS), st.sampled_from([None, "sop", "nsp"]))
@@ -76,7 +70,7 @@ def test_any_batch(
         return batches(split, length=length, task=task, batch=size, seed=seed, **more)
 
     batch = make()(step)
-    assert same(batch, make()(step))
+    assert same_batch(batch, make()(step))
     for name in FIELDS:
         value = getattr(batch, name)
         assert value is None or value.dtype == (
@@ -222,8 +216,8 @@ def test_static_copies_repeat_and_fresh_masks_do_not(copies: int, span: str) -> 
 def test_the_seed_and_the_step_count() -> None:
     split = ToySplit(prose(9, seed=4))
     first = batches(split)(3)
-    assert not same(first, batches(split)(4))
-    assert not same(first, batches(split, seed=1)(3))
+    assert not same_batch(first, batches(split)(4))
+    assert not same_batch(first, batches(split, seed=1)(3))
 
 
 def test_no_attention_mask_where_nothing_is_padded() -> None:

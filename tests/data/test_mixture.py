@@ -191,13 +191,9 @@ def test_a_mixture_opens_with_the_sets_in_order(
 
 
 def test_a_set_of_another_tokenizer_is_refused(
-    tiny_data: Path, tiny_corpus: Path, tmp_path: Path
+    tiny_data: Path, tiny_corpus: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
-    from litebert.tokenizer.training import train_tokenizer
-
-    texts = tiny_corpus.read_text().split("\n\n")
-    train_tokenizer(texts, kind="unigram", vocab_size=300).save(tmp_path / "tokenizer")
-    prepare([str(tiny_corpus)], tmp_path / "b", tokenizer=tmp_path / "tokenizer", processes=1)
+    prepare([str(tiny_corpus)], tmp_path / "b", tokenizer=other_tokenizer, processes=1)
     with refused(DataError, tmp_path / "b", tiny_data, "--tokenizer"):
         open_data({str(tiny_data): 2, str(tmp_path / "b"): 1})
     with refused(DataError, "no-such-set"):

@@ -26,7 +26,7 @@ from litebert.text.sentences import split_sentences
 from litebert.text.sources import Document, read_documents
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.training import train_tokenizer
-from toys.prepare import content, needs_proc, run, start, texts_of, tree, wait_for
+from toys.prepare import Prepare, content, needs_proc, start, texts_of, tree, wait_for
 from toys.refusals import refused
 
 
@@ -79,34 +79,34 @@ def test_heldout_documents_are_in_no_train_shard(whole: Path, tiny_tokenizer: Pa
     ],
 )
 def test_small_corpora_have_something_in_each_split(
-    tmp_path: Path, tiny_tokenizer: Path, count: int, heldout: float, splits: tuple[int, int]
+    tmp_path: Path, prepare: Prepare, count: int, heldout: float, splits: tuple[int, int]
 ) -> None:
     corpus = tmp_path / "a.txt"
     corpus.write_text("\n\n".join(f"Number {i} of some." for i in range(count)))
-    shards = run(corpus, tmp_path / "out", tiny_tokenizer, heldout=heldout)
+    shards = prepare(tmp_path / "out", corpus, heldout=heldout)
     assert (shards.train.documents, shards.heldout.documents) == splits
 
 
 def test_which_documents_are_held_out_depends_on_their_text_alone(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
 ) -> None:
     texts = tiny_corpus.read_text().strip().split("\n\n")
     random.Random(1).shuffle(texts)
     corpus = tmp_path / "shuffled.txt"
     corpus.write_text("\n\n".join(texts))
     tokenizer = Tokenizer.load(tiny_tokenizer)
-    shuffled = run(corpus, tmp_path / "out", tiny_tokenizer)
+    shuffled = prepare(tmp_path / "out", corpus)
     held_out = [texts_of(shards.heldout, tokenizer) for shards in (shuffled, Shards.open(whole))]
     assert sorted(held_out[0]) == sorted(held_out[1])
 
 
 def test_exact_duplicates_are_dropped_and_counted(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path
 ) -> None:
     texts = tiny_corpus.read_text().strip().split("\n\n")
     corpus = tmp_path / "a.txt"
     corpus.write_text("\n\n".join([*texts[:50], *texts[10:30], texts[0], " " + texts[1] + "  "]))
-    shards = run(corpus, tmp_path / "out", tiny_tokenizer)
+    shards = prepare(tmp_path / "out", corpus)
     assert shards.train.documents + shards.heldout.documents == 50
     assert shards.index["documents"] == {"kept": 50, "duplicates": 22, "empty": 0}
 
@@ -120,48 +120,42 @@ def test_hashes_that_share_bytes_are_told_apart() -> None:
     assert seen.is_new(b"ba" + bytes(range(8)))
 
 
-def test_documents_without_a_single_piece_are_left_out(
-    tmp_path: Path, tiny_tokenizer: Path
-) -> None:
+def test_documents_without_a_single_piece_are_left_out(tmp_path: Path, prepare: Prepare) -> None:
     corpus = tmp_path / "a.txt"
     corpus.write_text("Some text.\n\n\x01\x02\n\nMore text.\n\nAnd more.\n\n\x03")
-    shards = run(corpus, tmp_path / "out", tiny_tokenizer)
+    shards = prepare(tmp_path / "out", corpus)
     assert shards.train.documents + shards.heldout.documents == 3
     assert shards.index["documents"] == {"kept": 5, "duplicates": 0, "empty": 2}
     corpus.write_text("\x01\x02\n\n\x03")
     with refused(DataError, corpus):
-        run(corpus, tmp_path / "none", tiny_tokenizer)
+        prepare(tmp_path / "none", corpus)
 
 
 # ----------------------------------------------------------------------------------- the same bytes
 
 
 def test_the_number_of_processes_does_not_show(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several chunks a shard, more than wait at a time.
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
-    run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
+    prepare(tmp_path / "two", processes=2)
     assert content(tmp_path / "two") == content(whole)
     monkeypatch.setattr(preparing, "MOST_PROCESSES", 1)
-    run(tiny_corpus, tmp_path / "all", tiny_tokenizer, processes=0)
+    prepare(tmp_path / "all", processes=0)
     assert content(tmp_path / "all") == content(whole)
 
 
 def test_bytes_are_prepared_as_other_pieces_are(
-    tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
     text = tiny_corpus.read_text(encoding="utf-8")
     tokenizer = train_tokenizer([text], kind="bpe", vocab_size=400)
     tokenizer.save(tmp_path / "tokenizer")
     (tmp_path / "a.txt").write_text(text + "\n\nCafé 猫 <mask> </s> 😀.\n", encoding="utf-8")
-    shards = run(tmp_path / "a.txt", tmp_path / "one", tmp_path / "tokenizer")
-    run(tmp_path / "a.txt", tmp_path / "two", tmp_path / "tokenizer", processes=2)
+    shards = prepare(tmp_path / "one", tmp_path / "a.txt", tmp_path / "tokenizer")
+    prepare(tmp_path / "two", tmp_path / "a.txt", tmp_path / "tokenizer", processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
     assert (shards.tokenizer.kind, shards.tokenizer.pair_separators) == ("bpe", 2)
     sentences = []
@@ -174,7 +168,7 @@ def test_bytes_are_prepared_as_other_pieces_are(
 
 
 def test_a_finished_folder_returns_at_once(
-    tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*arguments: object, **options: object) -> Iterator[Document]:
         yield from ()
@@ -182,7 +176,7 @@ def test_a_finished_folder_returns_at_once(
 
     monkeypatch.setattr(preparing, "read_documents", never)
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
-    assert run(tiny_corpus, whole, tiny_tokenizer).train.documents > 0
+    assert prepare(whole).train.documents > 0
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
 
@@ -190,11 +184,7 @@ def test_a_finished_folder_returns_at_once(
 
 
 def test_a_worker_that_dies_is_reported_and_the_work_continues(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deadly(*arguments: Any, **options: Any) -> Iterator[Document]:
         for number, document in enumerate(read_documents(*arguments, **options)):
@@ -209,17 +199,13 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
         patch.setattr(preparing, "read_documents", deadly)
         patch.setattr(dealing, "LOOKAHEAD_BYTES", 1)
         with refused(DataError, "--processes"):
-            run(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+            prepare(tmp_path / "out", processes=2)
+    prepare(tmp_path / "out")
     assert content(tmp_path / "out") == content(whole)
 
 
 def test_a_full_disk(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = shard_files.write_shard
 
@@ -232,81 +218,73 @@ def test_a_full_disk(
     with monkeypatch.context() as patch:
         patch.setattr(shard_files, "write_shard", short)
         with refused(DataError, out, "full"):
-            run(tiny_corpus, out, tiny_tokenizer)
-    run(tiny_corpus, out, tiny_tokenizer)
+            prepare(out)
+    prepare(out)
     assert content(out) == content(whole)
 
 
 def test_a_finished_folder_may_lie_where_nothing_can_be_deleted(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    prepare(tmp_path / "out")
 
     def refuse(path: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert run(tiny_corpus, tmp_path / "out", tiny_tokenizer).train.documents
+    assert prepare(tmp_path / "out").train.documents
     assert content(tmp_path / "out") == content(whole)
 
 
 def test_bad_text_stops_and_what_is_done_stays(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path
 ) -> None:
     corpus = tmp_path / "a.txt"
     good = tiny_corpus.read_bytes()
     corpus.write_bytes(good + b"\n\nbad \xff\n")
     out = tmp_path / "out"
     with refused(DataError, f"{corpus}:{good.count(10) + 3}", "0xff", "4 others"):
-        run(corpus, out, tiny_tokenizer)
+        prepare(out, corpus)
     assert not (out / disk.INDEX).exists()
     with refused(DataError, out, disk.INDEX):
         Shards.open(out)
 
 
 def test_halves_of_surrogate_pairs_are_replaced_and_counted(
-    tmp_path: Path, tiny_tokenizer: Path
+    tmp_path: Path, prepare: Prepare
 ) -> None:
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "good"}\n{"text": "\\ud83d bad \\udc00"}\n')
-    shards = run(corpus, tmp_path / "out", tiny_tokenizer)
+    shards = prepare(tmp_path / "out", corpus)
     assert shards.train.documents + shards.heldout.documents == 2
     assert shards.index["summary"]["replaced_characters"] == 2
 
 
-def test_an_empty_corpus(tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_an_empty_corpus(tmp_path: Path, prepare: Prepare) -> None:
     corpus = tmp_path / "a.txt"
     corpus.write_text("\n \n")
     with refused(DataError, corpus):
-        run(corpus, tmp_path / "out", tiny_tokenizer)
+        prepare(tmp_path / "out", corpus)
     assert not (tmp_path / "out" / disk.INDEX).exists()
 
 
-def test_folders_that_are_not_for_it(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
-) -> None:
+def test_folders_that_are_not_for_it(tmp_path: Path, prepare: Prepare, tiny_corpus: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious.txt").write_text("mine")
     with refused(DataError, tmp_path / "full"):
-        run(tiny_corpus, tmp_path / "full", tiny_tokenizer)
+        prepare(tmp_path / "full")
     assert content(tmp_path / "full") == {"precious.txt": b"mine"}
     with refused(DataError, tiny_corpus):
-        run(tiny_corpus, tiny_corpus, tiny_tokenizer)
+        prepare(tiny_corpus)
 
 
-def test_two_commands_in_one_folder(
-    tiny_corpus: Path, tiny_tokenizer: Path, unfinished_folder: Path
-) -> None:
+def test_two_commands_in_one_folder(prepare: Prepare, unfinished_folder: Path) -> None:
     with (
         lock_folder(unfinished_folder, DataError),
         refused(DataError, unfinished_folder, f"process {os.getpid()}"),
     ):
-        run(tiny_corpus, unfinished_folder, tiny_tokenizer)
-    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+        prepare(unfinished_folder)
+    prepare(unfinished_folder)
 
 
 @pytest.mark.parametrize(
@@ -319,11 +297,9 @@ def test_two_commands_in_one_folder(
         ("language", "english"),
     ],
 )
-def test_bad_options(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, field: str, value: Any
-) -> None:
+def test_bad_options(tmp_path: Path, prepare: Prepare, field: str, value: Any) -> None:
     with refused(DataError, field, value):
-        run(tiny_corpus, tmp_path / "out", tiny_tokenizer, **{field: value})
+        prepare(tmp_path / "out", **{field: value})
     assert not (tmp_path / "out").exists()
 
 
@@ -397,7 +373,7 @@ def test_a_gigabyte_stays_under_a_gigabyte_of_memory(
 
 
 def test_the_index_is_written_last(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = []
     replace = os.replace
@@ -407,7 +383,7 @@ def test_the_index_is_written_last(
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", note_and_replace)
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    prepare(tmp_path / "out")
     assert names[0] == "tokenizer"
     assert names[-1] == "index.json"
     assert names.count("index.json") == 1

@@ -22,10 +22,10 @@ from toys.prepare import (
     RUN_UNTIL_KILLED,
     SHARD_BYTES,
     Interrupted,
+    Prepare,
     content,
     is_alive,
     needs_proc,
-    run,
     start,
     tree,
     wait_for,
@@ -68,11 +68,7 @@ def test_killed_at_any_instant_of_writing_the_same_command_ends_with_the_same_by
 
 
 def test_killed_after_the_index_was_written(
-    tmp_path: Path,
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, prepare: Prepare, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = disk.write_index
 
@@ -83,16 +79,16 @@ def test_killed_after_the_index_was_written(
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write_index", write_and_stop)
         with pytest.raises(Interrupted):
-            run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+            prepare(tmp_path / "out")
     assert (tmp_path / "out" / disk.INDEX).exists()
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    prepare(tmp_path / "out")
     assert content(tmp_path / "out") == content(whole)
 
 
 @pytest.mark.thorough
 @needs_proc
 def test_killed_with_workers_at_work(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
 ) -> None:
     corpus = tmp_path / "a.txt"
     texts = tiny_corpus.read_text().strip().split("\n\n")
@@ -109,23 +105,19 @@ def test_killed_with_workers_at_work(
     assert len(workers) >= 2
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
     times = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
-    run(corpus, out, tiny_tokenizer)
+    prepare(out, corpus)
     again = sum(
         path.stat().st_mtime_ns != times[path.name]
         for path in out.glob("*.arrow")
         if path.name in times
     )
     assert again <= 1, "finished shards are not made again; at most the one not yet in the journal"
-    run(corpus, tmp_path / "uninterrupted", tiny_tokenizer)
+    prepare(tmp_path / "uninterrupted", corpus)
     assert content(out) == content(tmp_path / "uninterrupted")
 
 
 def test_finished_shards_are_kept(
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
-    unfinished_folder: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    prepare: Prepare, unfinished_folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
@@ -136,7 +128,7 @@ def test_finished_shards_are_kept(
         write(path, *rest)
 
     monkeypatch.setattr(shard_files, "write_shard", note_and_write)
-    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+    prepare(unfinished_folder)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)
     assert content(unfinished_folder) == content(whole)
@@ -146,7 +138,7 @@ def test_finished_shards_are_kept(
     "damage", ["flip", "truncate", "remove", "journal torn", "journal line lost"]
 )
 def test_what_is_damaged_meanwhile_is_made_again(
-    tiny_corpus: Path, tiny_tokenizer: Path, unfinished_folder: Path, whole: Path, damage: str
+    prepare: Prepare, unfinished_folder: Path, whole: Path, damage: str
 ) -> None:
     path = sorted(unfinished_folder.glob("*.arrow"))[0]
     data, journal = path.read_bytes(), unfinished_folder / Journal.NAME
@@ -160,7 +152,7 @@ def test_what_is_damaged_meanwhile_is_made_again(
         journal.write_bytes(journal.read_bytes()[:-30])
     else:
         journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+    prepare(unfinished_folder)
     assert content(unfinished_folder) == content(whole)
 
 
@@ -176,8 +168,7 @@ def test_what_is_damaged_meanwhile_is_made_again(
     ],
 )
 def test_other_settings_into_the_same_folder_are_refused(
-    tiny_corpus: Path,
-    tiny_tokenizer: Path,
+    prepare: Prepare,
     unfinished_folder: Path,
     whole: Path,
     finished: bool,
@@ -188,18 +179,18 @@ def test_other_settings_into_the_same_folder_are_refused(
     out = whole if finished else unfinished_folder
     before = content(out)
     with refused(DataError, out, name, value, was):
-        run(tiny_corpus, out, tiny_tokenizer, **{name: value})
+        prepare(out, **{name: value})
     assert content(out) == before, "nothing is lost"
 
 
 def test_other_text_into_the_same_folder_is_refused(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path
 ) -> None:
     corpus = tmp_path / "a.txt"
     texts = tiny_corpus.read_text()
     corpus.write_text(texts)
     out = tmp_path / "out"
-    run(corpus, out, tiny_tokenizer)
+    prepare(out, corpus)
     (out / disk.INDEX).rename(tmp_path / "index.json")
     index = json.loads((tmp_path / "index.json").read_text())
     header = {"settings": index["settings"], "tokenizer": index["tokenizer"]}
@@ -210,21 +201,21 @@ def test_other_text_into_the_same_folder_is_refused(
     corpus.write_text(changed)
     os.utime(corpus, ns=times)  # nothing outside the text tells
     with refused(DataError, out, "text"):
-        run(corpus, out, tiny_tokenizer)
+        prepare(out, corpus)
     with refused(DataError, out, "sources"):
-        run(tiny_corpus, out, tiny_tokenizer)
+        prepare(out)
     corpus.write_text(texts)  # at another time
-    run(corpus, out, tiny_tokenizer)
+    prepare(out, corpus)
     assert json.loads((out / disk.INDEX).read_text())["shards"] == index["shards"]
 
 
 def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+    tmp_path: Path, prepare: Prepare, tiny_corpus: Path
 ) -> None:
     corpus, out = tmp_path / "a.txt", tmp_path / "out"
     texts = tiny_corpus.read_text()
     corpus.write_text(texts)
-    run(corpus, out, tiny_tokenizer)
+    prepare(out, corpus)
     before = content(out)
     last = texts.rstrip().rindex("\n\n")
     for changed in (
@@ -235,29 +226,29 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
     ):
         corpus.write_text(changed)
         with refused(DataError, out, "text"):
-            run(corpus, out, tiny_tokenizer)
+            prepare(out, corpus)
         assert content(out) == before, "nothing is lost"
     corpus.write_text(texts)
     os.utime(corpus, (0, 0))  # copied, or restored from a backup
-    run(corpus, out, tiny_tokenizer)
+    prepare(out, corpus)
     assert content(out) == before
 
 
 def test_another_tokenizer_is_refused(
-    tiny_corpus: Path, other_tokenizer: Path, unfinished_folder: Path, tiny_tokenizer: Path
+    prepare: Prepare, other_tokenizer: Path, unfinished_folder: Path
 ) -> None:
     with refused(DataError, unfinished_folder, "tokenizer"):
-        run(tiny_corpus, unfinished_folder, other_tokenizer)
-    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+        prepare(unfinished_folder, tokenizer=other_tokenizer)
+    prepare(unfinished_folder)
 
 
 def test_a_command_may_be_corrected_while_no_shard_is_finished(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, other_tokenizer: Path, whole: Path
+    tmp_path: Path, prepare: Prepare, other_tokenizer: Path, whole: Path
 ) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff")
     out = tmp_path / "out"
     with refused(DataError, f"{bad}:1", "0xff"):
-        run(bad, out, other_tokenizer, heldout=0.2)
-    run(tiny_corpus, out, tiny_tokenizer)
+        prepare(out, bad, other_tokenizer, heldout=0.2)
+    prepare(out)
     assert content(out) == content(whole)

@@ -15,26 +15,8 @@ from litebert.text.filters import STOP_WORDS, apply_filters
 from litebert.text.repetition import DUPLICATE_NGRAMS, TOP_NGRAMS
 
 WORDS = [
-    *[
-        "the",
-        "of",
-        "and",
-        "to",
-        "cat",
-        "dog",
-        "house",
-        "word.",
-        "end!",
-        "hello?",
-        "x",
-        "12",
-        "#",
-        "•",
-        "-",
-        "…",
-        "...",
-        "..",
-    ],
+    *("the", "of", "and", "to", "cat", "dog", "house", "word.", "end!", "hello?", "x", "12"),
+    *("#", "•", "-", "…", "...", ".."),
     *("Javascript javascript Cookie cookies {", "terms of use", "Privacy Policy", "lorem ipsum"),
     *("use coo\u212aies", "uses cookies", "[1]", "[edit]", "[citation needed]", "»", "”"),
     *("x" * 30, "ß", "Σ", "日本。", "İ"),

@@ -22,18 +22,8 @@ from litebert.text.sources import Reading, read_documents
 from toys.refusals import names
 
 SUFFIXES = (
-    ".txt",
-    ".md",
-    ".html",
-    ".jsonl",
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".gz",
-    ".xz",
-    ".zst",
-    ".jsonl.gz",
-    ".csv.zst",
+    *(".txt", ".md", ".html", ".jsonl", ".csv", ".tsv", ".parquet"),
+    *(".gz", ".xz", ".zst", ".jsonl.gz", ".csv.zst"),
 )
 
 

@@ -9,12 +9,12 @@ ids, waits for all, and prints how each ended.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,13 @@ class Groups:
         self.start(size, *words, **environment)
         return self.end()
 
+    def complete(self, size: int, *words: object, **environment: str) -> Ended:
+        """Run a command that must succeed, and whose main process alone may speak."""
+        ended = self.run(size, *words, **environment)
+        assert ended.statuses == [0] * size, ended.output
+        assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
+        return ended
+
     def _read(self) -> list[int]:
         assert self._server.stdout is not None
         line = self._server.stdout.readline()
@@ -77,16 +84,11 @@ class Groups:
         return numbers
 
     def close(self) -> None:
-        close(self._server)
-
-
-def close(server: subprocess.Popen[str]) -> None:
-    """End a server that reads its standard input to the end."""
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.close()
-    server.wait(timeout=60)
-    server.stdout.close()
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait(timeout=60)
+        self._server.stdout.close()
 
 
 def free_port() -> int:
@@ -97,20 +99,11 @@ def free_port() -> int:
 
 
 def serve() -> None:
-    import filelock  # noqa: F401
-    import rich.console  # noqa: F401
-    import torch
-    import torch._dynamo  # what the first optimizer of a process would import
     import torch.distributed
+    from preload import MODULES  # type: ignore[import-not-found]  # beside this file, a script
 
-    import litebert.analysis.run_report
-    import litebert.commands.models
-    import litebert.commands.tasks
-    import litebert.finetuning.run
-    import litebert.train.pretrain  # noqa: F401
-
-    with suppress(ImportError):
-        import pandas  # noqa: F401 - which pyarrow looks for
+    for module in MODULES:
+        importlib.import_module(module)
     torch.set_num_threads(1)
     for line in sys.stdin:
         message = json.loads(line)

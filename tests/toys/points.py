@@ -71,3 +71,18 @@ def batch(rows: int = 3, length: int = 16, padded: bool = True, seed: int = 2) -
         sentence_labels=labels,
         masked_boundaries=torch.from_numpy(find_span_boundaries(mask.numpy(), chosen.numpy())),
     )
+
+
+def same_batch(first: Batch, other: Batch) -> bool:
+    """Return whether two batches have the same tensors, to the bit."""
+    tensors, others = (
+        {
+            name: value
+            for name, value in {**vars(batch), **batch.added}.items()
+            if torch.is_tensor(value)
+        }
+        for batch in (first, other)
+    )
+    return tensors.keys() == others.keys() and all(
+        torch.equal(tensor, others[name]) for name, tensor in tensors.items()
+    )

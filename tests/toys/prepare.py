@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ def run(corpus: str | Path, out: str | Path, tokenizer: Path, **options: Any) ->
     processes = options.pop("processes", 1)
     config = PrepareConfig(**{"heldout": 0.1, "shard_bytes": SHARD_BYTES, **options})
     return prepare([str(corpus)], out, tokenizer=tokenizer, processes=processes, config=config)
+
+
+Prepare = Callable[..., Shards]
+"""The fixture `prepare` of tests/data: (out, corpus=tiny_corpus, tokenizer=tiny_tokenizer, ...)."""
 
 
 def run_part(

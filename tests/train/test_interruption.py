@@ -6,15 +6,12 @@ file with dropout, a growing depth, accumulation, and a checkpoint every third s
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -22,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from toys.groups import close
+from toys.groups import Groups
 from toys.pretraining import ENCODER, result
 from toys.typed import typed
 
@@ -67,54 +64,6 @@ evaluate_sequences = 8
 """
 """Each system's published recipe: its own block, objectives, masks, format and optimizer,
 shrunken."""
-
-
-class Commands:
-    """`litebert` commands in processes of their own, quickly."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "output.txt"
-        script = Path(__file__).parents[1] / "toys" / "command_server.py"
-        self._server = subprocess.Popen(
-            [sys.executable, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-
-    def _read(self) -> int:
-        assert self._server.stdout is not None
-        line = self._server.stdout.readline()
-        assert line, "the server of commands has died"
-        return int(line)
-
-    def start(self, *words: str) -> int:
-        """Start a command; its process id."""
-        assert self._server.stdin is not None
-        self.log.write_text("")
-        self._server.stdin.write(json.dumps({"words": words, "log": str(self.log)}) + "\n")
-        return self._read()
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the command: its exit status, minus the number of the signal if that ended it,
-        and its output.
-        """
-        return self._read(), self.log.read_text(encoding="utf-8")
-
-    def run(self, *words: str) -> tuple[int, str]:
-        self.start(*words)
-        return self.end()
-
-    def close(self) -> None:
-        close(self._server)
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    server = Commands(tmp_path_factory.mktemp("commands"))
-    yield server
-    server.close()
 
 
 def words_of(folder: Path, data: Path, name: str, out: str, steps: int = 30) -> list[str]:
@@ -164,12 +113,12 @@ def stop_while_writing(process: int, run: Path) -> None:
     [(8, 2, 90), pytest.param(20, 3, 120, marks=pytest.mark.slow)],
 )
 def test_many_kills_change_nothing(
-    kills: int, while_writing: int, steps: int, commands: Commands, tiny_data: Path, tmp_path: Path
+    kills: int, while_writing: int, steps: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
     def words(out: str) -> list[str]:
         return words_of(tmp_path, tiny_data, "adamw", out, steps)
 
-    kill_and_compare("adamw", kills, while_writing, steps, commands, words, tmp_path)
+    kill_and_compare("adamw", kills, while_writing, steps, groups, words, tmp_path)
 
 
 SLOW = ("bert", "roberta", "spanbert")
@@ -183,12 +132,12 @@ the default run.
     ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
 )
 def test_kills_change_nothing_for_each_optimizer_and_system(
-    name: str, commands: Commands, tiny_data: Path, tmp_path: Path
+    name: str, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
     def words(out: str) -> list[str]:
         return words_of(tmp_path, tiny_data, name, out, 75)
 
-    kill_and_compare(name, 5, 1, 75, commands, words, tmp_path)
+    kill_and_compare(name, 5, 1, 75, groups, words, tmp_path)
 
 
 TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1")
@@ -196,7 +145,7 @@ TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1")
 
 @pytest.mark.parametrize("kind", ["taught", "longer"])
 def test_kills_change_nothing_for_a_model_made_from_another(
-    kind: str, commands: Commands, tiny_data: Path, tmp_path: Path
+    kind: str, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
     """A smaller one with its teacher; one for longer texts, trained further."""
     other, small = tmp_path / "other", tmp_path / "small"
@@ -208,8 +157,7 @@ def test_kills_change_nothing_for_a_model_made_from_another(
         words_of(tmp_path, tiny_data, "adamw", "other", 3),
         ["resize", str(other), "--out", str(small), *changes[kind]],
     ):
-        status, output = commands.run(*made)
-        assert status == 0, output
+        groups.complete(1, *made)
 
     def words(out: str) -> list[str]:
         more = {
@@ -231,7 +179,7 @@ def test_kills_change_nothing_for_a_model_made_from_another(
             *more[kind],
         ]
 
-    kill_and_compare(kind, 5, 1, 75, commands, words, tmp_path)
+    kill_and_compare(kind, 5, 1, 75, groups, words, tmp_path)
 
 
 def kill_and_compare(
@@ -239,7 +187,7 @@ def kill_and_compare(
     kills: int,
     while_writing: int,
     steps: int,
-    commands: Commands,
+    groups: Groups,
     words_for: Callable[[str], list[str]],
     tmp_path: Path,
 ) -> None:
@@ -250,8 +198,7 @@ def kill_and_compare(
         words_for: the command that trains into a folder of that name in `tmp_path`, with a
             checkpoint every third step.
     """
-    status, output = commands.run(*words_for("whole"))
-    assert status == 0, output
+    groups.complete(1, *words_for("whole"))
 
     draw = random.Random(name)
     words, run = words_for("killed"), tmp_path / "killed"
@@ -263,7 +210,7 @@ def kill_and_compare(
             "too few kills fell into the writing of a checkpoint to say anything"
         )
         stale = writing(run)
-        process = commands.start(*words)
+        (process,) = groups.start(1, *words)
         if kill % 5 == 0:  # anywhere, the start of the process included
             time.sleep(draw.uniform(0.0, 0.4 if name == "adamw" else 0.1))
         else:  # around the writing of the next checkpoint or the one after
@@ -279,17 +226,16 @@ def kill_and_compare(
             else:
                 time.sleep(draw.choice((0.0, draw.uniform(0.0, 0.006), draw.uniform(0.0, 0.03))))
         os.kill(process, signal.SIGKILL)
-        status, output = commands.end()
-        assert status == -signal.SIGKILL, f"the run ended before kill {kill + 1}: {output}"
-        assert "Traceback" not in output
+        ended = groups.end()
+        assert ended.statuses == [-signal.SIGKILL], f"before kill {kill + 1}: {ended.output}"
+        assert "Traceback" not in ended.output
         progress.append(
             max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-*")), default=0)
         )
     assert progress == sorted(progress), "a kill lost a checkpoint"
     assert 0 < progress[-1] < steps
 
-    status, output = commands.run(*words)
-    assert status == 0, output
+    output = groups.complete(1, *words).output
     assert f"continuing from step {progress[-1]} of {steps}" in output
     assert result(run) == result(tmp_path / "whole")
     left = [f"step-{step:08d}" for step in (steps - 3, steps)]
@@ -298,7 +244,7 @@ def kill_and_compare(
 
 @pytest.mark.parametrize("taught", [False, True], ids=["alone", "taught"])
 def test_kills_change_nothing_for_a_fine_tuning(
-    taught: bool, commands: Commands, tiny_tokenizer: Path, tmp_path: Path
+    taught: bool, groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     """At random instants: in reading, training, evaluation, checkpoints, the writing of what is
     left at the end, and in a teacher's answers."""
@@ -311,20 +257,18 @@ def test_kills_change_nothing_for_a_fine_tuning(
 
     more: list[str] = []
     if taught:
-        status, output = commands.run(*words("teacher", seeds="1", epochs="1"))
-        assert status == 0, output
+        groups.complete(1, *words("teacher", seeds="1", epochs="1"))
         (tmp_path / "more.csv").write_text("text\n" + "bado kumi\nlalo feti\n" * 40)
         more = typed(
             "--teacher {} --unlabeled {} --distill.states 1",
             str(tmp_path / "teacher"),
             str(tmp_path / "more.csv"),
         )
-    status, output = commands.run(*words("whole"))
-    assert status == 0, output
+    groups.complete(1, *words("whole"))
     whole, run, killed = tmp_path / "whole", tmp_path / "killed", 0
     end = saves(whole)
     for number in range(14):
-        process = commands.start(*words("killed"))
+        (process,) = groups.start(1, *words("killed"))
         if number in (0, 5):  # anywhere, the start of the process included
             time.sleep(draw.uniform(0.0, 0.2))
         else:  # after one save or a few, and in the end after the last one, in what is written then
@@ -333,14 +277,13 @@ def test_kills_change_nothing_for_a_fine_tuning(
             time.sleep(draw.choice((0.0, draw.uniform(0.0, 0.006), draw.uniform(0.0, 0.1))))
         with suppress(ProcessLookupError):  # it had come to its end
             os.kill(process, signal.SIGKILL)
-        status, output = commands.end()
-        if status == 0:
+        ended = groups.end()
+        if ended.statuses == [0]:
             break
-        assert status == -signal.SIGKILL, output
+        assert ended.statuses == [-signal.SIGKILL], ended.output
         killed += 1
     assert killed >= 6
-    status, output = commands.run(*words("killed"))
-    assert status == 0, output
+    groups.complete(1, *words("killed"))
     assert_same_files(run, whole)
 
 
@@ -424,30 +367,27 @@ def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
-    number: signal.Signals, commands: Commands, tiny_data: Path, tmp_path: Path
+    number: signal.Signals, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
     words, run = words_of(tmp_path, tiny_data, "adamw", "run"), tmp_path / "run"
-    process = commands.start(*words)
+    (process,) = groups.start(1, *words)
     assert wait_for(lambda: any((run / "checkpoints").glob("step-*")), 60)
     os.kill(process, number)
-    status, output = commands.end()
-    assert status == 128 + number
+    ended = groups.end()
+    assert ended.statuses == [128 + number]
     step = max(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
-    assert (
-        output.splitlines()[-1] == f"saved at step {step} of 30; run the same command to continue"
-    )
-    status, output = commands.run(*words)
-    assert status == 0
-    assert f"continuing from step {step} of 30" in output
+    left = f"saved at step {step} of 30; run the same command to continue"
+    assert ended.output.splitlines()[-1] == left
+    assert f"continuing from step {step} of 30" in groups.complete(1, *words).output
 
 
 def test_a_folder_serves_one_process_at_a_time(
-    commands: Commands, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    groups: Groups, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from litebert.cli import main
 
     words, run = words_of(tmp_path, tiny_data, "adamw", "run"), tmp_path / "run"
-    process = commands.start(*words)
+    (process,) = groups.start(1, *words)
     assert wait_for(lambda: any((run / "checkpoints").glob("step-*")), 60)
     os.kill(process, signal.SIGSTOP)
     try:
@@ -457,5 +397,5 @@ def test_a_folder_serves_one_process_at_a_time(
     finally:
         os.kill(process, signal.SIGKILL)
     assert f"is in use by process {process}" in capsys.readouterr().err
-    assert commands.end()[0] == -signal.SIGKILL
-    assert commands.run(*words)[0] == 0
+    assert groups.end().statuses == [-signal.SIGKILL]
+    groups.complete(1, *words)

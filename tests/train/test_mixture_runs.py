@@ -146,31 +146,21 @@ def test_words_of_the_command_line(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the toy forks")
-def test_two_ranks_mix_as_one_does(tiny_data: Path, other_data: Path, tmp_path: Path) -> None:
+def test_two_ranks_mix_as_one_does(
+    groups: Groups, tiny_data: Path, other_data: Path, tmp_path: Path
+) -> None:
     recipe = tmp_path / "small.toml"
     recipe.write_text(
         f'{ENCODER}\n[train]\nbatch = "8 sequences"\nmicro_batch = 4\nprecision = "float32"\n'
         'budget = "8 steps"\nevaluate_sequences = 16\n'
     )
-    server = Groups(tmp_path)
     losses = {}
-    try:
-        for size in (1, 2):
-            ended = server.run(
-                size,
-                "pretrain",
-                recipe,
-                "--shards",
-                f"{tiny_data}:2",
-                f"{other_data}:1",
-                "--out",
-                tmp_path / f"run{size}",
-            )
-            assert ended.statuses == [0] * size, ended.output
-            lines = (tmp_path / f"run{size}" / "metrics.jsonl").read_text().splitlines()
-            losses[size] = [
-                row["mlm_loss"] for line in lines if "mlm_loss" in (row := json.loads(line))
-            ]
-    finally:
-        server.close()
+    for size in (1, 2):
+        run = tmp_path / f"run{size}"
+        sets = ("--shards", f"{tiny_data}:2", f"{other_data}:1")
+        groups.complete(size, "pretrain", recipe, *sets, "--out", run)
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        losses[size] = [
+            row["mlm_loss"] for line in lines if "mlm_loss" in (row := json.loads(line))
+        ]
     assert losses[2] == pytest.approx(losses[1], abs=1e-5)

@@ -145,18 +145,8 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
     a mask is true.
     """
 
-    WAITS = tuple(
-        f"aten.{name}."
-        for name in (
-            "_local_scalar_dense",
-            "nonzero",
-            "masked_select",
-            "is_nonzero",
-            "equal",
-            "multinomial",
-            "unique2",
-        )
-    )
+    NAMES = "_local_scalar_dense nonzero masked_select is_nonzero equal multinomial unique2"
+    WAITS = tuple(f"aten.{name}." for name in NAMES.split())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if str(func).startswith(self.WAITS):

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,11 @@ from typing import Any
 import pytest
 
 from litebert.judge.baselines import read_scores
+from litebert.train.metrics import read
 from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
+from toys.prepare import wait_for
 from toys.pretraining import CHECKPOINT, ENCODER
 from toys.typed import typed
 
@@ -53,13 +54,6 @@ TOLERANCE = 1e-5
 SELDOM = ("--train.save-every", "100000 steps")
 
 
-@pytest.fixture(scope="module")
-def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
-    server = Groups(tmp_path_factory.mktemp("groups"))
-    yield server
-    server.close()
-
-
 def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
     recipe = folder / "recipe.toml"
     recipe.write_text(RECIPE)
@@ -67,7 +61,7 @@ def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read(run / "metrics.jsonl")
 
 
 def assert_same_course(run: Path, other: Path, tolerance: float = TOLERANCE) -> None:
@@ -83,13 +77,6 @@ def assert_same_course(run: Path, other: Path, tolerance: float = TOLERANCE) -> 
 def weights(run: Path) -> dict[str, bytes]:
     last = max((run / "checkpoints").glob("step-*"))
     return {name: (last / name).read_bytes() for name in CHECKPOINT} | {"step": last.name.encode()}
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def is_newer(run: Path, step: int) -> bool:
@@ -115,9 +102,7 @@ def test_two_ranks_train_as_one_does(
 ) -> None:
     chosen = ("--budget", f"{steps} steps", "--train.optimizer.name", optimizer)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *chosen, *SELDOM))
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
+        groups.complete(size, *words_of(tmp_path, tiny_data, out, *chosen, *SELDOM))
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
@@ -131,10 +116,9 @@ def test_all_ranks_begin_with_the_weights_of_one(
         still = typed(
             "--budget '1 steps' --train.optimizer.learning-rate 1e-60 --encoder.positions rotary"
         )
-        ended = groups.run(
+        groups.complete(
             1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more)
         )
-        assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "two", tmp_path / "one")
     assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
 
@@ -145,9 +129,7 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
         words = words_of(
             tmp_path, tiny_data, out, "--train.micro-batch", 2, "--budget", "20 steps", *SELDOM
         )
-        ended = groups.run(size, *words, "--train.optimizer.name", "muon")
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1)
+        groups.complete(size, *words, "--train.optimizer.name", "muon")
     assert_same_course(tmp_path / "four", tmp_path / "one")
 
 
@@ -159,8 +141,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
         no_dropout = typed(
             "--encoder.hidden-dropout 0 --encoder.attention-dropout 0 --train.micro-batch {}", micro
         )
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
-        assert set(ended.statuses) == {0}, ended.output
+        groups.complete(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
     assert_same_course(tmp_path / "small", tmp_path / "one")
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
@@ -170,12 +151,11 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
 ) -> None:
     """One rank, two, and one again; each of the first two is asked to leave by a signal."""
     budget = ("--budget", "60 steps", "--train.optimizer.name", "muon")
-    whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
-    assert whole.statuses == [0], whole.output
+    groups.complete(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     run, whole_run, before = tmp_path / "run", tmp_path / "whole", 0
     for size in (1, 2):
         ids = groups.start(size, *words_of(tmp_path, tiny_data, "run", *budget))
-        until(partial(is_newer, run, before))
+        wait_for(partial(is_newer, run, before), 60)
         os.kill(ids[-1], signal.SIGTERM)
         ended = groups.end()
         before = newest(run)
@@ -184,8 +164,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
         assert str(before) in last
         assert ended.outputs[1:] == [""] * (size - 1)
     assert before < 60
-    ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
-    assert ended.statuses == [0], ended.output
+    groups.complete(1, *words_of(tmp_path, tiny_data, "run", *budget))
     messages = [
         {row["message"] for row in rows(folder) if row["kind"] == "event"}
         for folder in (run, whole_run)
@@ -251,18 +230,16 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
-    assert whole.statuses == [0, 0], whole.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
     ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
-    until(lambda: newest(tmp_path / "run") > 0)
+    wait_for(lambda: newest(tmp_path / "run") > 0, 60)
     os.kill(ids[killed], signal.SIGKILL)
     ended = groups.end()
     assert ended.statuses[killed] == -signal.SIGKILL
     assert ended.statuses[1 - killed] == 2, ended.output
     assert ended.outputs[1 - killed].count("litebert pretrain: ") == 1
     assert "Traceback" not in ended.output
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
@@ -279,9 +256,7 @@ def test_two_ranks_fine_tune_as_one_does(
             "--train.micro-batch 8 --seeds 2",
             *(model, train, dev, tiny_tokenizer, tmp_path / out),
         )
-        ended = groups.run(size, *words)
-        assert set(ended.statuses) == {0}, ended.output
-        assert ended.outputs[1:] == [""] * (size - 1)
+        groups.complete(size, *words)
     one, two = tmp_path / "one", tmp_path / "two"
     for seed in ("seed-0", "seed-1"):
         together, alone = two / seed, one / seed
@@ -306,11 +281,10 @@ def test_two_ranks_learn_a_teachers_layers_as_one_does(
         tiny_tokenizer,
     )
     teacher = tmp_path / "teacher"
-    ended = groups.run(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
-    assert ended.statuses == [0], ended.output
+    groups.complete(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
     layers = typed("--teacher {} --distill.states 1 --distill.relations 1 --train.seed 1", teacher)
     for out, size in (("one", 1), ("two", 2)):
-        ended = groups.run(
+        groups.complete(
             size,
             "finetune",
             recipe_file(tmp_path),
@@ -319,7 +293,6 @@ def test_two_ranks_learn_a_teachers_layers_as_one_does(
             "--out",
             tmp_path / out,
         )
-        assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
@@ -350,8 +323,7 @@ def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> N
 def test_a_time_budget_is_measured_once_for_all(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
     bought = run.get("corrections", [{"from": run["steps"]}])[0]["from"]
@@ -370,8 +342,7 @@ def test_ranks_with_unlike_numbers_of_processes_correct_a_time_at_one_step(
         "int(os.environ['RANK'])\nmeasure.measure = lambda *_, **__: Rate(((1.0, 0.05),), 0.05)\n"
     )
     words = words_of(tmp_path, tiny_data, "run", "--budget", "6s")
-    ended = groups.run(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")
-    assert ended.statuses == [0, 0], ended.output
+    groups.complete(2, *words, LITEBERT_EXTENSIONS=str(extension), LITEBERT_WAIT_MINUTES="0.3")
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["corrections"]
     assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
@@ -410,16 +381,16 @@ def test_ten_kills_under_torchrun_change_nothing(tiny_data: Path, tmp_path: Path
     process = start("run")
     try:
         for kill in range(10):
-            until(lambda: len(workers(process.pid)) == 2, 120)
+            wait_for(lambda: len(workers(process.pid)) == 2, 120)
             if kill % 3:  # in the middle of training
-                until(partial(is_newer, run, seen), 120)
+                wait_for(partial(is_newer, run, seen), 120)
                 seen = newest(run)
             time.sleep(draw.uniform(0.0, 0.5))
             victims = workers(process.pid)
             assert len(victims) == 2, "torchrun gave up"
             chosen = victims[draw.randrange(2)]
             os.kill(chosen, signal.SIGKILL)
-            until(partial(is_gone, chosen, process.pid), 120)
+            wait_for(partial(is_gone, chosen, process.pid), 120)
         output, _ = process.communicate(timeout=600)
     finally:
         process.terminate()  # which does nothing where it has ended

@@ -22,6 +22,7 @@ from litebert.config import (
     cost,
     replace,
 )
+from litebert.data.shards import Shards
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory
 from litebert.train.device import choose
@@ -76,17 +77,12 @@ def test_a_run_is_the_same_to_the_bit(
     changes: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     point, runs = config(**changes), []
-    point = replace(point, encoder=replace(point.encoder, vocab_size=vocabulary(tiny_data)))
+    vocab_size = Shards.open(tiny_data).tokenizer.vocab_size
+    point = replace(point, encoder=replace(point.encoder, vocab_size=vocab_size))
     for name, variant in (("kept", point), ("again", enable_recompute(point))):
         loop_of(variant, tiny_data, tmp_path / name).run()
         runs.append(result(tmp_path / name))
     assert runs[0] == runs[1]
-
-
-def vocabulary(data: Path) -> int:
-    from litebert.data.shards import Shards
-
-    return Shards.open(data).tokenizer.vocab_size
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])

@@ -18,13 +18,13 @@ import torch
 
 from litebert.base.errors import DataError, RunError
 from litebert.config import Config, SequenceConfig
-from litebert.config.serialization import to_json
-from litebert.data.batches import Batch
+from litebert.config.serialization import to_dict, to_json
 from litebert.data.shards import Shards
 from litebert.train import supply
 from litebert.train.device import choose
 from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes, prefetch
 from toys.killed import Killed, kill_at
+from toys.points import same_batch
 from toys.pretraining import config, pretrain, result
 from toys.refusals import refused
 from toys.typed import typed
@@ -33,16 +33,6 @@ pytestmark = pytest.mark.thorough
 
 
 ROWS = [slice(0, 3), slice(3, 8)]
-
-
-def same(first: Batch, other: Batch) -> bool:
-    first_fields, other_fields = ({**vars(batch), **batch.added} for batch in (first, other))
-    return first_fields.keys() == other_fields.keys() and all(
-        torch.equal(value, other_fields[name])
-        if isinstance(value, torch.Tensor)
-        else name == "added" or value is other_fields[name]
-        for name, value in first_fields.items()
-    )
 
 
 def children() -> set[int]:
@@ -70,7 +60,7 @@ def test_processes_make_the_batches_that_this_one_would(
         assert len(children() - before) == 2
         for step in range(5, 7):
             for made, rows in zip(make(step), ROWS, strict=True):
-                assert same(made, local(step, rows))
+                assert same_batch(made, local(step, rows))
                 made.input_ids.add_(1)  # it may be written to, as any tensor
     assert children() == before
 
@@ -151,7 +141,7 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
     tiny_data: Path, log_messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]}
+        supply, "to_dict", lambda point: {**to_dict(point), "objectives": ["of-my-own"]}
     )
     before = children()
     with make_in_processes(config(), tiny_data, ROWS, 1, lambda step: (0, step)) as make:
@@ -239,9 +229,3 @@ def test_a_cpu_gets_a_thread_and_a_gpu_as_many_processes_as_it_needs_and_the_cor
     assert gpu(config(train={"batch_processes": 3})) == 3
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
     assert gpu(small) == 0
-
-
-def _plain(point: Config) -> dict[str, Any]:
-    from litebert.config.serialization import to_dict
-
-    return to_dict(point)

@@ -27,6 +27,7 @@ from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.metrics import read
 from litebert.train.pretrain import Pretrained
+from litebert.train.supply import PretrainingBatches
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.prepare import run as prepare
@@ -115,8 +116,6 @@ def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(
     assert point.distill.relation_layers == ((2, 3),)
     assert point.distill.relation_heads == 4
     before = {name: tensor.clone() for name, tensor in teacher.encoder.state_dict().items()}
-    from litebert.train.supply import PretrainingBatches
-
     model = Pretrainer(point)
     model.teacher = teacher
     losses = model(PretrainingBatches(point, shards)(0, slice(None)))
@@ -143,8 +142,6 @@ def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
     loaded = read_folder(place / "teacher")
     same = replace(loaded.config, distill=DistillConfig(relations=1.0))
     point, teacher = open_teacher(place / "teacher", same, shards)
-    from litebert.train.supply import PretrainingBatches
-
     model = Pretrainer(point)
     model.load_state_dict(loaded.model.state_dict())
     model.teacher = teacher
@@ -242,8 +239,6 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
 
     shards = Shards.open(data)
     complete, teacher = open_teacher(place / "teacher", point, shards)
-    from litebert.train.supply import PretrainingBatches
-
     assert teacher is not None
     batch = PretrainingBatches(complete, shards)(0, slice(None))
     lesson = Lesson(teacher, batch)

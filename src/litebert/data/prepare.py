@@ -35,8 +35,7 @@ from litebert.data.dealing import Dealer, Hashed, Key, hash_documents
 from litebert.data.encoding import Encoded, encode, encode_all, encode_with_texts
 from litebert.data.filtering import FilteredEncoding
 from litebert.data.part_shards import merge_shards
-from litebert.data.shard_files import has_index
-from litebert.data.shards import Shards
+from litebert.data.shards import Shards, has_index
 from litebert.data.summary import warn
 from litebert.parts import (
     BEGUN,
@@ -166,7 +165,7 @@ def prepare(
     corpus = TextCorpus(sources, out, config, Tokenizer.load(tokenizer), processes, part)
     if part is None:
         return finish_set(out, corpus)
-    if has_index(out, disk.INDEX):
+    if has_index(out):
         finished = Shards.open(out)
         check_same(finished.name, finished.index, corpus.header)
         if finished.index["settings"]["files"] == corpus.header["settings"]["files"]:
@@ -306,19 +305,18 @@ class TextCorpus:
             "heldout": config.heldout,
             "shard_bytes": config.shard_bytes,
         }
-        # A later setting is left out where it is off, so that older folders stay the same.
-        if config.near_duplicates:
-            settings["near_duplicates"] = config.near_duplicates
-        if config.filters:
-            settings["filters"] = [name for name in FILTERS if name in config.filters]
-        if config.keep_languages:
-            settings["keep_languages"] = sorted(set(config.keep_languages))
-        if config.check_against:
+        later: dict[str, Any] = {
+            "near_duplicates": config.near_duplicates,
+            "filters": [name for name in FILTERS if name in config.filters],
+            "keep_languages": sorted(set(config.keep_languages)),
             # With their digests: other texts under an old name are other work.
-            settings["check_against"] = {
+            "check_against": {
                 name: None if name == HELDOUT else storage.sha256_of(Path(name))
                 for name in config.check_against
-            }
+            },
+        }
+        # These are left out where they are off, so that older folders stay the same.
+        settings |= {name: value for name, value in later.items() if value}
         tokenizer = self.tokenizer
         return {
             "settings": settings,

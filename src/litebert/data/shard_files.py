@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from litebert.base.progress import track
 from litebert.base.storage import atomic_write, sha256_of
 from litebert.config.cost import format_bytes
 from litebert.data.encoding import Encoded, Texts, choose_id_type
-from litebert.remote import cache, stores
-from litebert.remote.names import as_url, join, require_local, shorten
+from litebert.remote import cache
+from litebert.remote.names import join, shorten
 from litebert.remote.target import FileEntry
 
 log = logging.getLogger("litebert")
@@ -245,42 +245,3 @@ ShardFiles = FolderFiles | StoreFiles
 def _track(title: str, entries: Sequence[FileEntry]) -> AbstractContextManager[Iterator[FileEntry]]:
     total = sum(entry.bytes for entry in entries)
     return track(entries, title, total, "bytes", lambda entry: entry.bytes)
-
-
-def open_set_folder(
-    folder: str | Path, index_name: str, tokenizer_name: str
-) -> tuple[Path, ShardFiles]:
-    """Return a folder here that has the index and the tokenizer of a set, and the set's files."""
-    url = as_url(folder)
-    if url is None:
-        require_local(folder)
-        return Path(folder), FolderFiles(Path(folder))
-    url = url.rstrip("/")
-    entry = stores.look(join(url, index_name))
-    if entry is None:
-        others = stores.list_below(url)
-        fault = f"holds no {index_name}, so it is not finished" if others else "does not exist"
-        raise DataError(f"{shorten(url)} {fault}; run litebert prepare to its end")
-    index = stores.read_range(entry.url, 0, entry.size)
-    names = [
-        f"{tokenizer_name}/{file.url.rpartition('/')[2]}"
-        for file in stores.list_below(join(url, tokenizer_name))
-    ]
-    return cache.copy_records(url, names, index, index_name), StoreFiles(url)
-
-
-def has_index(folder: str | Path, index_name: str) -> bool:
-    url = as_url(folder)
-    name = join(folder, index_name)
-    return Path(name).exists() if url is None else stores.look(name) is not None
-
-
-@contextmanager
-def naming_store(copy: Path, files: ShardFiles) -> Iterator[None]:
-    """Around work with the copy of a set: errors name the store, not the copy."""
-    try:
-        yield
-    except DataError as error:
-        if not files.is_remote:
-            raise
-        raise DataError(str(error).replace(str(copy), files.name)) from None

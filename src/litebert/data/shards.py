@@ -35,12 +35,11 @@ from litebert.data.shard_files import (
     Ids,
     Offsets,
     ShardFiles,
-    naming_store,
-    open_set_folder,
+    StoreFiles,
 )
 from litebert.parts import MARKER
-from litebert.remote import cache
-from litebert.remote.names import join
+from litebert.remote import cache, stores
+from litebert.remote.names import as_url, join, require_local, shorten
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -349,9 +348,39 @@ class Shards:
         Raises:
             DataError: it is no complete set, or a part is missing, changed or of another version.
         """
-        path, files = open_set_folder(folder, INDEX, TOKENIZER)
-        with naming_store(path, files):
+        path, files = _open_folder(folder)
+        try:
             return cls(path, verify, files)
+        except DataError as error:
+            if not files.is_remote:
+                raise
+            # People know the store, and not the copy of its records.
+            raise DataError(str(error).replace(str(path), files.name)) from None
+
+
+def _open_folder(folder: str | Path) -> tuple[Path, ShardFiles]:
+    """Return a folder here that has the index and the tokenizer of a set, and the set's files."""
+    url = as_url(folder)
+    if url is None:
+        require_local(folder)
+        return Path(folder), FolderFiles(Path(folder))
+    url = url.rstrip("/")
+    entry = stores.look(join(url, INDEX))
+    if entry is None:
+        others = stores.list_below(url)
+        fault = f"holds no {INDEX}, so it is not finished" if others else "does not exist"
+        raise DataError(f"{shorten(url)} {fault}; run litebert prepare to its end")
+    index = stores.read_range(entry.url, 0, entry.size)
+    names = [
+        f"{TOKENIZER}/{file.url.rpartition('/')[2]}"
+        for file in stores.list_below(join(url, TOKENIZER))
+    ]
+    return cache.copy_records(url, names, index, INDEX), StoreFiles(url)
+
+
+def has_index(folder: str | Path) -> bool:
+    url, name = as_url(folder), join(folder, INDEX)
+    return Path(name).exists() if url is None else stores.look(name) is not None
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:

@@ -66,6 +66,14 @@ def warn(index: Mapping[str, Any]) -> None:
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
+def _format_share(count: int, whole: int) -> str:
+    return f"{count:,} ({count / max(1, whole):.1%})"
+
+
+def _quote(examples: Sequence[str]) -> list[tuple[str, str]]:
+    return [("", f'"{example}"') for example in examples]
+
+
 def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (name, value) pairs for a table. A folder of an older version has fewer."""
     counts, summary = index["documents"], index["summary"]
@@ -84,31 +92,27 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if (filters := index.get("filters")) is not None:
         dropped = sum(count["documents"] for count in filters.values() if "words" in count)
-        read = max(1, summary["documents"])
-        rows.append(("dropped by filters", f"{dropped:,} ({dropped / read:.1%})"))
+        rows.append(("dropped by filters", _format_share(dropped, summary["documents"])))
         for name, count in filters.items():
             if not count["documents"]:
                 continue
-            if "words" in count:
-                share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
-                rows.append((f"  {name}", f"{share}: {describe_rule(name)}"))
-            else:
-                lines = format_count(count["lines"], "line")
+            share = _format_share(count["documents"], summary["documents"])
+            if "lines" in count:
                 where = format_count(count["documents"], "document")
-                rows.append((f"  {name}", f"{lines} of {where}: {describe_rule(name)}"))
-            rows += [("", f'"{example}"') for example in count["examples"]]
+                share = f"{format_count(count['lines'], 'line')} of {where}"
+            rows.append((f"  {name}", f"{share}: {describe_rule(name)}"))
+            rows += _quote(count["examples"])
     if (languages := index.get("languages")) is not None:
-        read = max(1, sum(count["documents"] for count in languages.values()))
+        read = sum(count["documents"] for count in languages.values())
         dropped = sum(count["documents"] for count in languages.values() if not count["stays"])
-        rows.append(("dropped by language", f"{dropped:,} ({dropped / read:.1%})"))
+        rows.append(("dropped by language", _format_share(dropped, read)))
         for code, count in languages.items():
             stays = "" if count["stays"] else " dropped"
-            share = f"{count['documents']:,} ({count['documents'] / read:.1%})"
-            rows.append((f"  {code}{stays}", share))
-            rows += [("", f'"{example}"') for example in count["examples"]]
+            rows.append((f"  {code}{stays}", _format_share(count["documents"], read)))
+            rows += _quote(count["examples"])
     if (near := index.get("near_duplicates")) is not None:
-        near_share = near["documents"] / max(1, near["documents"] + counts["kept"])
-        rows.append(("near-duplicates dropped", f"{near['documents']:,} ({near_share:.1%})"))
+        share = _format_share(near["documents"], near["documents"] + counts["kept"])
+        rows.append(("near-duplicates dropped", share))
         for example in near["examples"]:
             text = f'"{example["dropped"]}" is like "{example["kept"]}"'
             rows.append((f"dropped at {example['similarity']:.0%}", text))
@@ -127,7 +131,7 @@ def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"{found['found']:,} of {found['texts']:,} texts ({found['found'] / checked:.1%})"
             )
             rows.append((f"  found of {name}", f"{share}{short}"))
-            rows += [("", f'"{example}"') for example in found["examples"]]
+            rows += _quote(found["examples"])
     rows += [
         ("tokens per word", f"{summary['pieces_per_word']:.2f}"),
         ("unknown tokens", f"{summary['unknown_pieces']:,} ({summary['unknown_share']:.2%})"),

@@ -245,10 +245,6 @@ class _Pages:
         return np.diff(dots) + self.count(self.codes == _ELLIPSIS)
 
     @cached_property
-    def hasher(self) -> SpanHasher:
-        return SpanHasher(self.codes)
-
-    @cached_property
     def line_firsts(self) -> npt.NDArray[np.uint32]:
         """The first visible character of each line, (lines,)."""
         return self.codes[self.word_starts[self.first_words]]
@@ -284,8 +280,9 @@ class _Pages:
         starts = self.line_starts - self.bounds[documents]
         characters = np.zeros(len(lengths), np.int64)
         # Only lines of equal length with the same three characters may be equal.
+        middles = self.codes[(self.line_starts + self.line_ends) // 2]
         alike, _ = find_repeated(
-            mix(documents, lengths, self.line_firsts, self.line_lasts, self.line_middles)
+            mix(documents, lengths, self.line_firsts, self.line_lasts, middles)
         )
         seen = set[tuple[int, str]]()
         for line, number in zip(alike.tolist(), documents[alike].tolist(), strict=True):
@@ -295,11 +292,6 @@ class _Pages:
                 characters[line] = lengths[line]
             seen.add(key)
         return characters
-
-    @property
-    def line_middles(self) -> npt.NDArray[np.uint32]:
-        """The character in the middle of each line, (lines,)."""
-        return self.codes[(self.line_starts + self.line_ends) // 2]
 
     def share_lines(self, mask: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
         """Return the share of lines of a kind, (documents,)."""
@@ -344,7 +336,7 @@ def _judge_gopher(pages: _Pages, language: str) -> dict[str, Mask]:
     chosen = np.flatnonzero(is_staying[documents])
     if not len(chosen):
         return rules
-    hashes = pages.hasher.hash(
+    hashes = SpanHasher(pages.codes).hash(
         pages.word_starts[chosen], pages.word_ends[chosen], documents[chosen]
     )
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[staying])])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,20 +28,9 @@ class SpanHasher:
     """Hashes stretches of code points by polynomials modulo 2^64 (Karp and Rabin 1987)."""
 
     def __init__(self, codes: npt.NDArray[np.uint32]) -> None:
-        count = len(codes)
-        global _powers
-        if len(_powers[0]) < count:
-            size = 1 << count.bit_length()
-            base = 0xD6E8FEB86659FD93
-            tables = []
-            for number in (base, pow(base, -1, 1 << 64)):
-                table = np.full(size, number, np.uint64)
-                table[0] = 1
-                tables.append(np.cumprod(table, dtype=np.uint64))
-            _powers = tables[0], tables[1]
-        powers, self._inverses = _powers[0][:count], _powers[1][:count]
+        powers, self._inverses = _compute_powers(1 << len(codes).bit_length())
         self._sums = np.zeros(len(codes) + 1, np.uint64)
-        np.cumsum((codes + np.uint32(1)) * powers, out=self._sums[1:])
+        np.cumsum((codes + np.uint32(1)) * powers[: len(codes)], out=self._sums[1:])
 
     def hash(self, starts: Ints, ends: Ints, documents: Ints) -> Hashes:
         """Hash stretches, each with the number of its document, (stretches,)."""
@@ -48,7 +38,14 @@ class SpanHasher:
         return _scramble(hashes + _scramble(documents.astype(np.uint64) + np.uint64(1)))
 
 
-_powers: tuple[Hashes, Hashes] = np.ones(1, np.uint64), np.ones(1, np.uint64)
+@lru_cache(2)  # chunks of a corpus are about as large, so their powers of two are one or two
+def _compute_powers(count: int) -> tuple[Hashes, Hashes]:
+    """Compute so many powers of the base, and their inverses."""
+    base = 0xD6E8FEB86659FD93
+    tables = np.ones((2, count), np.uint64)
+    tables[:, 1:] = [[base], [pow(base, -1, 1 << 64)]]
+    powers, inverses = np.cumprod(tables, axis=1, dtype=np.uint64)
+    return powers, inverses
 
 
 def _scramble(numbers: Hashes) -> Hashes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 
-from litebert.base.errors import DataError
+from litebert.base.errors import DataError, suggest
 from litebert.text.lines import split_text
 
 MAX_SENTENCE = 10_000
@@ -62,8 +61,7 @@ def check_language(language: str) -> None:
     """Refuse what is neither "line" nor an ISO 639 code, with or without region or variant."""
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
-        close = get_close_matches(language, _LANGUAGES, n=1)
-        meant = f" (did you mean '{close[0]}'?)" if close else ""
+        meant = f" ({hint})" if (hint := suggest(language, _LANGUAGES)) else ""
         use = f"use one like en, de, ja{meant}, or line where each line is one sentence"
         raise DataError(f"language '{language}' is not an ISO 639 code; {use}")
 

@@ -140,7 +140,7 @@ class Loop(Generic[B]):
     """Steps whose batches may have been made already; a correction leaves them as they are."""
     trackers: tuple[str, ...] = ()
     on_step: Callable[[Loop[B]], None] | None = None
-    ranks: Ranks = field(default_factory=Ranks)
+    ranks: Ranks = ALONE
     remarks: list[str] = field(default_factory=list)
     """Warnings collected with `metrics.collect_remarks`, which the metrics get as events."""
     scores_start: bool = False

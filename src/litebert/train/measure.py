@@ -324,12 +324,12 @@ def measure_steps(
     config: Config,
     machine: Device,
     option: str = "--budget",
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
     teacher: Teacher | None = None,
     began: float | None = None,
 ) -> tuple[int, Rate]:
     """Measure how many steps a budget in time buys, and the rate; arguments as of `buy_steps`."""
-    ranks, amount = ranks or Ranks(), config.train.budget
+    amount = config.train.budget
     start, stages = time.monotonic() if began is None else began, len(config.stages())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / stages
     # The run compiles, and finds out how much faster that makes it.

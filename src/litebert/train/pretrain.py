@@ -47,7 +47,7 @@ from litebert.train.measure import build_share_of_peak
 from litebert.train.memory import explain_out_of_memory, require_memory
 from litebert.train.parallel import parallelize
 from litebert.train.plateau import find_watched_objective, remark_on_short_run, watch_plateau
-from litebert.train.ranks import Ranks, join_group
+from litebert.train.ranks import ALONE, Ranks, join_group
 from litebert.train.schedule import Plan
 from litebert.train.start import (
     PretrainRequest,
@@ -250,12 +250,12 @@ class TrainablePretrainer:
         shards: TrainingData,
         device: devices.Device,
         network: nn.Module | None = None,
-        ranks: Ranks | None = None,
+        ranks: Ranks = ALONE,
         plan: Plan = NO_STEPS,
     ) -> None:
         """`plan` is that of the run, over which sequences grow (`PretrainingBatches`)."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
-        self.network, self.ranks = network or model, ranks or Ranks()
+        self.network, self.ranks = network or model, ranks
         self.layers, self.metric = config.encoder.layers, ""
         self.batch = PretrainingBatches(config, shards, plan)
         self.diagnostic_state: dict[str, Any] = {}

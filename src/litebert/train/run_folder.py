@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from litebert.base.storage import lock_folder, remove, write_json
 from litebert.hub import is_hub_name
 from litebert.remote.names import require_local
 from litebert.train import checkpoint
-from litebert.train.ranks import Ranks
+from litebert.train.ranks import ALONE, Ranks
 
 log = logging.getLogger("litebert")
 
@@ -37,7 +37,7 @@ class RunFolder:
     """Files that a kill before the identity is written leaves, beside hidden files."""
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
-    ranks: Ranks = field(default_factory=Ranks)
+    ranks: Ranks = ALONE
 
     @property
     def identity_file(self) -> Path:

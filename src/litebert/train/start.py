@@ -47,7 +47,6 @@ _FREE = (
     "train.save_every",
     "train.keep_checkpoints",
     "train.batch_processes",
-    "train.parallel",  # of earlier versions
     "train.recompute",
 )
 """Fields that may change between calls, because they change no weight."""
@@ -182,31 +181,28 @@ def settle_batch_sizes(
     as suit the budget and fit in the free memory.
     """
     folder, ranks = request.folder, request.folder.ranks
-    if "auto" not in (config.train.batch, config.train.micro_batch):
+    open_sizes = [
+        name for name in ("batch", "micro_batch") if getattr(config.train, name) == "auto"
+    ]
+    if not open_sizes:
         return config
-    recorded = None
     if not request.overwrite and ranks.decide(folder.identity_file.exists):
-        recorded = _read_recipe(folder).train
-    if config.train.batch == "auto":
-        if recorded is not None:
-            batch = recorded.batch
-        else:
-            batch = f"{choose_batch(config, machine, ranks, teacher)} sequences"
-            log.info(
-                f"train.batch is {batch}, which suits a budget of {config.train.budget} on "
-                "this machine"
-            )
+        recorded = vars(_read_recipe(folder).train)
+        sizes = {name: recorded[name] for name in open_sizes}
+        return replace(config, train=replace(config.train, **sizes))
+    if "batch" in open_sizes:
+        batch = f"{choose_batch(config, machine, ranks, teacher)} sequences"
+        log.info(
+            f"train.batch is {batch}, which suits a budget of {config.train.budget} on this machine"
+        )
         config = replace(config, train=replace(config.train, batch=batch))
-    if config.train.micro_batch == "auto":
-        if recorded is not None:
-            micro_batch = recorded.micro_batch
-        else:
-            beside = None if teacher is None else teacher.encoder.config
-            micro_batch = ranks.agree(fit_micro_batch(config, machine, teacher=beside, ranks=ranks))
-            log.info(
-                f"train.micro_batch is {micro_batch} of {config.batch_sequences} sequences, "
-                "which fit in memory"
-            )
+    if "micro_batch" in open_sizes:
+        beside = None if teacher is None else teacher.encoder.config
+        micro_batch = ranks.agree(fit_micro_batch(config, machine, teacher=beside, ranks=ranks))
+        log.info(
+            f"train.micro_batch is {micro_batch} of {config.batch_sequences} sequences, "
+            "which fit in memory"
+        )
         config = replace(config, train=replace(config.train, micro_batch=micro_batch))
     return config
 

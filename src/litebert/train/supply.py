@@ -15,13 +15,11 @@ shards memory-mapped and share their pages; each takes about 200 MB of its own, 
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
 import os
 import pickle
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -272,7 +270,7 @@ def _receive(maker: subprocess.Popen[bytes]) -> Any:
     assert maker.stdout is not None
     try:
         received = receive(maker.stdout)
-    except EOFError:
+    except (EOFError, pickle.UnpicklingError):  # at its end, or within a value
         status = maker.wait()
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         raise RunError(
@@ -288,37 +286,21 @@ def _receive(maker: subprocess.Popen[bytes]) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as arrays, whose numbers then go into the pipe as they are."""
+    """Tensors as arrays, whose numbers go into the pipe as they are."""
 
     def reducer_override(self, value: Any) -> Any:
         return (torch.from_numpy, (value.numpy(),)) if isinstance(value, Tensor) else NotImplemented
 
 
 def send(stream: IO[bytes], value: Any) -> None:
-    """Write a value that may hold tensors: the sizes of its parts, and the parts."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = io.BytesIO()
-    _Pickler(head, 5, buffer_callback=buffers.append).dump(value)
-    parts = [head.getbuffer(), *(buffer.raw() for buffer in buffers)]
-    stream.write(struct.pack(f"<{1 + len(parts)}q", len(parts), *(part.nbytes for part in parts)))
-    for part in parts:
-        stream.write(part)
+    """Write a value that may hold tensors."""
+    _Pickler(stream, 5).dump(value)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> Any:
     """Read what `send` wrote in a program of one's own, for nothing else is unpickled safely."""
-    (count,) = struct.unpack("<q", _read(stream, 8))
-    sizes = struct.unpack(f"<{count}q", _read(stream, 8 * count))
-    head, *buffers = [_read(stream, size) for size in sizes]
-    return pickle.loads(head, buffers=buffers)
-
-
-def _read(stream: Any, size: int) -> Any:
-    buffer = np.empty(size, np.uint8)
-    if stream.readinto(buffer.data) < size:
-        raise EOFError
-    return buffer
+    return pickle.load(stream)
 
 
 def _main() -> None:

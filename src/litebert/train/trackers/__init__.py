@@ -111,9 +111,8 @@ class TrackerGroup:
         with contextlib.suppress(RunError):  # where the file is damaged, a record begins anew
             found = read_json(file, RunError) if file.is_file() else {}
             saved = {key: value for key, value in found.items() if isinstance(value, dict)}
-        memory: dict[str, dict[str, Any]] = {name: dict(saved.get(name, {})) for name in names}
-        if resume is None:
-            memory = {name: {} for name in names}
+        continued = {} if resume is None else saved
+        memory: dict[str, dict[str, Any]] = {name: dict(continued.get(name, {})) for name in names}
         fresh = [name for name in names if not memory[name]]
         config = next((folder / name for name in _CONFIGS if (folder / name).is_file()), None)
         fields = {} if config is None else read_json(config, RunError)
@@ -122,8 +121,7 @@ class TrackerGroup:
             f"{whole.parent.name}-{whole.name}" if whole.name.startswith("seed-") else whole.name
         )
         for name in dict.fromkeys(names):
-            continued = resume if memory[name] else None
-            run = TrackedRun(folder, title, fields, continued, memory[name])
+            run = TrackedRun(folder, title, fields, resume if memory[name] else None, memory[name])
             with self._guard(name):
                 tracker = TRACKERS[name](run)
                 json.dumps(memory[name])  # a tracker of one's own may remember what JSON lacks
