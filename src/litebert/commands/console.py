@@ -54,6 +54,12 @@ RecipeName = Annotated[
 ModelPath = Annotated[
     str, Arg("MODEL", "A folder of a run or a model, or hf:OWNER/NAME.", positional=True)
 ]
+ModelTokenizer = Annotated[
+    Path | None,
+    Arg(help="Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."),
+]
+VectorSize = Annotated[int | None, Arg(help="Numbers of each vector to keep, the first ones.")]
+DeviceName = Annotated[str, Arg(help="cpu, cuda, cuda:N, mps, or auto for a GPU if any.")]
 DataPath = Annotated[str, Arg("PATH")]
 """A folder or a URL. A `Path` would drop a slash of a URL, which messages and records then lack."""
 

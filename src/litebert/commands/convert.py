@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from litebert.base.errors import ConfigError, ModelError, require
 from litebert.base.json_reader import read_json
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json, ModelPath
-from litebert.commands.options import Arg
+from litebert.commands.console import DataPath, Json, ModelPath, ModelTokenizer, VectorSize
+from litebert.commands.options import Arg, require_beside
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
 
@@ -39,10 +39,8 @@ class ConvertArguments:
     """Format to write, by a name in `FORMATS`."""
     head: HeadName | None = None
     """Head to write; or what a classifier is for, if config.json does not say."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    tokenizer: ModelTokenizer = None
+    vector_size: VectorSize = None
     json: Json = False
 
 
@@ -125,8 +123,7 @@ class ResizeArguments:
     """Inner width of feed-forward blocks, of what matters most on --shards."""
     shards: DataPath | None = None
     """Folder of litebert prepare, to score the model and measure what matters."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
+    tokenizer: ModelTokenizer = None
     device: str = "auto"
     """Device that scores --shards, as in litebert finetune."""
     json: Json = False
@@ -156,10 +153,7 @@ def resize(words: list[str]) -> int:
         measure = partial(measure_importance, model, shards, tokenizer=arguments.tokenizer)
     sizes = {name: getattr(arguments, name) for name in (*_SIZES, *_WIDTHS)}
     shrinking = Shrinking(**sizes, importance=measure)
-    require(
-        shards is not None or arguments.device == "auto",
-        "--device says where --shards is scored; give --shards too, or leave --device out",
-    )
+    require_beside("shards", arguments, "device")
     require(
         shards is None or shrinking.is_active,
         "--shards scores a model before and after it is made smaller; leave it out",

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from litebert.base.errors import ConfigError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.commands import console
-from litebert.commands.console import Json
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DeviceName, Json
+from litebert.commands.options import Arg, Short, ShortForms, list_changes, spell
 from litebert.commands.task_options import (
     collect_options,
     join_source,
-    list_option_words,
     parse_with_task,
     read_unlabeled,
 )
@@ -76,8 +75,7 @@ class DistillArguments:
     """Write no 8-bit weights if the score falls by more points; by default 0.5."""
     tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()
     """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     dry_run: bool = False
     """Show the commands and write nothing."""
     json: Json = False
@@ -107,7 +105,7 @@ def distill(words: list[str]) -> int:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the labeled texts")
     request = DistillRequest(
-        task_words=tuple(list_option_words(options)),
+        task_words=tuple(spell(list_changes(options))),
         student_words=tuple(rest),
         **{
             name: getattr(arguments, name)

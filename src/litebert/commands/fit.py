@@ -6,13 +6,13 @@ import csv
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.commands import console
-from litebert.commands.console import Json
-from litebert.commands.options import Arg
+from litebert.commands.console import DeviceName, Json
+from litebert.commands.options import Arg, list_changes, spell
 
 if TYPE_CHECKING:
     from litebert.fitting.run import Fit
@@ -77,8 +77,7 @@ class FitArguments:
     """Seed of all random choices."""
     overwrite: bool = False
     """Delete the fit in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
 
 
@@ -153,25 +152,13 @@ def fit(words: list[str]) -> int:
 def _list_typed(arguments: FitArguments) -> dict[str, Any]:
     """The options that differ from their defaults, of those that say what is learned and where."""
     asked = {"file", "labels", "next", "size", "overwrite", "json"}
-    typed = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
-    return {
-        name: value
-        for name, value in typed.items()
-        if name not in asked and value != getattr(FitArguments, name)
-    }
+    return {name: value for name, value in list_changes(arguments).items() if name not in asked}
 
 
 def _spell_words(files: Sequence[Path], options: Mapping[str, Any]) -> list[str]:
-    words = ["fit", *map(str, files)]
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True or (name, value) == ("encoding", "utf-8"):
-            continue
-        if value is False:
-            words.append(option.replace("--", "--no-"))
-        else:
-            words += [option, *map(str, value if isinstance(value, (list, tuple)) else [value])]
-    return words
+    usual = ("header", True), ("encoding", "utf-8")
+    unusual = {name: value for name, value in options.items() if (name, value) not in usual}
+    return ["fit", *map(str, files), *spell(unusual)]
 
 
 def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert.base import launch, progress
-from litebert.base.errors import ConfigError, RunError, require
+from litebert.base.errors import ConfigError, RunError
 from litebert.base.machine import keep_freed_memory
 from litebert.base.storage import check_output
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json, RecipeName
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DataPath, DeviceName, Json, RecipeName
+from litebert.commands.options import Arg, Short, ShortForms, require_beside
 from litebert.config import Config, replace
 from litebert.hub import pin_to_record
 from litebert.model.objectives import score_rows
@@ -65,8 +65,7 @@ class PretrainArguments:
     """Learn from a pretrained model of any size, by the fields of distill."""
     overwrite: bool = False
     """Delete the run in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -174,10 +173,7 @@ def compare(words: list[str]) -> int:
         )
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
-    require(
-        arguments.shards is not None or arguments.device == "auto",
-        "--device says where --shards is scored; give --shards too, or leave --device out",
-    )
+    require_beside("shards", arguments, "device")
     kinds = {tasks.is_task_run(Path(run)): run for run in arguments.runs}
     is_finetuned = True in kinds
     if len(kinds) == 2:
@@ -292,8 +288,7 @@ class QuickstartArguments:
     """How long to pretrain, such as 30m, 5000 steps or 300M tokens."""
     blimp: Annotated[str | None, Arg("PATH")] = None
     """Also score pairs of good and bad sentences, as in litebert evaluate."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     seed: int = 0
     """Seed of all random choices."""
     json: Json = False

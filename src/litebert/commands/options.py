@@ -165,6 +165,37 @@ def build(cls: type[Any], default: Any, values: Mapping[tuple[str, ...], Any]) -
     return cls(**changes) if default is None else replace(default, **changes)
 
 
+def list_changes(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass whose values are not their defaults."""
+    named = {field: getattr(values, field.name) for field in fields(values)}
+    return {field.name: value for field, value in named.items() if value != field.default}
+
+
+def spell_name(field: str, value: object = True) -> str:
+    return f"--{'no-' if value is False else ''}{field.replace('_', '-')}"
+
+
+def spell(values: Mapping[str, Any]) -> list[str]:
+    """The words that set fields to values, as a person types them."""
+    words: list[str] = []
+    for name, value in values.items():
+        words.append(spell_name(name, value))
+        if not isinstance(value, bool):
+            words += map(str, value if isinstance(value, (list, tuple)) else (value,))
+    return words
+
+
+def require_beside(owner: str, arguments: Any, *names: str) -> None:
+    """Refuse options that a verb reads only with another one, `owner`, where that is not given."""
+    changes = list_changes(arguments)
+    for name in names if owner not in changes else ():
+        option, other = spell_name(name, changes.get(name)), spell_name(owner)
+        require(
+            name not in changes,
+            f"{option} is read only with {other}; give {other} too, or leave {option} out",
+        )
+
+
 @dataclass(frozen=True)
 class ShortForms:
     """Short forms of fields of the recipe."""

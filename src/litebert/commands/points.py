@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert import recipes as points
-from litebert.base.errors import ConfigError, require
+from litebert.base.errors import ConfigError
 from litebert.base.machine import keep_freed_memory
 from litebert.commands.console import (
+    DeviceName,
     Json,
     RecipeName,
     ending,
@@ -20,7 +21,7 @@ from litebert.commands.console import (
     show,
     table,
 )
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.options import Arg, Short, ShortForms, require_beside
 from litebert.config import PAIR_FORMATS, Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
@@ -84,8 +85,7 @@ class PlanArguments:
     """Also show how often the budget reads this data."""
     measure: bool = False
     """Train for seconds, to measure hours and the largest micro-batch."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -93,10 +93,7 @@ class PlanArguments:
 def plan(words: list[str]) -> int:
     """litebert plan RECIPE"""
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
-    require(
-        arguments.measure or arguments.device == "auto",
-        "--device says where --measure trains; give --measure too, or leave --device out",
-    )
+    require_beside("measure", arguments, "device")
     shards = None
     if arguments.shards:
         with loading():

@@ -7,11 +7,12 @@ import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from litebert.base.errors import MissingExtraError, require
 from litebert.base.machine import count_cores
 from litebert.commands import console
+from litebert.commands.engines import AnswerOptions
 from litebert.commands.options import Arg
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ _ORIGIN = re.compile(
 )
 
 
-@dataclass
-class ServeArguments:
+@dataclass(kw_only=True)
+class ServeArguments(AnswerOptions):
     """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own.
 
     The log is JSON, a line for each request, and holds no texts.
@@ -56,16 +57,8 @@ class ServeArguments:
     """Web pages that may call, such as https://example.org, or *."""
     allow_host: Annotated[tuple[str, ...], Arg("HOST")] = ()
     """Names of the service behind a proxy, other than localhost."""
-    engine: str | None = None
-    """Engine, as in litebert predict."""
-    dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the products, as in litebert predict."""
-    exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     min_precision: float | None = None
     """Answer null where the model is unsure, so that this share of the rest is right."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None

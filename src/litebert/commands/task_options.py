@@ -53,18 +53,12 @@ class LabeledFiles:
     """Encoding of the files, such as latin-1; by default utf-8."""
 
     def reading_options(self) -> dict[str, Any]:
-        columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
-        names = (*columns, "separator", *layout, "encoding")
-        options = {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in READING}
         options["label_column"] = join_source(self.label_column)
         return {name: value for name, value in options.items() if value is not None}
 
-    def list_reading_options(self) -> list[str]:
-        """List the options that are set, as a person types them."""
-        return [
-            f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-            for name, value in self.reading_options().items()
-        ]
+
+READING = tuple(option.name for option in fields(LabeledFiles) if option.name != "model")
 
 
 def parse_with_task(
@@ -142,27 +136,15 @@ def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, A
     beside --dev, whatever its value.
     """
     names = {word.removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"}
-    set_options = {
+    typed = {
         option.name: getattr(options, option.name)
         for option in fields(options)
         if option.name in names
     }
-    changes = set_options | options.collect_changes()
+    changes = typed | options.collect_changes()
     for split in {"dev", "test"} & changes.keys():
         changes[split] = join_source(changes[split])
     return changes
-
-
-def list_option_words(options: TaskOptions) -> list[str]:
-    words: list[str] = []
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if value == option.default:
-            continue
-        words.append(f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}")
-        if not isinstance(value, bool):
-            words += map(str, value) if isinstance(value, tuple) else [str(value)]
-    return words
 
 
 def join_source(paths: tuple[str, ...]) -> Any:

@@ -13,9 +13,17 @@ from litebert.base import launch
 from litebert.base.errors import ConfigError, require
 from litebert.base.machine import keep_freed_memory
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DeviceName, Json, ModelPath, ModelTokenizer, VectorSize
+from litebert.commands.options import (
+    Arg,
+    Short,
+    ShortForms,
+    list_changes,
+    require_beside,
+    spell_name,
+)
 from litebert.commands.task_options import (
+    READING,
     LabeledFiles,
     collect_options,
     join_source,
@@ -60,16 +68,14 @@ class FinetuneArguments:
     """Hyper-parameters of a paper, such as albert or electra; by default litebert chooses."""
     from_scratch: bool = False
     """Train the network of the recipe that MODEL names, with --tokenizer."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
+    tokenizer: ModelTokenizer = None
     teacher: Annotated[tuple[str, ...], Arg("MODEL")] = ()
     """Models to learn from, or the word baseline."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers."""
     overwrite: bool = False
     """Delete the run in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
@@ -269,21 +275,18 @@ class ExportArguments(LabeledFiles):
     """Labeled files to score the model on before and after."""
     max_drop: float | None = None
     """Write nothing if the score falls by more points; by default 0.5."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    vector_size: VectorSize = None
     json: Json = False
 
 
 def _export_static(arguments: ExportArguments) -> int:
-    options = {
-        "--head": arguments.head,
-        "--dtype": arguments.dtype,
-        "--format": arguments.format != "litebert",
-        "--data": arguments.data,
-        "--max-drop": arguments.max_drop is not None,
-    }
-    for option in (*(name for name in options if options[name]), *arguments.list_reading_options()):
-        raise ConfigError(f"--static writes token vectors, which take no {option}; leave one out")
+    changes = list_changes(arguments)
+    for name in ("head", "dtype", "format", "data", "max_drop", *READING):
+        option = spell_name(name, changes.get(name))
+        require(
+            name not in changes,
+            f"--static writes token vectors, which take no {option}; leave one out",
+        )
     with console.loading():
         from litebert.answer.static import export_static
 
@@ -303,11 +306,7 @@ def export(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.export import export as run
 
-    drop_option = ["--max-drop"] * (arguments.max_drop is not None)
-    for option in () if arguments.data else (*drop_option, *arguments.list_reading_options()):
-        raise ConfigError(
-            f"{option} is of the labeled files of --data; give --data too, or leave {option} out"
-        )
+    require_beside("data", arguments, "max_drop", *READING)
     done = run(
         arguments.model,
         arguments.out,

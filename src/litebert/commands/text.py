@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.commands.console import DataPath, Json, ending, parse, print_json, table
-from litebert.commands.options import Arg
+from litebert.commands.options import Arg, list_changes, spell
 from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
@@ -31,18 +31,11 @@ class TextOptions:
 
     def words(self, sources: Sequence[str]) -> list[str]:
         """The words of a command line that reads these sources in the same way."""
-        words = [
-            *sources,
-            *(word for encoding in self.encoding for word in ("--encoding", encoding)),
-        ]
-        words += ["--unwrap"] if self.unwrap else []
-        for option in fields(TextOptions):
-            if (
-                isinstance(option.default, str)
-                and (value := getattr(self, option.name)) != option.default
-            ):
-                words += [f"--{option.name.replace('_', '-')}", value]
-        return words
+        here = TextOptions.__dataclass_fields__
+        changes = {name: value for name, value in list_changes(self).items() if name in here}
+        encodings = changes.pop("encoding", ())
+        repeated = (word for each in encodings for word in ("--encoding", each))
+        return [*sources, *repeated, *spell(changes)]
 
     def reading(self) -> Reading:
         from litebert.text.encodings import parse_encodings

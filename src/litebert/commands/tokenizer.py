@@ -21,7 +21,7 @@ from litebert.commands.console import (
     show,
     table,
 )
-from litebert.commands.options import Arg
+from litebert.commands.options import Arg, list_changes, require_beside
 from litebert.commands.text import Text, TextOptions
 from litebert.hub import is_hub_name
 
@@ -82,8 +82,8 @@ class InspectTokenizerArguments(Text):
     """Compare with this tokenizer and so many tokens of this text."""
     other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
-    sample_mib: int | None = None
-    """MiB of text to compare on; by default 64."""
+    sample_mib: int = 64
+    """MiB of text to compare on."""
     json: Json = False
 
 
@@ -120,14 +120,14 @@ class AdaptArguments(TextOptions):
     """Folder to write, of the model and its tokenizer."""
     source: tuple[str, ...] = ()
     """Text of the domain: files, folders, patterns, hf:NAME or - for standard input."""
-    add_tokens: int | None = None
-    """Tokens to add; by default 2,000."""
+    add_tokens: int = 2000
+    """Tokens to add."""
     tokenizer: str | None = None
     """Tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json."""
-    sample_mib: int | None = None
-    """MiB of --source to sample; by default 64."""
-    seed: int | None = None
-    """Seed of the sample; by default 0."""
+    sample_mib: int = 64
+    """MiB of --source to sample."""
+    seed: int = 0
+    """Seed of the sample."""
     json: Json = False
 
 
@@ -138,21 +138,15 @@ def adapt(words: list[str]) -> int:
         raise ConfigError(
             "a model is adapted to a text or to another tokenizer; give --source or --tokenizer"
         )
-    for name in ("add_tokens", "sample_mib", "seed") if arguments.tokenizer is not None else ():
-        option = f"--{name.replace('_', '-')}"
-        require(
-            getattr(arguments, name) is None,
-            f"{option} is of --source; leave {option} out beside --tokenizer",
-        )
+    require_beside("source", arguments, "add_tokens", "sample_mib", "seed")
     with loading():
         from litebert.change.vocabulary import require_tokenizer, with_tokenizer
         from litebert.interop import read_folder
         from litebert.interop.files import require_new
         from litebert.tokenizer import Tokenizer
 
-    size = 2000 if arguments.add_tokens is None else arguments.add_tokens
-    sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
-    _check_memory(sample_mib)
+    size = arguments.add_tokens
+    _check_memory(arguments.sample_mib)
     require(size >= 1, f"--add-tokens is {size}; give at least 1")
     require_new(arguments.out, arguments.model)
     if arguments.tokenizer is not None:
@@ -164,7 +158,7 @@ def adapt(words: list[str]) -> int:
     else:
         loaded = read_folder(arguments.model)
         old = require_tokenizer(loaded)
-        lines = _lines(arguments, arguments.source, sample_mib, arguments.seed or 0)
+        lines = _lines(arguments, arguments.source, arguments.sample_mib, arguments.seed)
         new, added = _extend_tokenizer(old, lines, size)
         moved = with_tokenizer(loaded, new)
         _save(moved, arguments.out)
@@ -287,10 +281,9 @@ def _inspect(words: list[str]) -> int:
             "of them"
         )
     compares = arguments.add_tokens is not None or arguments.other_tokenizer is not None
-    memory = 64 if arguments.sample_mib is None else arguments.sample_mib
-    _check_memory(memory)
+    _check_memory(arguments.sample_mib)
     require(
-        compares or arguments.sample_mib is None,
+        compares or "sample_mib" not in list_changes(arguments),
         "--sample-mib is of --add-tokens and --other-tokenizer; give one of them, or leave "
         "--sample-mib out",
     )
@@ -300,7 +293,7 @@ def _inspect(words: list[str]) -> int:
 
     tokenizer = Tokenizer.load(arguments.tokenizer)
     if compares:
-        lines = _lines(arguments, arguments.sources, memory)
+        lines = _lines(arguments, arguments.sources, arguments.sample_mib)
         new = tokenizer
         added: tuple[Added, ...] = ()
         if arguments.add_tokens is not None:
