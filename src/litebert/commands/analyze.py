@@ -41,7 +41,6 @@ class AnalyzeArguments:
 
 
 def analyze(words: list[str]) -> int:
-    """litebert analyze MODEL... --shards D"""
     arguments = console.parse(AnalyzeArguments, words, "analyze")
     check_output(arguments.out, "--out")
     with console.loading():

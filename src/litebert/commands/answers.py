@@ -113,7 +113,6 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 
 
 def predict(words: list[str]) -> int:
-    """litebert predict MODEL [TEXT | --input F --out G]"""
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
@@ -139,7 +138,7 @@ def predict(words: list[str]) -> int:
         require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
     model = arguments.load(arguments.model, min_precision=arguments.min_precision)
     if arguments.texts:
-        _show_answers(arguments.texts, model.predict(arguments.texts))
+        show_answers(arguments.texts, model.predict(arguments.texts))
         return 0
     count = predict_file(
         model,
@@ -155,7 +154,9 @@ def predict(words: list[str]) -> int:
     return 0
 
 
-def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> None:
+def show_answers(
+    texts: Sequence[str], answers: Sequence[Mapping[str, Any]], column: str = "prediction"
+) -> None:
     rows = []
     for text, answer in zip(texts, answers, strict=True):
         value, likely = answer["prediction"], answer.get("probabilities")
@@ -163,7 +164,7 @@ def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) ->
         shown = f"{shown:.4g}" if isinstance(shown, float) else str(shown)
         sure = f"{max(likely.values()):.0%}" if isinstance(likely, Mapping) and likely else ""
         rows.append((text, shown, sure))
-    console.table(("text", "prediction", "probability"), rows)
+    console.table(("text", column, "probability"), rows)
 
 
 @dataclass
@@ -194,7 +195,6 @@ class EmbedArguments(Reading):
 
 
 def embed(words: list[str]) -> int:
-    """litebert embed MODEL --input F --out G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
     with console.loading():
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
@@ -252,7 +252,6 @@ class FillMaskArguments:
 
 
 def fill_mask(words: list[str]) -> int:
-    """litebert fill-mask MODEL "a text with a [MASK]" """
     arguments = console.parse(FillMaskArguments, words, "fill-mask")
     from litebert.answer.model import load
     from litebert.base import progress

@@ -39,6 +39,7 @@ from litebert.remote.names import require_local
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.analysis.report import Table
     from litebert.config import Config
     from litebert.config.finetuning import FinetuneConfig
     from litebert.train.ranks import Ranks
@@ -341,9 +342,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     output().print(grid, "")
 
 
-def width() -> int:
-    """How many characters a line of a table may have."""
-    return output().width
+def wide_table(wide: Table, keys: int = 1, title: str | None = None) -> None:
+    """Print a table in parts that each fit the terminal; its first `keys` columns are in all."""
+    from litebert.analysis.compare import split_table
+
+    for part in split_table(wide, output().width, keys):
+        table(part.columns, part.rows, title)
 
 
 def data_output() -> TextIO:

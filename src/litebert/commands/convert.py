@@ -45,7 +45,6 @@ class ConvertArguments:
 
 
 def convert(words: list[str]) -> int:
-    """litebert convert MODEL --out DIR --to hf|litebert [--head mlm]"""
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
         from litebert.change.conversion import convert as run
@@ -137,7 +136,6 @@ _WIDTHS = ("hidden_size", "intermediate_size")
 
 
 def resize(words: list[str]) -> int:
-    """litebert resize MODEL --out DIR [--positions 4096] [--share all --embedding-size 128]"""
     arguments = console.parse(ResizeArguments, words, "resize")
     with console.loading():
         from litebert.change.conversion import resize as run
@@ -226,7 +224,6 @@ class PushArguments:
 
 
 def push(words: list[str]) -> int:
-    """litebert push MODEL hf:OWNER/NAME [--private] [--message TEXT]"""
     arguments = console.parse(PushArguments, words, "push")
     with console.loading():
         from litebert.change.conversion import push as run

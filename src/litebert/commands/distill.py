@@ -83,7 +83,6 @@ class DistillArguments:
 
 
 def distill(words: list[str]) -> int:
-    """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
         from litebert.distill.results import DistillResults, measure_distillation, write_card

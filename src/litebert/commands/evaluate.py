@@ -77,7 +77,6 @@ class EvaluateArguments(LabeledFiles, AnswerOptions):
 
 
 def evaluate(words: list[str]) -> int:
-    """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER | --retrieval FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
     if arguments.retrieval is not None:

@@ -71,7 +71,6 @@ class PretrainArguments:
 
 
 def pretrain(words: list[str]) -> int:
-    """litebert pretrain RECIPE --shards D --out R"""
     arguments, config = console.parse_with_recipe(
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
@@ -161,7 +160,6 @@ class CompareArguments:
 
 
 def compare(words: list[str]) -> int:
-    """litebert compare RUN..."""
     arguments = console.parse(CompareArguments, words, "compare")
     with console.loading():
         from litebert.analysis import compare as runs
@@ -231,8 +229,6 @@ class _Comparison:
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
-    from litebert.analysis.compare import split_table
-
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
         differing = [setting for setting, *_ in settings.rows]
@@ -246,12 +242,10 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
                 settings.columns, settings.rows, "The settings in which the runs differ."
             )
         return
-    width = console.width()
-    for part in split_table(scores, width, comparison.keys):
-        console.table(part.columns, part.rows)
+    console.wide_table(scores, comparison.keys)
     console.show(scores.note)
-    for part in split_table(settings, width) if settings.rows else ():
-        console.table(part.columns, part.rows, title=settings.title)
+    if settings.rows:
+        console.wide_table(settings, title=settings.title)
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
@@ -295,7 +289,6 @@ class QuickstartArguments:
 
 
 def quickstart(words: list[str]) -> int:
-    """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
     with console.loading():
         from litebert.studies.quickstart import Quickstart

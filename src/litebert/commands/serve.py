@@ -86,7 +86,6 @@ class ServeArguments(AnswerOptions):
 
 
 def serve(words: list[str]) -> int:
-    """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
     with console.loading():
         require_packages()
@@ -106,33 +105,26 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
     log_requests = logging.getLogger("litebert").level <= logging.INFO
     logs.set_up(log_requests)  # before models are fetched, which is logged
+    same = "host", "port", "engine", "dtype", "device", "exit_confidence", "min_precision"
+    names = (*same, "workers", "threads", "batch_characters")
     return Settings(
         parse_models(arguments.models),
-        arguments.host,
-        arguments.port,
-        arguments.engine,
-        arguments.device,
-        arguments.exit_confidence,
-        arguments.workers,
-        arguments.threads,
-        read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),
-        tuple(origin.lower() for origin in arguments.allow_origin),
-        arguments.allow_host,
-        Limits(
+        **{name: getattr(arguments, name) for name in names},
+        key=read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),
+        origins=tuple(origin.lower() for origin in arguments.allow_origin),
+        hosts=arguments.allow_host,
+        limits=Limits(
             arguments.max_rows,
             arguments.max_characters,
             arguments.max_tokens,
             arguments.max_body_bytes,
             arguments.timeout_s,
         ),
-        arguments.batch_characters,
-        arguments.batch_wait_ms / 1000,
-        arguments.max_wait_ms / 1000,
-        arguments.keep_alive_s,
-        arguments.root_path.rstrip("/"),
+        linger=arguments.batch_wait_ms / 1000,
+        patience=arguments.max_wait_ms / 1000,
+        keep_alive=arguments.keep_alive_s,
+        root_path=arguments.root_path.rstrip("/"),
         log_requests=log_requests,
-        min_precision=arguments.min_precision,
-        dtype=arguments.dtype,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -81,7 +80,6 @@ class FinetuneArguments:
 
 
 def finetune(words: list[str]) -> int:
-    """litebert finetune MODEL --task T --data D --out R"""
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
@@ -170,13 +168,6 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         The arguments of the verb; the options of the task that are set; and the other words, which
         are fields of the recipe.
     """
-    for place, word in enumerate(words):
-        values = list(takewhile(lambda value: not value.startswith("-"), words[place + 1 :]))
-        labels = values[:-1:2] if _name_option(word) == "--class-weights" else []
-        for label in labels:
-            require(
-                labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
-            )
     option_names = {word.partition("=")[0] for word in words}
     table = next((word for word in words[:1] if Path(word).is_file()), "")
     require(
@@ -240,10 +231,6 @@ def _with_baseline(
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
-def _name_option(word: str) -> str:
-    return word.partition("=")[0].replace("_", "-")
-
-
 @dataclass(kw_only=True)
 class ExportArguments(LabeledFiles):
     """Write a folder that answers on CPUs, with weights in 8 bits that processes share.
@@ -299,7 +286,6 @@ def _export_static(arguments: ExportArguments) -> int:
 
 
 def export(words: list[str]) -> int:
-    """litebert export MODEL --out DIR [--data FILE] [--dtype float32] [--format onnx]"""
     arguments = console.parse(ExportArguments, words, "export")
     if arguments.static:
         return _export_static(arguments)

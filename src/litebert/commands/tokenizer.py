@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, ModelError, require, suggest
 from litebert.base.json_reader import read_json
-from litebert.commands.console import (
-    Json,
-    ModelPath,
-    ending,
-    loading,
-    parse,
-    print_json,
-    say,
-    show,
-    table,
-)
+from litebert.commands import console
+from litebert.commands.console import Json, ModelPath
 from litebert.commands.options import Arg, list_changes, require_beside
 from litebert.commands.text import Text, TextOptions
 from litebert.hub import is_hub_name
@@ -132,14 +123,13 @@ class AdaptArguments(TextOptions):
 
 
 def adapt(words: list[str]) -> int:
-    """litebert adapt MODEL --source TEXT --out DIR | --tokenizer T --out DIR"""
-    arguments = parse(AdaptArguments, words, "adapt")
+    arguments = console.parse(AdaptArguments, words, "adapt")
     if bool(arguments.source) == (arguments.tokenizer is not None):
         raise ConfigError(
             "a model is adapted to a text or to another tokenizer; give --source or --tokenizer"
         )
     require_beside("source", arguments, "add_tokens", "sample_mib", "seed")
-    with loading():
+    with console.loading():
         from litebert.change.vocabulary import require_tokenizer, with_tokenizer
         from litebert.interop import read_folder
         from litebert.interop.files import require_new
@@ -154,7 +144,9 @@ def adapt(words: list[str]) -> int:
         moved = with_tokenizer(read_folder(arguments.model), new)
         _save(moved, arguments.out)
         if arguments.json:
-            print_json({name: getattr(moved, name) for name in ("same", "averaged", "drawn")})
+            console.print_json(
+                {name: getattr(moved, name) for name in ("same", "averaged", "drawn")}
+            )
     else:
         loaded = read_folder(arguments.model)
         old = require_tokenizer(loaded)
@@ -164,7 +156,7 @@ def adapt(words: list[str]) -> int:
         _save(moved, arguments.out)
         _report(old, new, lines, loaded.config, added, arguments.json)
     drawn = f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
-    say(
+    console.say(
         f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
         f"their old tokens{drawn if moved.drawn else ''}"
     )
@@ -176,10 +168,10 @@ def adapt(words: list[str]) -> int:
         facts = read_json(record, ModelError)
         name = str(facts.get("task"))
         task = name if name in TASKS else _TASK_OF.get(str(facts.get("kind")), "table")
-        ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
+        console.ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
         return 0
     sources = arguments.words(arguments.source) if arguments.source else ["TEXT"]
-    ending(
+    console.ending(
         out,
         ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
         ("pretrain", "--from", out, "--shards", "DATA", "--out", "RUN"),
@@ -188,7 +180,6 @@ def adapt(words: list[str]) -> int:
 
 
 def tokenizer(words: list[str]) -> int:
-    """litebert tokenizer train|extend|inspect"""
     actions: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "extend": _extend_by_name,
@@ -196,14 +187,14 @@ def tokenizer(words: list[str]) -> int:
     }
     action = words[0] if words else ""
     if action in ("-h", "--help"):
-        show("litebert tokenizer train        train a tokenizer on text")
-        show("litebert tokenizer extend       add tokens by name, such as [USR]")
-        show(
+        console.show("litebert tokenizer train        train a tokenizer on text")
+        console.show("litebert tokenizer extend       add tokens by name, such as [USR]")
+        console.show(
             "litebert tokenizer inspect      show what a tokenizer does to a text, or what "
             "another would gain"
         )
-        show("\nlitebert tokenizer train --help shows the options.")
-        show("Every verb takes --quiet, --verbose.")
+        console.show("\nlitebert tokenizer train --help shows the options.")
+        console.show("Every verb takes --quiet, --verbose.")
         return 0
     if action not in actions:
         commands = [f"litebert tokenizer {name}" for name in actions]
@@ -215,7 +206,7 @@ def tokenizer(words: list[str]) -> int:
 
 
 def _train(words: list[str]) -> int:
-    arguments = parse(TrainTokenizerArguments, words, "tokenizer train")
+    arguments = console.parse(TrainTokenizerArguments, words, "tokenizer train")
     from litebert.text.sources import read_documents
     from litebert.text.tally import format_count, format_counts
     from litebert.tokenizer.tokenizer import check_folder
@@ -245,9 +236,9 @@ def _train(words: list[str]) -> int:
     )
     if arguments.json:
         about = {"kind": trained.kind, "vocab_size": trained.vocab_size}
-        print_json({"path": str(arguments.out), **about})
+        console.print_json({"path": str(arguments.out), **about})
     sources = arguments.words(arguments.sources)
-    ending(
+    console.ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),
         ("prepare", *sources, "--tokenizer", arguments.out, "--out", "DATA"),
@@ -256,7 +247,7 @@ def _train(words: list[str]) -> int:
 
 
 def _extend_by_name(words: list[str]) -> int:
-    arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
+    arguments = console.parse(ExtendTokenizerArguments, words, "tokenizer extend")
     from litebert.tokenizer import Tokenizer
     from litebert.tokenizer.tokenizer import add_named_tokens, check_folder
 
@@ -264,8 +255,10 @@ def _extend_by_name(words: list[str]) -> int:
     new = add_named_tokens(Tokenizer.load(arguments.tokenizer), arguments.tokens)
     new.write(arguments.out)
     if arguments.json:
-        print_json({"path": str(arguments.out), "kind": new.kind, "vocab_size": new.vocab_size})
-    ending(
+        console.print_json(
+            {"path": str(arguments.out), "kind": new.kind, "vocab_size": new.vocab_size}
+        )
+    console.ending(
         f"{arguments.out}: a {new.kind} tokenizer of {new.vocab_size:,} tokens, "
         f"{len(arguments.tokens)} of them new",
         ("adapt", "MODEL", "--tokenizer", arguments.out, "--out", "BIGGER"),
@@ -274,7 +267,7 @@ def _extend_by_name(words: list[str]) -> int:
 
 
 def _inspect(words: list[str]) -> int:
-    arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
+    arguments = console.parse(InspectTokenizerArguments, words, "tokenizer inspect")
     if arguments.add_tokens is not None and arguments.other_tokenizer is not None:
         raise ConfigError(
             "--add-tokens and --other-tokenizer compare with two different tokenizers; give one "
@@ -305,10 +298,10 @@ def _inspect(words: list[str]) -> int:
     texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))
     report = inspect(tokenizer, texts)
     if arguments.json:
-        print_json(report.to_dict())
+        console.print_json(report.to_dict())
     else:
-        table(("", arguments.tokenizer), report.rows())
-    ending(
+        console.table(("", arguments.tokenizer), report.rows())
+    console.ending(
         None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA")
     )
     return 0
@@ -328,7 +321,9 @@ def _extend_tokenizer(
 
     extension = extend(tokenizer, lines, size)
     if len(extension.added) < size:
-        say(f"only {len(extension.added):,} of {size:,} new tokens would save tokens on this text")
+        console.say(
+            f"only {len(extension.added):,} of {size:,} new tokens would save tokens on this text"
+        )
     return extension.tokenizer, extension.added
 
 
@@ -358,7 +353,7 @@ def _config_of(folder: str) -> Config | None:
         Path(folder, name).is_file() for name in ("recipe.json", "config.json", "finetune.json")
     ):
         return None
-    with loading():
+    with console.loading():
         from litebert.interop.models import config_of
     return config_of(folder)
 
@@ -396,7 +391,9 @@ def _report(
             {**rate, "vocab_size": size, "parameters": count}
             for rate, size, count in zip(rates, sizes, parameters, strict=True)
         )
-        print_json({"before": before, "after": after, "added": [asdict(token) for token in added]})
+        console.print_json(
+            {"before": before, "after": after, "added": [asdict(token) for token in added]}
+        )
         return
     formats = dict.fromkeys(rates[0], ".3f") | {"tokens": ",", "unknown_rate": ".2%"}
     rows = [
@@ -406,10 +403,10 @@ def _report(
     rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
     if parameters[0] is not None:
         rows.append(("parameters", *(f"{count:,}" for count in parameters)))
-    table(("on this text", "before", "after"), rows)
+    console.table(("on this text", "before", "after"), rows)
     if added:
         tokens = [(token.token, f"{token.saved:,}") for token in added[:_SHOWN]]
-        table(("new token", "tokens saved"), tokens)
+        console.table(("new token", "tokens saved"), tokens)
 
 
 def _check_memory(memory: int) -> None:
