@@ -83,7 +83,7 @@ class DistillArguments:
 
 
 def distill(words: list[str]) -> int:
-    arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
+    arguments, options, rest = parse_with_task(DistillArguments, words, "distill")
     with console.loading():
         from litebert.distill.results import DistillResults, measure_distillation, write_card
         from litebert.distill.steps import (

@@ -4,7 +4,6 @@ names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -62,13 +61,19 @@ READING = tuple(option.name for option in fields(LabeledFiles) if option.name !=
 
 
 def parse_with_task(
-    cls: type[A], words: Sequence[str], verb: str, default: str | None = None
+    cls: type[A], words: Sequence[str], verb: str
 ) -> tuple[A, TaskOptions, list[str]]:
-    """Return the arguments of a verb; the options of its task, which is `default` where the words
-    name none; and the other words, which are fields of the recipe.
+    """Return the arguments of a verb; the options of its task, which is the default of `cls` where
+    the words name none; and the other words, which are fields of the recipe.
     """
-    task_name, _ = _find_task(cls, words, default)
-    arguments_class = add_task_options(cls, words, default)
+    task_name, options = _find_task(cls, words)
+    with_options = make_dataclass(
+        cls.__name__,
+        [("options", Annotated[options, Arg(flat=True)], field(default_factory=options))],
+        bases=(cls,),
+        namespace={"__doc__": cls.__doc__},
+        frozen=True,
+    )
 
     def refuse_unknown(name: str) -> None:
         option = name.removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -77,45 +82,23 @@ def parse_with_task(
 
     from litebert.tasks.registry import list_takers, require_option
 
+    arguments: Any
     arguments, rest = console.parse_known(
-        arguments_class, words, verb, CHOSEN, refuse_unknown=refuse_unknown
+        with_options, words, verb, CHOSEN, refuse_unknown=refuse_unknown
     )
-    rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
-    return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
+    return arguments, arguments.options, arguments.short.expand("--length", rest)
 
 
-def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
-    task_name, options = _find_task(cls, words, default)
-    if not fields(options):
-        return cls
-    kind = Annotated[options, Arg(flat=True)]  # type: ignore[valid-type]
-    return make_dataclass(
-        cls.__name__,
-        [(_name_group(task_name), kind, field(default_factory=options))],
-        bases=(cls,),
-        namespace={"__doc__": cls.__doc__},
-        frozen=True,
-    )
-
-
-def _name_group(task_name: str) -> str:
-    return f"task_{re.sub(r'[^0-9a-zA-Z]', '_', task_name)}"
-
-
-def _find_task(
-    cls: type, words: Sequence[str], default: str | None
-) -> tuple[str, type[TaskOptions]]:
+def _find_task(cls: type[Any], words: Sequence[str]) -> tuple[str, type[TaskOptions]]:
     from litebert.tasks.registry import find_task
 
-    value = default
+    value = cls.task
     for place, word in enumerate(words):
         flag, equals, task = word.partition("=")
         task = task if equals else "".join(words[place + 1 : place + 2])
         if flag == "--task" and (equals or task):
-            value = task or default
+            value = task or value
             break
-    if value is None:
-        return "", TaskOptions
     name, task_class = find_task(value)
     options: type[TaskOptions] = task_class.options
     others = {

@@ -175,7 +175,7 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         f"{table} is a file and no model; litebert fit {table} makes the best model of a table, "
         f"and litebert finetune MODEL --data {table} --out PATH trains one network",
     )
-    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune", "table")
+    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune")
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     return arguments, collect_options(options, option_names), rest
