@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from litebert.text.records import FileFormat, Layout
 if TYPE_CHECKING:
     from litebert.answer.inputs import Columns
     from litebert.parts import Part
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(kw_only=True)
@@ -265,7 +262,7 @@ def fill_mask(words: list[str]) -> int:
     given: Iterable[str] = arguments.texts
     if not given:
         if sys.stdin is not None and sys.stdin.isatty():
-            log.info("reading texts from standard input, one on each line")
+            console.say("reading texts from standard input, one on each line")
         given = (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())
     with progress.track(given, "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:

@@ -263,6 +263,12 @@ def say(message: str) -> None:
     log.info(message)
 
 
+def warn(*messages: str) -> None:
+    """Tell the person on standard error what may be wrong, also with --quiet."""
+    for message in messages:
+        log.warning(message)
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Around the imports of a verb, which take seconds where the disk is slow."""

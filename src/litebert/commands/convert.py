@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +18,6 @@ from litebert.config.finetuning import HeadName
 
 if TYPE_CHECKING:
     from litebert.change.shrinking import Shrunk
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(kw_only=True)
@@ -69,8 +66,7 @@ def convert(words: list[str]) -> int:
         tokenizer=arguments.tokenizer,
         vector_size=arguments.vector_size,
     )
-    for note in converted.notes:
-        log.warning(note)
+    console.warn(*converted.notes)
     if arguments.json:
         console.print_json({"path": str(converted.path), "to": to, "notes": converted.notes})
     console.ending(arguments.out, _describe_opening(arguments.out, to))
@@ -170,8 +166,7 @@ def resize(words: list[str]) -> int:
         tokenizer=arguments.tokenizer,
         **{name: getattr(arguments, name) for name in _LENGTHS},
     )
-    for note in resized.notes:
-        log.warning(note)
+    console.warn(*resized.notes)
     if shards is not None:
         after = evaluate_pretrained(arguments.out, shards, device=arguments.device)
     shrunk = resized.shrunk
@@ -231,8 +226,7 @@ def push(words: list[str]) -> int:
     pushed = run(
         arguments.model, arguments.destination, private=arguments.private, message=arguments.message
     )
-    for note in pushed.notes:
-        log.warning(note)
+    console.warn(*pushed.notes)
     if arguments.json:
         console.print_json({"page": pushed.page, "notes": pushed.notes})
     console.ending(pushed.page, f"in Python, litebert.load({arguments.destination!r})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -26,8 +25,6 @@ from litebert.config.finetuning import FinetuneConfig
 
 if TYPE_CHECKING:
     from litebert.distill.steps import DistillRecord, Step
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
             console.say(f"{label}  {step.path} is whole")
             continue
         if step.name in record.done and record.refusal and step is steps[-1]:
-            log.warning(f"no 8-bit weights: {record.refusal}")
+            console.warn(f"no 8-bit weights: {record.refusal}")
             continue
         _show_step(step, label)
         if step.prepare is not None:
@@ -188,7 +185,7 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
         except ModelError as error:
             if step is not steps[-1]:
                 raise
-            log.warning(f"no 8-bit weights: {error}")
+            console.warn(f"no 8-bit weights: {error}")
             record.refusal, status = str(error), 0
         if status:
             return status

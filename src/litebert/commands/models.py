@@ -5,7 +5,6 @@ Arguments are read before torch is imported, so that help and errors appear at o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,8 +24,6 @@ from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
     from litebert.analysis.report import Table
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(kw_only=True)
@@ -199,8 +196,7 @@ def compare(words: list[str]) -> int:
             tables = runs.make_table(rows), runs.make_settings_table(rows)
             comparison = _Comparison(rows, *tables, runs.list_differences(rows), 1)
     _show_comparison(comparison, arguments)
-    for remark in comparison.remarks:
-        log.warning(remark)
+    console.warn(*comparison.remarks)
     if arguments.page is not None:
         _write_comparison(comparison, arguments.page, arguments.runs)
     if is_finetuned:

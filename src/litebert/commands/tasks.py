@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,8 +36,6 @@ from litebert.recipes.files import is_recipe_name
 if TYPE_CHECKING:
     from litebert.finetuning.results import Finetuned
     from litebert.tasks.task import Task
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,10 +302,9 @@ def export(words: list[str]) -> int:
         **arguments.reading_options(),
     )
     drop = done.drop
-    for note in done.notes:
-        log.warning(note)
+    console.warn(*done.notes)
     if done.dtype != "float32" and drop is None:
-        log.warning(
+        console.warn(
             f"the scores of the {done.dtype} model were not measured; give labeled files with "
             "--data"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from litebert.config import Config
     from litebert.tokenizer import Tokenizer
     from litebert.tokenizer.extension import Added
-
-log = logging.getLogger("litebert")
 
 _SHOWN = 20
 """New tokens in a table."""
@@ -230,7 +227,7 @@ def _train(words: list[str]) -> int:
         shrink=arguments.shrink,
     )
     replaced = trained.write(arguments.out)
-    log.info(
+    console.say(
         f"read {format_count(reading.tally.documents, 'document')} "
         f"from {format_counts(reading.tally.files)}"
     )
@@ -310,8 +307,7 @@ def _inspect(words: list[str]) -> int:
 def _save(moved: Moved, out: Path) -> None:
     from litebert.interop import save_litebert
 
-    for note in (*moved.model.notes, *save_litebert(moved.model, out)):
-        log.warning(note)
+    console.warn(*moved.model.notes, *save_litebert(moved.model, out))
 
 
 def _extend_tokenizer(
