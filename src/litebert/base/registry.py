@@ -10,6 +10,7 @@ person types to those parts.
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
     FAMILIES    names of foreign weights          `model_type` in config.json interop/hf/families.py
+    PACKAGED    what unpacks our own models       `load("vectors")`            demo/
     OWN_VERBS   verbs beside those of cli.py      `litebert VERB`              cli.py
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
@@ -214,6 +215,9 @@ FAMILIES = Registry(
         name: f"interop.hf.families:{name.upper()}"
         for name in ("albert", "bert", "roberta", "electra", "modernbert")
     },
+)
+PACKAGED = Registry(
+    "model of the package", **dict.fromkeys(("sentiment", "vectors", "words"), "demo:locate")
 )
 OWN_VERBS = Registry("verb")
 """Functions of the words after the verb that return an exit status; not in `litebert --help`."""

@@ -5,13 +5,12 @@ them. The defaults of its fields stand here, and in `run` for those of `train`. 
 are refused at construction.
 
     Config
-    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout:
-                                      encoder.py
+    ├── encoder     EncoderConfig     shape, sharing, norm, positions, dropout: encoder.py
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
     ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
-    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
-    ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
+    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
+    ├── sbo         SpanBoundaryConfig    the span boundary objective
     ├── distill     DistillConfig         what is learned from a teacher: distillation.py
     ├── table       TableConfig           how the token table starts
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py

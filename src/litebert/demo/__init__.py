@@ -20,12 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from litebert.base.errors import ModelError
+from litebert.base.registry import PACKAGED
 from litebert.base.storage import cache_folder, remove
 from litebert.interop import files
 
 __all__ = ["ENCODER", "NAMES", "locate", "pack", "unpack"]
 
-NAMES = ("sentiment", "vectors", "words")
+NAMES = tuple(PACKAGED)
 ENCODER = "vectors"
 """The encoder where one is needed and none is named."""
 

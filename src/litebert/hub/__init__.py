@@ -19,6 +19,7 @@ from pathlib import Path
 
 from litebert.base.errors import LitebertError, ModelError
 from litebert.base.json_reader import read_json
+from litebert.base.registry import PACKAGED
 from litebert.hub.fetching import Fetching
 from litebert.hub.names import PREFIX as PREFIX
 from litebert.hub.names import HubName as HubName
@@ -47,9 +48,8 @@ def locate(
     Hub or of the package; a path comes back as it is, and whole if the folder's name looks like one
     of the Hub (`./hf:x`).
     """
-    from litebert import demo  # which reads model folders, as those of the Hub are read
-
-    source = demo.locate(source)
+    if str(source) in PACKAGED:
+        source = PACKAGED[str(source)](source)
     if not is_hub_name(source):
         path = Path(source)  # which drops the ./ that tells a folder from a name
         return path.absolute() if is_hub_name(path) else path
