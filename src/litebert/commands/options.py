@@ -167,8 +167,11 @@ def build(cls: type[Any], default: Any, values: Mapping[tuple[str, ...], Any]) -
 
 def list_changes(values: Any) -> dict[str, Any]:
     """The fields of a dataclass whose values are not their defaults."""
-    named = {field: getattr(values, field.name) for field in fields(values)}
-    return {field.name: value for field, value in named.items() if value != field.default}
+    return {
+        field.name: value
+        for field in fields(values)
+        if (value := getattr(values, field.name)) != field.default
+    }
 
 
 def spell_name(field: str, value: object = True) -> str:

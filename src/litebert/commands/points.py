@@ -95,7 +95,7 @@ def plan(words: list[str]) -> int:
         data["data"] = _count_epochs(config, shards, data.get("measured", {}).get("steps"))
     rest = drop_options(words, ["--measure", "--json"])
     flags, valued = _changes(config, data)
-    others = drop_options(rest, flags, valued)
+    others = drop_options(rest, flags, valued)  # no option may be given twice
     changes = (*flags, *(word for pair in valued.items() for word in pair))
     named = [] if arguments.shards else ["--shards", "DATA"]
     following = [("pretrain", *others, *changes, *named, "--out", "RUN")]
