@@ -57,7 +57,7 @@ def test_a_record_pins_whole_commits_only(tmp_path: Path) -> None:
 def test_a_folder_of_the_cache_says_whose_it_is() -> None:
     commit = "0123456789" * 4
     folder = Path(f"/x/hub/models--a--b--c/snapshots/{commit}")
-    assert hub.find_origin(folder) == hub.Origin("a/b--c", commit)
+    assert hub.find_origin(folder) == hub.HubName("a/b--c", commit)
 
 
 def test_the_published_names_are_those_of_recipes() -> None:

@@ -111,7 +111,7 @@ def read_example(words: list[str]) -> Any:
         from litebert.commands import distill, tasks
 
         plain: Any = getattr({"finetune": tasks, "distill": distill}[name], cls.__name__)
-        return parse_with_task(plain, rest, name, "table")
+        return parse_with_task(plain, rest, name)
     return parse(cls, rest, name)
 
 

@@ -268,6 +268,7 @@ def test_another_command_on_the_folder_is_refused(
         ({"--device": "tpu"}, ("'tpu'", "cpu")),
         ({"--size": "99999999999M"}, ("--size", "99999999999M", "1000M")),
         ({"--class-weights": "zzz 3"}, ("class_weights", "'zzz'")),
+        ({"--class-weights": "no 2 no 3"}, ("--class-weights", "'no'")),
         ({"--early-exits-max-drop": "-1"}, ("early_exits_max_drop",)),
     ],
 )

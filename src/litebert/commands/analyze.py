@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from litebert.base.storage import check_output
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json
+from litebert.commands.console import DataPath, DeviceName, Json
 from litebert.commands.options import Arg
 
 
@@ -36,13 +36,11 @@ class AnalyzeArguments:
     """Tokens of a sequence; 0 is as in the training of the first model."""
     control: bool = True
     """Also analyze an untrained network of each shape."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
 
 
 def analyze(words: list[str]) -> int:
-    """litebert analyze MODEL... --shards D"""
     arguments = console.parse(AnalyzeArguments, words, "analyze")
     check_output(arguments.out, "--out")
     with console.loading():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from litebert.base.errors import ConfigError, DataError, require
 from litebert.base.storage import is_written_into
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath
+from litebert.commands.console import DeviceName, Json, ModelPath, ModelTokenizer, VectorSize
+from litebert.commands.engines import AnswerOptions, EngineOptions
 from litebert.commands.options import Arg
 from litebert.remote.names import path_of, shorten, suggest
 from litebert.text.records import FileFormat, Layout
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from litebert.answer.inputs import Columns
     from litebert.parts import Part
 
-log = logging.getLogger("litebert")
 
-
-@dataclass
-class Reading:
+@dataclass(kw_only=True)
+class Reading(EngineOptions):
     """The options that `predict` and `embed` share: where rows come from."""
 
     model: ModelPath
@@ -45,12 +43,6 @@ class Reading:
     """Format of the input; by default suffix and content decide."""
     encoding: str = "utf-8"
     """Encoding of the input, such as latin-1."""
-    engine: str | None = None
-    """compiled, torch or onnx; by default what suits machine and model."""
-    dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the products; litebert doctor --engines MODEL compares them."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     part: Annotated[str | None, Arg("I/N")] = None
     """Answer one of N parts here, such as 1/4; litebert merge joins them."""
 
@@ -59,13 +51,16 @@ class Reading:
 
         return None if self.part is None else Part.parse(self.part)
 
-    def end_part(self, part: Part, count: str) -> None:
-        """Say where a part is, and how to merge."""
+    def end(self, part: Part | None, count: str, more: str = "") -> None:
+        """Say what was written where, and how to merge a part."""
         from litebert.parts import find_parts
         from litebert.remote.names import join
 
-        folder = shorten(join(find_parts(self.out), part.name))
-        console.ending(f"{count} to {folder}", ("merge", self.out))
+        if part is not None:
+            folder = shorten(join(find_parts(self.out), part.name))
+            console.ending(f"{count} to {folder}", ("merge", self.out))
+        elif self.out != "-":
+            console.ending(f"{count} to {shorten(self.out)}{more}")
 
     def name_columns(self, pair: str | None = None) -> Columns:
         from litebert.answer.inputs import Columns
@@ -79,7 +74,7 @@ class Reading:
 
 
 @dataclass
-class PredictArguments(Reading):
+class PredictArguments(Reading, AnswerOptions):
     """Answer texts, or every row of the input in order, with a fine-tuned model."""
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -99,8 +94,6 @@ class PredictArguments(Reading):
     """Column of a second text; by default as in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, or csv."""
-    exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     min_precision: float | None = None
     """Leave unsure answers empty, so that this share of the rest is right."""
     explain: Literal["occlusion", "gradients"] | None = None
@@ -117,11 +110,9 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 
 
 def predict(words: list[str]) -> int:
-    """litebert predict MODEL [TEXT | --input F --out G]"""
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
-        from litebert.answer.model import load
         from litebert.text.tally import format_count
 
     suffix = path_of(arguments.out).suffix.lower()
@@ -142,16 +133,9 @@ def predict(words: list[str]) -> int:
             "a TEXT on the line is answered on standard output; leave out --input and --out",
         )
         require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
-    model = load(
-        arguments.model,
-        engine=arguments.engine,
-        dtype=arguments.dtype,
-        device=arguments.device,
-        exit_confidence=arguments.exit_confidence,
-        min_precision=arguments.min_precision,
-    )
+    model = arguments.load(arguments.model, min_precision=arguments.min_precision)
     if arguments.texts:
-        _show_answers(arguments.texts, model.predict(arguments.texts))
+        show_answers(arguments.texts, model.predict(arguments.texts))
         return 0
     count = predict_file(
         model,
@@ -163,18 +147,13 @@ def predict(words: list[str]) -> int:
         explain=arguments.explain,
         part=part,
     )
-    if part is not None:
-        arguments.end_part(part, format_count(count, "answer"))
-        return 0
-    console.ending(
-        None
-        if arguments.out == "-"
-        else f"{format_count(count, 'answer')} to {shorten(arguments.out)}"
-    )
+    arguments.end(part, format_count(count, "answer"))
     return 0
 
 
-def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> None:
+def show_answers(
+    texts: Sequence[str], answers: Sequence[Mapping[str, Any]], column: str = "prediction"
+) -> None:
     rows = []
     for text, answer in zip(texts, answers, strict=True):
         value, likely = answer["prediction"], answer.get("probabilities")
@@ -182,7 +161,7 @@ def _show_answers(texts: Sequence[str], answers: Sequence[Mapping[str, Any]]) ->
         shown = f"{shown:.4g}" if isinstance(shown, float) else str(shown)
         sure = f"{max(likely.values()):.0%}" if isinstance(likely, Mapping) and likely else ""
         rows.append((text, shown, sure))
-    console.table(("text", "prediction", "probability"), rows)
+    console.table(("text", column, "probability"), rows)
 
 
 @dataclass
@@ -205,8 +184,7 @@ class EmbedArguments(Reading):
     """Vector of a text, the mean of its states or [CLS]; by default as the model says."""
     normalize: bool | None = None
     """Scale vectors to length 1; by default as the model says."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    vector_size: VectorSize = None
     prompt_name: str | None = None
     """Prompt of the model before each text, such as query."""
     vector_dtype: Literal["float32", "int8"] = "float32"
@@ -214,10 +192,8 @@ class EmbedArguments(Reading):
 
 
 def embed(words: list[str]) -> int:
-    """litebert embed MODEL --input F --out G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
     with console.loading():
-        from litebert.answer.model import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.demo import ENCODER
         from litebert.text.tally import format_count
@@ -232,12 +208,7 @@ def embed(words: list[str]) -> int:
         )
     if not arguments.model:
         console.say(f"no MODEL: {ENCODER}, the encoder of the package, which reads English")
-    model = load(
-        arguments.model or ENCODER,
-        engine=arguments.engine,
-        dtype=arguments.dtype,
-        device=arguments.device,
-    )
+    model = arguments.load(arguments.model or ENCODER)
     count = embed_file(
         model,
         arguments.input,
@@ -250,19 +221,9 @@ def embed(words: list[str]) -> int:
         layout=layout,
         part=part,
     )
-    if part is not None:
-        arguments.end_part(part, format_count(count, "vector"))
-        return 0
-    scale = (
-        f", their scale to {shorten(scale_file(output))}"
-        if arguments.vector_dtype == "int8"
-        else ""
-    )
-    console.ending(
-        None
-        if arguments.out == "-"
-        else f"{format_count(count, 'vector')} to {shorten(arguments.out)}{scale}"
-    )
+    has_scale = arguments.vector_dtype == "int8"
+    scale = f", their scale to {shorten(scale_file(output))}" if has_scale else ""
+    arguments.end(part, format_count(count, "vector"), scale)
     return 0
 
 
@@ -282,15 +243,12 @@ class FillMaskArguments:
     """Number of predictions for each mask."""
     targets: Annotated[tuple[str, ...], Arg("WORD")] = ()
     """Words whose probabilities to give instead, each a token of the model."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    tokenizer: ModelTokenizer = None
+    device: DeviceName = "auto"
     json: Json = False
 
 
 def fill_mask(words: list[str]) -> int:
-    """litebert fill-mask MODEL "a text with a [MASK]" """
     arguments = console.parse(FillMaskArguments, words, "fill-mask")
     from litebert.answer.model import load
     from litebert.base import progress
@@ -304,7 +262,7 @@ def fill_mask(words: list[str]) -> int:
     given: Iterable[str] = arguments.texts
     if not given:
         if sys.stdin is not None and sys.stdin.isatty():
-            log.info("reading texts from standard input, one on each line")
+            console.say("reading texts from standard input, one on each line")
         given = (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())
     with progress.track(given, "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:

@@ -55,7 +55,6 @@ class CompletionArguments:
 
 
 def completion(words: list[str]) -> int:
-    """litebert completion bash|zsh|fish"""
     shell = parse(CompletionArguments, words, "completion").shell
     offers: dict[str, list[str]] = {"": []}
     values: dict[str, list[str]] = {}

@@ -39,6 +39,7 @@ from litebert.remote.names import require_local
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.analysis.report import Table
     from litebert.config import Config
     from litebert.config.finetuning import FinetuneConfig
     from litebert.train.ranks import Ranks
@@ -54,6 +55,12 @@ RecipeName = Annotated[
 ModelPath = Annotated[
     str, Arg("MODEL", "A folder of a run or a model, or hf:OWNER/NAME.", positional=True)
 ]
+ModelTokenizer = Annotated[
+    Path | None,
+    Arg(help="Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."),
+]
+VectorSize = Annotated[int | None, Arg(help="Numbers of each vector to keep, the first ones.")]
+DeviceName = Annotated[str, Arg(help="cpu, cuda, cuda:N, mps, or auto for a GPU if any.")]
 DataPath = Annotated[str, Arg("PATH")]
 """A folder or a URL. A `Path` would drop a slash of a URL, which messages and records then lack."""
 
@@ -256,6 +263,12 @@ def say(message: str) -> None:
     log.info(message)
 
 
+def warn(*messages: str) -> None:
+    """Tell the person on standard error what may be wrong, also with --quiet."""
+    for message in messages:
+        log.warning(message)
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Around the imports of a verb, which take seconds where the disk is slow."""
@@ -335,9 +348,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     output().print(grid, "")
 
 
-def width() -> int:
-    """How many characters a line of a table may have."""
-    return output().width
+def wide_table(wide: Table, keys: int = 1, title: str | None = None) -> None:
+    """Print a table in parts that each fit the terminal; its first `keys` columns are in all."""
+    from litebert.analysis.compare import split_table
+
+    for part in split_table(wide, output().width, keys):
+        table(part.columns, part.rows, title)
 
 
 def data_output() -> TextIO:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from litebert.base.errors import ConfigError, ModelError, require
 from litebert.base.json_reader import read_json
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json, ModelPath
-from litebert.commands.options import Arg
+from litebert.commands.console import DataPath, Json, ModelPath, ModelTokenizer, VectorSize
+from litebert.commands.options import Arg, require_beside
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
 
 if TYPE_CHECKING:
     from litebert.change.shrinking import Shrunk
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(kw_only=True)
@@ -39,15 +36,12 @@ class ConvertArguments:
     """Format to write, by a name in `FORMATS`."""
     head: HeadName | None = None
     """Head to write; or what a classifier is for, if config.json does not say."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    tokenizer: ModelTokenizer = None
+    vector_size: VectorSize = None
     json: Json = False
 
 
 def convert(words: list[str]) -> int:
-    """litebert convert MODEL --out DIR --to hf|litebert [--head mlm]"""
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
         from litebert.change.conversion import convert as run
@@ -72,8 +66,7 @@ def convert(words: list[str]) -> int:
         tokenizer=arguments.tokenizer,
         vector_size=arguments.vector_size,
     )
-    for note in converted.notes:
-        log.warning(note)
+    console.warn(*converted.notes)
     if arguments.json:
         console.print_json({"path": str(converted.path), "to": to, "notes": converted.notes})
     console.ending(arguments.out, _describe_opening(arguments.out, to))
@@ -125,8 +118,7 @@ class ResizeArguments:
     """Inner width of feed-forward blocks, of what matters most on --shards."""
     shards: DataPath | None = None
     """Folder of litebert prepare, to score the model and measure what matters."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
+    tokenizer: ModelTokenizer = None
     device: str = "auto"
     """Device that scores --shards, as in litebert finetune."""
     json: Json = False
@@ -140,7 +132,6 @@ _WIDTHS = ("hidden_size", "intermediate_size")
 
 
 def resize(words: list[str]) -> int:
-    """litebert resize MODEL --out DIR [--positions 4096] [--share all --embedding-size 128]"""
     arguments = console.parse(ResizeArguments, words, "resize")
     with console.loading():
         from litebert.change.conversion import resize as run
@@ -156,10 +147,7 @@ def resize(words: list[str]) -> int:
         measure = partial(measure_importance, model, shards, tokenizer=arguments.tokenizer)
     sizes = {name: getattr(arguments, name) for name in (*_SIZES, *_WIDTHS)}
     shrinking = Shrinking(**sizes, importance=measure)
-    require(
-        shards is not None or arguments.device == "auto",
-        "--device says where --shards is scored; give --shards too, or leave --device out",
-    )
+    require_beside("shards", arguments, "device")
     require(
         shards is None or shrinking.is_active,
         "--shards scores a model before and after it is made smaller; leave it out",
@@ -178,8 +166,7 @@ def resize(words: list[str]) -> int:
         tokenizer=arguments.tokenizer,
         **{name: getattr(arguments, name) for name in _LENGTHS},
     )
-    for note in resized.notes:
-        log.warning(note)
+    console.warn(*resized.notes)
     if shards is not None:
         after = evaluate_pretrained(arguments.out, shards, device=arguments.device)
     shrunk = resized.shrunk
@@ -232,7 +219,6 @@ class PushArguments:
 
 
 def push(words: list[str]) -> int:
-    """litebert push MODEL hf:OWNER/NAME [--private] [--message TEXT]"""
     arguments = console.parse(PushArguments, words, "push")
     with console.loading():
         from litebert.change.conversion import push as run
@@ -240,8 +226,7 @@ def push(words: list[str]) -> int:
     pushed = run(
         arguments.model, arguments.destination, private=arguments.private, message=arguments.message
     )
-    for note in pushed.notes:
-        log.warning(note)
+    console.warn(*pushed.notes)
     if arguments.json:
         console.print_json({"page": pushed.page, "notes": pushed.notes})
     console.ending(pushed.page, f"in Python, litebert.load({arguments.destination!r})")

@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 
 from litebert.base.errors import ConfigError, MissingExtraError, require
 from litebert.commands import console
+from litebert.commands.answers import show_answers
 from litebert.commands.options import Arg
 
 TEXTS = (
@@ -49,7 +50,6 @@ class DemoArguments:
 
 
 def demo(words: list[str]) -> int:
-    """litebert demo"""
     arguments = console.parse(DemoArguments, words, "demo")
     require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
     if any(not text.strip() for text in arguments.texts):
@@ -90,11 +90,7 @@ def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
     whole = [text for text in texts if MASK not in text]
     if whole:
         answers = load(models["sentiment"], device="cpu").predict(whole)
-        rows = [
-            (text, answer["prediction"], f"{max(answer['probabilities'].values()):.0%}")
-            for text, answer in zip(whole, answers, strict=True)
-        ]
-        console.table(("text", "sentiment", "probability"), rows)
+        show_answers(whole, answers, "sentiment")
     if len(whole) > 1:
         vectors = load(models["vectors"], device="cpu").encode(whole)
         norms = np.linalg.norm(vectors, axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from litebert.base.errors import ConfigError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.commands import console
-from litebert.commands.console import Json
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DeviceName, Json
+from litebert.commands.options import Arg, Short, ShortForms, list_changes, spell
 from litebert.commands.task_options import (
     collect_options,
     join_source,
-    list_option_words,
     parse_with_task,
     read_unlabeled,
 )
@@ -27,8 +25,6 @@ from litebert.config.finetuning import FinetuneConfig
 
 if TYPE_CHECKING:
     from litebert.distill.steps import DistillRecord, Step
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -76,8 +72,7 @@ class DistillArguments:
     """Write no 8-bit weights if the score falls by more points; by default 0.5."""
     tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()
     """Trackers of metrics and results: tensorboard, wandb, mlflow or trackio."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     dry_run: bool = False
     """Show the commands and write nothing."""
     json: Json = False
@@ -85,8 +80,7 @@ class DistillArguments:
 
 
 def distill(words: list[str]) -> int:
-    """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
-    arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
+    arguments, options, rest = parse_with_task(DistillArguments, words, "distill")
     with console.loading():
         from litebert.distill.results import DistillResults, measure_distillation, write_card
         from litebert.distill.steps import (
@@ -107,7 +101,7 @@ def distill(words: list[str]) -> int:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the labeled texts")
     request = DistillRequest(
-        task_words=tuple(list_option_words(options)),
+        task_words=tuple(spell(list_changes(options))),
         student_words=tuple(rest),
         **{
             name: getattr(arguments, name)
@@ -179,7 +173,7 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
             console.say(f"{label}  {step.path} is whole")
             continue
         if step.name in record.done and record.refusal and step is steps[-1]:
-            log.warning(f"no 8-bit weights: {record.refusal}")
+            console.warn(f"no 8-bit weights: {record.refusal}")
             continue
         _show_step(step, label)
         if step.prepare is not None:
@@ -191,7 +185,7 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[
         except ModelError as error:
             if step is not steps[-1]:
                 raise
-            log.warning(f"no 8-bit weights: {error}")
+            console.warn(f"no 8-bit weights: {error}")
             record.refusal, status = str(error), 0
         if status:
             return status

@@ -20,7 +20,8 @@ from typing import Annotated, Any, ClassVar
 from litebert.base import machine
 from litebert.base.errors import ConfigError
 from litebert.base.registry import list_extensions, load_extension
-from litebert.commands.console import Json, loading, parse, print_json, table
+from litebert.commands import console
+from litebert.commands.console import Json
 from litebert.commands.options import Arg
 from litebert.config import cost
 from litebert.kernels import loader
@@ -69,18 +70,17 @@ class DoctorArguments:
 
 
 def doctor(words: list[str]) -> int:
-    """litebert doctor"""
-    arguments = parse(DoctorArguments, words, "doctor")
+    arguments = console.parse(DoctorArguments, words, "doctor")
     checks = examine()
     if arguments.engines is not None:
-        with loading():
+        with console.loading():
             from litebert.answer.engines.speed import measure_engines
             from litebert.answer.model import load
 
         model = load(arguments.engines, device=arguments.device)
         checks["engines"] = [vars(speed) for speed in measure_engines(model)]
     if arguments.json:
-        print_json(checks)
+        console.print_json(checks)
         return 0
     rows = [("litebert", checks["litebert"]), ("python", checks["python"])]
     rows += [(name, version or "not installed") for name, version in checks["libraries"].items()]
@@ -104,7 +104,7 @@ def doctor(words: list[str]) -> int:
     rows += [
         (f"extension {file}", fault or "works") for file, fault in checks["extensions"].items()
     ]
-    table(("", "found"), rows)
+    console.table(("", "found"), rows)
     if arguments.engines is not None:
         fastest_first = sorted(checks["engines"], key=lambda each: -(each["texts_per_second"] or 0))
         speeds = [
@@ -117,7 +117,7 @@ def doctor(words: list[str]) -> int:
             )
             for each in fastest_first
         ]
-        table(("engine", "dtype", "texts/s", "differs by at most", ""), speeds)
+        console.table(("engine", "dtype", "texts/s", "differs by at most", ""), speeds)
     return 0
 
 

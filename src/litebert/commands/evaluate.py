@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert.base.errors import ConfigError, require
 from litebert.base.storage import write_json
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json
-from litebert.commands.options import Arg
-from litebert.commands.task_options import LabeledFiles
+from litebert.commands.console import DataPath, Json, VectorSize
+from litebert.commands.engines import AnswerOptions
+from litebert.commands.options import Arg, require_beside
+from litebert.commands.task_options import READING, LabeledFiles
 from litebert.remote.names import shorten
 from litebert.remote.output import check_output_file, open_output_file
 
@@ -24,7 +26,7 @@ MOST_COLUMNS = 10
 
 
 @dataclass(kw_only=True)
-class EvaluateArguments(LabeledFiles):
+class EvaluateArguments(LabeledFiles, AnswerOptions):
     """Score a model: a fine-tuned one on labeled files, a pretrained one on prepared text with
     fixed masks, or one of sentence vectors on retrieval.
     """
@@ -52,8 +54,7 @@ class EvaluateArguments(LabeledFiles):
     """Documents, queries and judgments in the layout of BEIR."""
     qrels: Annotated[str | None, Arg("NAME")] = None
     """Judgments of --retrieval, such as dev; by default test, or the only ones."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    vector_size: VectorSize = None
     top: int | None = None
     """Documents of each query that a reranker ranks; by default 100."""
     retriever: Annotated[str | None, Arg("MODEL")] = None
@@ -64,27 +65,18 @@ class EvaluateArguments(LabeledFiles):
     """Most sequences of --shards; by default 2,048."""
     length: int | None = None
     """Tokens of a sequence of --shards; by default as in training."""
-    exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
-    engine: str | None = None
-    """Engine for --data and --retrieval, as in litebert predict."""
-    dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the products, as in litebert predict."""
     min_precision: float | None = None
     """Score only the answers that litebert predict would give with it."""
     mistakes: int = 0
     """Number of mistakes to list, the surest first."""
     slice_columns: Annotated[tuple[str, ...], Arg("COLUMN")] = ()
     """Columns by whose values the rows are also scored one by one."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     out: DataPath | None = None
     """JSON file to write the report to."""
     json: Json = False
 
 
 def evaluate(words: list[str]) -> int:
-    """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER | --retrieval FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
     if arguments.retrieval is not None:
@@ -102,14 +94,7 @@ def evaluate(words: list[str]) -> int:
         model: Any = arguments.model
         options = arguments.reading_options()
         if arguments.data:
-            model = load(
-                arguments.model,
-                engine=arguments.engine,
-                dtype=arguments.dtype,
-                exit_confidence=arguments.exit_confidence,
-                min_precision=arguments.min_precision,
-                device=arguments.device,
-            )
+            model = arguments.load(arguments.model, min_precision=arguments.min_precision)
         for option in ("sequences", "length"):
             if (value := getattr(arguments, option)) is not None:
                 options[option] = value
@@ -134,11 +119,7 @@ def evaluate(words: list[str]) -> int:
         report["blimp"] = asdict(scores)
         if not arguments.json:
             console.table(minimal_pairs.COLUMNS, scores.rows())
-    if arguments.json:
-        console.print_json(report)
-    if arguments.out is not None:
-        with open_output_file(arguments.out) as path:
-            write_json(path, report)
+    _write_report(arguments, report)
     if not arguments.data:
         console.ending(None, console.suggest_finetuning(arguments.model))
     return 0
@@ -146,16 +127,10 @@ def evaluate(words: list[str]) -> int:
 
 def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
     with console.loading():
-        from litebert.answer.model import load
         from litebert.answer.retrieval import evaluate_retrieval
 
     scored = evaluate_retrieval(
-        load(
-            arguments.model,
-            engine=arguments.engine,
-            dtype=arguments.dtype,
-            device=arguments.device,
-        ),
+        arguments.load(arguments.model),
         folder,
         split=arguments.qrels,
         vector_size=arguments.vector_size,
@@ -164,14 +139,18 @@ def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
         device=arguments.device,
     )
     report = {"model": arguments.model, "retrieval": str(folder), **asdict(scored)}
+    _write_report(arguments, report)
+    if not arguments.json:
+        _show_retrieval(arguments, scored)
+    return 0
+
+
+def _write_report(arguments: EvaluateArguments, report: Mapping[str, Any]) -> None:
     if arguments.out is not None:
         with open_output_file(arguments.out) as path:
             write_json(path, report)
     if arguments.json:
         console.print_json(report)
-    else:
-        _show_retrieval(arguments, scored)
-    return 0
 
 
 def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
@@ -196,21 +175,14 @@ def _check_options(arguments: EvaluateArguments) -> None:
         check_output_file(arguments.out)
     if not all(arguments.data):
         raise ConfigError("data is empty; name one labeled file or more")
-    if arguments.blimp is None and arguments.max_pairs is not None:
-        raise ConfigError(
-            "--max-pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
-        )
+    require_beside("blimp", arguments, "max_pairs")
     if arguments.blimp is not None and arguments.data:
         raise ConfigError(
             "--blimp scores a pretrained model and --data a fine-tuned model; give one of them"
         )
+    require_beside("retrieval", arguments, "qrels", "vector_size", "top", "retriever")
     if arguments.retrieval is None:
-        for option in ("qrels", "vector_size", "top", "retriever"):
-            require(
-                getattr(arguments, option) is None,
-                f"--{option.replace('_', '-')} is of --retrieval; give --retrieval too, or leave "
-                "it out",
-            )
+        require_beside("data", arguments, "engine", "dtype")
     else:
         empty = "retrieval is empty; name a folder in the layout of BEIR"
         require(arguments.retrieval != "", empty)
@@ -228,27 +200,9 @@ def _check_options(arguments: EvaluateArguments) -> None:
         "--predictions are scored as they are; leave out --engine, --dtype, --exit-confidence and "
         "--min-precision",
     )
-    for option in ("sequences", "length"):
-        require(
-            arguments.shards is not None or getattr(arguments, option) is None,
-            f"--{option} is of the held-out text of --shards; give --shards too, or leave "
-            f"--{option} out",
-        )
-    is_given = {
-        "--engine": arguments.engine is not None and arguments.retrieval is None,
-        "--dtype": arguments.dtype is not None and arguments.retrieval is None,
-        "--exit-confidence": arguments.exit_confidence != "auto",
-        "--predictions": arguments.predictions is not None,
-        "--min-precision": arguments.min_precision is not None,
-        "--mistakes": bool(arguments.mistakes),
-        "--slice-columns": bool(arguments.slice_columns),
-    }
-    names = [*arguments.list_reading_options(), *filter(is_given.get, is_given)]
-    if names and not arguments.data:
-        raise ConfigError(
-            f"{names[0]} is of the labeled files of --data; give --data too, or leave {names[0]} "
-            "out"
-        )
+    require_beside("shards", arguments, "sequences", "length")
+    scoring = "exit_confidence", "predictions", "min_precision", "mistakes", "slice_columns"
+    require_beside("data", arguments, *READING, *scoring)
 
 
 def _read_set(shards: str | Path | None) -> str | Path | None:

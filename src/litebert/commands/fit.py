@@ -6,13 +6,13 @@ import csv
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from litebert.commands import console
-from litebert.commands.console import Json
-from litebert.commands.options import Arg
+from litebert.commands.console import DeviceName, Json
+from litebert.commands.options import Arg, list_changes, spell
 
 if TYPE_CHECKING:
     from litebert.fitting.run import Fit
@@ -77,38 +77,30 @@ class FitArguments:
     """Seed of all random choices."""
     overwrite: bool = False
     """Delete the fit in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
 
 
 def fit(words: list[str]) -> int:
-    """litebert fit FILE"""
     arguments = console.parse(FitArguments, words, "fit")
     with console.loading():
         from litebert.fitting.run import HELD
         from litebert.fitting.run import fit as run
 
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
-    names = ("text_column", "label_column", "pair_column", "group_column", "target", "separator")
-    columns = {name: getattr(arguments, name) for name in (*names, "encoding", "delimiter")}
+    names = (
+        *("text_column", "label_column", "pair_column", "group_column", "target", "separator"),
+        *("encoding", "delimiter", "header", "model", "ways", "unlabeled", "budget", "prefer"),
+        *("overwrite", "device", "seed"),
+    )
     result = run(
         arguments.file,
         arguments.out,
-        model=arguments.model,
-        ways=arguments.ways,
         labels=labels,
         describe=_read_descriptions(arguments.describe),
-        unlabeled=arguments.unlabeled,
         next_rows=arguments.next,
         teacher=arguments.size is not None,
-        budget=arguments.budget,
-        prefer=arguments.prefer,
-        overwrite=arguments.overwrite,
-        device=arguments.device,
-        seed=arguments.seed,
-        header=arguments.header,
-        **columns,
+        **{name: getattr(arguments, name) for name in names},
     )
     if arguments.json:
         file = None if result.next is None else str(result.next)
@@ -153,25 +145,13 @@ def fit(words: list[str]) -> int:
 def _list_typed(arguments: FitArguments) -> dict[str, Any]:
     """The options that differ from their defaults, of those that say what is learned and where."""
     asked = {"file", "labels", "next", "size", "overwrite", "json"}
-    typed = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
-    return {
-        name: value
-        for name, value in typed.items()
-        if name not in asked and value != getattr(FitArguments, name)
-    }
+    return {name: value for name, value in list_changes(arguments).items() if name not in asked}
 
 
 def _spell_words(files: Sequence[Path], options: Mapping[str, Any]) -> list[str]:
-    words = ["fit", *map(str, files)]
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True or (name, value) == ("encoding", "utf-8"):
-            continue
-        if value is False:
-            words.append(option.replace("--", "--no-"))
-        else:
-            words += [option, *map(str, value if isinstance(value, (list, tuple)) else [value])]
-    return words
+    usual = ("header", True), ("encoding", "utf-8")
+    unusual = {name: value for name, value in options.items() if (name, value) not in usual}
+    return ["fit", *map(str, files), *spell(unusual)]
 
 
 def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
@@ -184,19 +164,25 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
         console.show(f"counted words are small already: {size / 1e6:.2g} MB, without a network.")
         console.ending(result.folder, ("predict", result.folder, "TEXT"))
         return 0
-    with open(held / "train.jsonl", encoding="utf-8") as file:
-        pair = ("--pair-column", "pair") if "pair" in json.loads(next(file)) else ()
-    unlabeled = ("--unlabeled", *map(str, arguments.unlabeled)) if arguments.unlabeled else ()
-    files = ("--data", str(held / "train.jsonl"), "--dev", str(held / "dev.jsonl"))
-    kind = ("--target", arguments.target) if arguments.target else ()
-    out = ("--out", str(result.folder / "student"), "--device", arguments.device)
+    train = held / "train.jsonl"
+    with open(train, encoding="utf-8") as file:
+        pair = "pair" if "pair" in json.loads(next(file)) else None
     console.say(
         "\na student learns from a teacher that has not read the rows that judge both, so both are "
         "a little worse than the model of all rows"
     )
-    return distill(
-        [str(held / "teacher"), *files, *pair, *kind, *unlabeled, "--size", arguments.size, *out]
-    )
+    options = {
+        "data": train,
+        "dev": held / "dev.jsonl",
+        "pair_column": pair,
+        "target": arguments.target,
+        "unlabeled": arguments.unlabeled,
+        "size": arguments.size,
+        "out": result.folder / "student",
+        "device": arguments.device,
+    }
+    given = {name: value for name, value in options.items() if value}
+    return distill([str(held / "teacher"), *spell(given)])
 
 
 def _read_descriptions(file: Path | None) -> dict[str, list[str]]:

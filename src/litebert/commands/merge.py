@@ -20,7 +20,6 @@ class MergeArguments:
 
 
 def merge(words: list[str]) -> int:
-    """litebert merge OUT"""
     arguments = console.parse(MergeArguments, words, "merge")
     with console.loading():
         from litebert.answer.merging import merge as run

@@ -5,19 +5,18 @@ Arguments are read before torch is imported, so that help and errors appear at o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert.base import launch, progress
-from litebert.base.errors import ConfigError, RunError, require
+from litebert.base.errors import ConfigError, RunError
 from litebert.base.machine import keep_freed_memory
 from litebert.base.storage import check_output
 from litebert.commands import console
-from litebert.commands.console import DataPath, Json, RecipeName
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DataPath, DeviceName, Json, RecipeName
+from litebert.commands.options import Arg, Short, ShortForms, require_beside
 from litebert.config import Config, replace
 from litebert.hub import pin_to_record
 from litebert.model.objectives import score_rows
@@ -25,8 +24,6 @@ from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
     from litebert.analysis.report import Table
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(kw_only=True)
@@ -65,14 +62,12 @@ class PretrainArguments:
     """Learn from a pretrained model of any size, by the fields of distill."""
     overwrite: bool = False
     """Delete the run in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
 
 def pretrain(words: list[str]) -> int:
-    """litebert pretrain RECIPE --shards D --out R"""
     arguments, config = console.parse_with_recipe(
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
@@ -162,7 +157,6 @@ class CompareArguments:
 
 
 def compare(words: list[str]) -> int:
-    """litebert compare RUN..."""
     arguments = console.parse(CompareArguments, words, "compare")
     with console.loading():
         from litebert.analysis import compare as runs
@@ -174,10 +168,7 @@ def compare(words: list[str]) -> int:
         )
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
-    require(
-        arguments.shards is not None or arguments.device == "auto",
-        "--device says where --shards is scored; give --shards too, or leave --device out",
-    )
+    require_beside("shards", arguments, "device")
     kinds = {tasks.is_task_run(Path(run)): run for run in arguments.runs}
     is_finetuned = True in kinds
     if len(kinds) == 2:
@@ -205,8 +196,7 @@ def compare(words: list[str]) -> int:
             tables = runs.make_table(rows), runs.make_settings_table(rows)
             comparison = _Comparison(rows, *tables, runs.list_differences(rows), 1)
     _show_comparison(comparison, arguments)
-    for remark in comparison.remarks:
-        log.warning(remark)
+    console.warn(*comparison.remarks)
     if arguments.page is not None:
         _write_comparison(comparison, arguments.page, arguments.runs)
     if is_finetuned:
@@ -235,8 +225,6 @@ class _Comparison:
 
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
-    from litebert.analysis.compare import split_table
-
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
         differing = [setting for setting, *_ in settings.rows]
@@ -250,12 +238,10 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
                 settings.columns, settings.rows, "The settings in which the runs differ."
             )
         return
-    width = console.width()
-    for part in split_table(scores, width, comparison.keys):
-        console.table(part.columns, part.rows)
+    console.wide_table(scores, comparison.keys)
     console.show(scores.note)
-    for part in split_table(settings, width) if settings.rows else ():
-        console.table(part.columns, part.rows, title=settings.title)
+    if settings.rows:
+        console.wide_table(settings, title=settings.title)
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
@@ -292,15 +278,13 @@ class QuickstartArguments:
     """How long to pretrain, such as 30m, 5000 steps or 300M tokens."""
     blimp: Annotated[str | None, Arg("PATH")] = None
     """Also score pairs of good and bad sentences, as in litebert evaluate."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     seed: int = 0
     """Seed of all random choices."""
     json: Json = False
 
 
 def quickstart(words: list[str]) -> int:
-    """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
     with console.loading():
         from litebert.studies.quickstart import Quickstart

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import groupby, pairwise
@@ -165,6 +165,54 @@ def build(cls: type[Any], default: Any, values: Mapping[tuple[str, ...], Any]) -
     return cls(**changes) if default is None else replace(default, **changes)
 
 
+def list_changes(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass whose values are not their defaults."""
+    return {
+        field.name: value
+        for field in fields(values)
+        if (value := getattr(values, field.name)) != field.default
+    }
+
+
+def spell_name(field: str, value: object = True) -> str:
+    return f"--{'no-' if value is False else ''}{field.replace('_', '-')}"
+
+
+def spell(values: Mapping[str, Any]) -> list[str]:
+    """The words that set fields to values, as a person types them."""
+    words: list[str] = []
+    for name, value in values.items():
+        words.append(spell_name(name, value))
+        if not isinstance(value, bool):
+            words += map(str, value if isinstance(value, (list, tuple)) else (value,))
+    return words
+
+
+def drop_options(
+    words: Sequence[str], flags: Collection[str], valued: Collection[str] = ()
+) -> list[str]:
+    """Return the words of a command without some flags, and some options with their values."""
+    kept: list[str] = []
+    is_value = False
+    for word in words:
+        name, equals, _ = word.replace("_", "-").partition("=")
+        if not is_value and name not in (*flags, *valued):
+            kept.append(word)
+        is_value = not is_value and name in valued and not equals
+    return kept
+
+
+def require_beside(owner: str, arguments: Any, *names: str) -> None:
+    """Refuse options that a verb reads only with another one, `owner`, where that is not given."""
+    changes = list_changes(arguments)
+    for name in names if owner not in changes else ():
+        option, other = spell_name(name, changes.get(name)), spell_name(owner)
+        require(
+            name not in changes,
+            f"{option} is read only with {other}; give {other} too, or leave {option} out",
+        )
+
+
 @dataclass(frozen=True)
 class ShortForms:
     """Short forms of fields of the recipe."""
@@ -304,6 +352,9 @@ def suggest_option(name: str, names: Iterable[str]) -> str:
 def convert(option: Option, words: Sequence[str]) -> Any:
     """Return the value that the words of an option mean."""
     for kind in option.kinds:
+        for name in words[::2] if get_origin(kind) is dict else ():
+            once = words[::2].count(name) == 1
+            require(once, f"{option.name} names '{name}' twice; give it once")
         try:
             return _convert(kind, words)
         except ValueError:

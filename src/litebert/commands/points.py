@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from litebert import recipes as points
-from litebert.base.errors import ConfigError, require
+from litebert.base.errors import ConfigError
 from litebert.base.machine import keep_freed_memory
-from litebert.commands.console import (
-    Json,
-    RecipeName,
-    ending,
-    loading,
-    parse,
-    parse_with_recipe,
-    print_json,
-    show,
-    table,
-)
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands import console
+from litebert.commands.console import DeviceName, Json, RecipeName
+from litebert.commands.options import Arg, Short, ShortForms, drop_options, require_beside
 from litebert.config import PAIR_FORMATS, Config, cost, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
@@ -40,11 +30,10 @@ class RecipesArguments:
 
 
 def recipes(words: list[str]) -> int:
-    """litebert recipes"""
-    arguments = parse(RecipesArguments, words, "recipes")
+    arguments = console.parse(RecipesArguments, words, "recipes")
     configs = {name: function() for name, function in points.RECIPES.items()}
     if arguments.json:
-        print_json({name: to_dict(config) for name, config in configs.items()})
+        console.print_json({name: to_dict(config) for name, config in configs.items()})
         return 0
     rows = []
     for name, config in configs.items():
@@ -57,8 +46,8 @@ def recipes(words: list[str]) -> int:
         reads = "pair" if form in PAIR_FORMATS else form.split("-")[0]
         learns = "+".join(config.objectives)
         rows.append((name, _short(count), *sizes, shape.sharing, reads, masks, learns))
-    table(("recipe", "size", "L", "H", "E", "share", "input", "masks", "learns"), rows)
-    ending(None, ("plan", next(iter(configs))))
+    console.table(("recipe", "size", "L", "H", "E", "share", "input", "masks", "learns"), rows)
+    console.ending(None, ("plan", next(iter(configs))))
     return 0
 
 
@@ -84,22 +73,17 @@ class PlanArguments:
     """Also show how often the budget reads this data."""
     measure: bool = False
     """Train for seconds, to measure hours and the largest micro-batch."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
 
 def plan(words: list[str]) -> int:
-    """litebert plan RECIPE"""
-    arguments, config = parse_with_recipe(PlanArguments, words, "plan")
-    require(
-        arguments.measure or arguments.device == "auto",
-        "--device says where --measure trains; give --measure too, or leave --device out",
-    )
+    arguments, config = console.parse_with_recipe(PlanArguments, words, "plan")
+    require_beside("measure", arguments, "device")
     shards = None
     if arguments.shards:
-        with loading():
+        with console.loading():
             from litebert.data.mixture import open_data, parse_weights
 
         shards = open_data(parse_weights(arguments.shards))
@@ -109,14 +93,16 @@ def plan(words: list[str]) -> int:
     data = _plan(config, arguments.measure, arguments.device)
     if shards is not None:
         data["data"] = _count_epochs(config, shards, data.get("measured", {}).get("steps"))
-    rest = [word for word in words if word not in ("--measure", "--json")]
-    changes = _changes(config, data)
+    rest = drop_options(words, ["--measure", "--json"])
+    flags, valued = _changes(config, data)
+    others = drop_options(rest, flags, valued)  # no option may be given twice
+    changes = (*flags, *(word for pair in valued.items() for word in pair))
     named = [] if arguments.shards else ["--shards", "DATA"]
-    following = [("pretrain", *_without(rest, changes), *changes, *named, "--out", "RUN")]
+    following = [("pretrain", *others, *changes, *named, "--out", "RUN")]
     if not arguments.measure:
         following.append(("plan", *rest, "--measure"))
     if arguments.json:
-        print_json(data)
+        console.print_json(data)
     else:
         _show_parameters(config, data)
         _show_costs(config, data)
@@ -129,10 +115,12 @@ def plan(words: list[str]) -> int:
                 rows.append(
                     (entry["data"], f"{entry['tokens']:,}", f"{entry['share']:.1%}", epochs)
                 )
-            table(("data", "tokens", "share of the sequences", "epochs in the budget"), rows)
+            console.table(
+                ("data", "tokens", "share of the sequences", "epochs in the budget"), rows
+            )
             if any(entry["epochs"] is None for entry in data["data"]):
-                show("How often a budget in time reads the data is known with --measure.")
-    ending(None, *following)
+                console.show("How often a budget in time reads the data is known with --measure.")
+    console.ending(None, *following)
     return 0
 
 
@@ -141,7 +129,7 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
     rows = [
         (part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()
     ]
-    table(("part", "parameters", "share"), rows, title=config.name)
+    console.table(("part", "parameters", "share"), rows, title=config.name)
     if not data["published"]:
         return
     encoder, without = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
@@ -150,7 +138,7 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
         if objective.counted_in_print:
             count = encoder + data["parameters"][f"{name} head"]
             more = f", {count:,} with {objective.counted_in_print}"
-    show(
+    console.show(
         f"The paper prints {data['published']['parameters']} "
         f"({data['published']['source']}); exactly {encoder:,} for the encoder{more}."
     )
@@ -158,7 +146,7 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
 
 def _show_costs(config: Config, data: dict[str, Any]) -> None:
     flops, memory = data["flops_per_token"], data["memory_bytes"]
-    table(
+    console.table(
         ("per token of training", "FLOPs"),
         [
             ("forward", _short(flops["forward"])),
@@ -172,11 +160,11 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
         (part, cost.format_bytes(size), cost.format_bytes(recomputed[part]))
         for part, size in memory.items()
     ]
-    table((head, "bytes", "with --train.recompute"), sizes)
+    console.table((head, "bytes", "with --train.recompute"), sizes)
 
 
 def _show_measured(config: Config, measured: dict[str, Any]) -> None:
-    table(
+    console.table(
         ("measured here", ""),
         [
             ("machine", measured["machine"]),
@@ -199,30 +187,21 @@ def _show_measured(config: Config, measured: dict[str, Any]) -> None:
         ],
     )
     if measured["recompute"] and not config.train.recompute:
-        show(
+        console.show(
             "Measured with --train.recompute: without it, too few sequences fit in the "
             "free memory at a time."
         )
 
 
-def _changes(config: Config, data: dict[str, Any]) -> list[str]:
-    """Choose the options with which a run fits in the memory that was measured."""
+def _changes(config: Config, data: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Choose the flags, and the options with values, with which a run fits in the memory that was
+    measured.
+    """
     measured = data.get("measured", {})
     is_again = measured.get("recompute", False) > config.train.recompute
     smaller = measured.get("largest_micro_batch", config.micro_sequences) < config.micro_sequences
-    return ["--train.recompute"] * is_again + ["--train.micro-batch", "auto"] * smaller
-
-
-def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """Drop the options that `changes` sets, because no option may be given twice."""
-    remaining: list[str] = []
-    passed = False  # an option, whose value comes next
-    for word in words:
-        name, equals, _ = word.replace("_", "-").partition("=")
-        if not passed and not (name in changes and word.startswith("--")):
-            remaining.append(word)
-        passed = not passed and name in changes and word.startswith("--train.micro") and not equals
-    return remaining
+    flags = ["--train.recompute"] if is_again else []
+    return flags, {"--train.micro-batch": "auto"} if smaller else {}
 
 
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
@@ -261,7 +240,7 @@ def _count_epochs(
     """Return the tokens, the share and the epochs of each set; no epochs for an unmeasured budget
     in time.
     """
-    with loading():
+    with console.loading():
         from litebert.data.mixture import list_sets
         from litebert.data.segments import list_splits
         from litebert.train.measure import count_steps
@@ -282,7 +261,7 @@ def _count_epochs(
 
 
 def _measure(config: Config, device: str) -> dict[str, Any]:
-    with loading():
+    with console.loading():
         from litebert.train import device as devices
         from litebert.train.measure import choose_batch, count_steps, measure, measure_matmul_speed
         from litebert.train.ranks import Ranks

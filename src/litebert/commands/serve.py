@@ -7,11 +7,12 @@ import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from litebert.base.errors import MissingExtraError, require
 from litebert.base.machine import count_cores
 from litebert.commands import console
+from litebert.commands.engines import AnswerOptions
 from litebert.commands.options import Arg
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ _ORIGIN = re.compile(
 )
 
 
-@dataclass
-class ServeArguments:
+@dataclass(kw_only=True)
+class ServeArguments(AnswerOptions):
     """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own.
 
     The log is JSON, a line for each request, and holds no texts.
@@ -56,16 +57,8 @@ class ServeArguments:
     """Web pages that may call, such as https://example.org, or *."""
     allow_host: Annotated[tuple[str, ...], Arg("HOST")] = ()
     """Names of the service behind a proxy, other than localhost."""
-    engine: str | None = None
-    """Engine, as in litebert predict."""
-    dtype: Literal["float32", "bfloat16", "int8"] | None = None
-    """Type of the products, as in litebert predict."""
-    exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Confidence at which texts leave early, such as 0.95; auto is as calibrated."""
     min_precision: float | None = None
     """Answer null where the model is unsure, so that this share of the rest is right."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None
@@ -93,7 +86,6 @@ class ServeArguments:
 
 
 def serve(words: list[str]) -> int:
-    """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
     with console.loading():
         require_packages()
@@ -113,33 +105,26 @@ def _make_settings(arguments: ServeArguments) -> Settings:
 
     log_requests = logging.getLogger("litebert").level <= logging.INFO
     logs.set_up(log_requests)  # before models are fetched, which is logged
+    same = "host", "port", "engine", "dtype", "device", "exit_confidence", "min_precision"
+    names = (*same, "workers", "threads", "batch_characters")
     return Settings(
         parse_models(arguments.models),
-        arguments.host,
-        arguments.port,
-        arguments.engine,
-        arguments.device,
-        arguments.exit_confidence,
-        arguments.workers,
-        arguments.threads,
-        read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),
-        tuple(origin.lower() for origin in arguments.allow_origin),
-        arguments.allow_host,
-        Limits(
+        **{name: getattr(arguments, name) for name in names},
+        key=read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),
+        origins=tuple(origin.lower() for origin in arguments.allow_origin),
+        hosts=arguments.allow_host,
+        limits=Limits(
             arguments.max_rows,
             arguments.max_characters,
             arguments.max_tokens,
             arguments.max_body_bytes,
             arguments.timeout_s,
         ),
-        arguments.batch_characters,
-        arguments.batch_wait_ms / 1000,
-        arguments.max_wait_ms / 1000,
-        arguments.keep_alive_s,
-        arguments.root_path.rstrip("/"),
+        linger=arguments.batch_wait_ms / 1000,
+        patience=arguments.max_wait_ms / 1000,
+        keep_alive=arguments.keep_alive_s,
+        root_path=arguments.root_path.rstrip("/"),
         log_requests=log_requests,
-        min_precision=arguments.min_precision,
-        dtype=arguments.dtype,
     )
 
 

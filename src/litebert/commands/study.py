@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -11,7 +10,7 @@ from litebert.base.errors import ConfigError
 from litebert.base.storage import check_output
 from litebert.commands import console
 from litebert.commands.console import DataPath, Json
-from litebert.commands.options import Arg
+from litebert.commands.options import Arg, drop_options
 
 if TYPE_CHECKING:
     from litebert.studies.findings import Findings
@@ -59,7 +58,6 @@ class StudyArguments:
 
 
 def study(words: list[str]) -> int:
-    """litebert study NAME --shards D --budget 30m"""
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
         from litebert.studies.page import write_markdown
@@ -75,7 +73,7 @@ def study(words: list[str]) -> int:
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --shards"
         )
-    command = ("study", *_drop_options(words))
+    command = ("study", *drop_options(words, ["--forecast"], ["--page"]))
     outcome = run(
         arguments.name,
         arguments.shards,
@@ -98,10 +96,8 @@ def study(words: list[str]) -> int:
     if arguments.forecast:
         _show_forecast(outcome.plan, arguments)
         return 0
-    page, failed = (
-        outcome.plan.folder / "report.html",
-        {cell.run.name: cell.fault for cell in outcome.cells if cell.fault},
-    )
+    page = outcome.plan.folder / "report.html"
+    failed = {cell.run.name: cell.fault for cell in outcome.cells if cell.fault}
     if outcome.stopped is not None:
         console.say(f"stopped; {page} shows what has ended, and the same command continues")
         return 128 + outcome.stopped
@@ -130,11 +126,8 @@ def _show_forecast(plan: Plan, arguments: StudyArguments) -> None:
 
 
 def _show_findings(findings: Findings) -> None:
-    from litebert.analysis.compare import split_table
-
     table = findings.make_table()
-    for part in split_table(table, console.width(), 1):
-        console.table(part.columns, part.rows)
+    console.wide_table(table)
     console.show(table.note)
     for sentence in findings.verdicts():
         console.show(sentence)
@@ -150,7 +143,6 @@ class StudiesArguments:
 
 
 def studies(words: list[str]) -> int:
-    """litebert studies"""
     arguments = console.parse(StudiesArguments, words, "studies")
     with console.loading():
         from litebert.studies.papers import STUDIES, make_study
@@ -162,15 +154,6 @@ def studies(words: list[str]) -> int:
     console.table(("study", "question"), list(questions.items()))
     console.ending(None, ("study", next(iter(questions)), "--shards", "DATA"))
     return 0
-
-
-def _drop_options(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without the options that do not change its runs."""
-    rest = [word for word in words if word != "--forecast" and not word.startswith("--page=")]
-    if "--page" in rest:
-        position = rest.index("--page")
-        del rest[position : position + 2]
-    return rest
 
 
 def _task(word: str) -> tuple[str, Path]:

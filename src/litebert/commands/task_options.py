@@ -4,7 +4,6 @@ names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -53,28 +52,28 @@ class LabeledFiles:
     """Encoding of the files, such as latin-1; by default utf-8."""
 
     def reading_options(self) -> dict[str, Any]:
-        columns, layout = ("text_column", "pair_column"), ("header", "delimiter", "input_format")
-        names = (*columns, "separator", *layout, "encoding")
-        options = {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in READING}
         options["label_column"] = join_source(self.label_column)
         return {name: value for name, value in options.items() if value is not None}
 
-    def list_reading_options(self) -> list[str]:
-        """List the options that are set, as a person types them."""
-        return [
-            f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-            for name, value in self.reading_options().items()
-        ]
+
+READING = tuple(option.name for option in fields(LabeledFiles) if option.name != "model")
 
 
 def parse_with_task(
-    cls: type[A], words: Sequence[str], verb: str, default: str | None = None
+    cls: type[A], words: Sequence[str], verb: str
 ) -> tuple[A, TaskOptions, list[str]]:
-    """Return the arguments of a verb; the options of its task, which is `default` where the words
-    name none; and the other words, which are fields of the recipe.
+    """Return the arguments of a verb; the options of its task, which is the default of `cls` where
+    the words name none; and the other words, which are fields of the recipe.
     """
-    task_name, _ = _find_task(cls, words, default)
-    arguments_class = add_task_options(cls, words, default)
+    task_name, options = _find_task(cls, words)
+    with_options = make_dataclass(
+        cls.__name__,
+        [("options", Annotated[options, Arg(flat=True)], field(default_factory=options))],
+        bases=(cls,),
+        namespace={"__doc__": cls.__doc__},
+        frozen=True,
+    )
 
     def refuse_unknown(name: str) -> None:
         option = name.removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -83,45 +82,23 @@ def parse_with_task(
 
     from litebert.tasks.registry import list_takers, require_option
 
+    arguments: Any
     arguments, rest = console.parse_known(
-        arguments_class, words, verb, CHOSEN, refuse_unknown=refuse_unknown
+        with_options, words, verb, CHOSEN, refuse_unknown=refuse_unknown
     )
-    rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
-    return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
+    return arguments, arguments.options, arguments.short.expand("--length", rest)
 
 
-def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
-    task_name, options = _find_task(cls, words, default)
-    if not fields(options):
-        return cls
-    kind = Annotated[options, Arg(flat=True)]  # type: ignore[valid-type]
-    return make_dataclass(
-        cls.__name__,
-        [(_name_group(task_name), kind, field(default_factory=options))],
-        bases=(cls,),
-        namespace={"__doc__": cls.__doc__},
-        frozen=True,
-    )
-
-
-def _name_group(task_name: str) -> str:
-    return f"task_{re.sub(r'[^0-9a-zA-Z]', '_', task_name)}"
-
-
-def _find_task(
-    cls: type, words: Sequence[str], default: str | None
-) -> tuple[str, type[TaskOptions]]:
+def _find_task(cls: type[Any], words: Sequence[str]) -> tuple[str, type[TaskOptions]]:
     from litebert.tasks.registry import find_task
 
-    value = default
+    value = cls.task
     for place, word in enumerate(words):
         flag, equals, task = word.partition("=")
         task = task if equals else "".join(words[place + 1 : place + 2])
         if flag == "--task" and (equals or task):
-            value = task or default
+            value = task or value
             break
-    if value is None:
-        return "", TaskOptions
     name, task_class = find_task(value)
     options: type[TaskOptions] = task_class.options
     others = {
@@ -142,27 +119,15 @@ def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, A
     beside --dev, whatever its value.
     """
     names = {word.removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"}
-    set_options = {
+    typed = {
         option.name: getattr(options, option.name)
         for option in fields(options)
         if option.name in names
     }
-    changes = set_options | options.collect_changes()
+    changes = typed | options.collect_changes()
     for split in {"dev", "test"} & changes.keys():
         changes[split] = join_source(changes[split])
     return changes
-
-
-def list_option_words(options: TaskOptions) -> list[str]:
-    words: list[str] = []
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if value == option.default:
-            continue
-        words.append(f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}")
-        if not isinstance(value, bool):
-            words += map(str, value) if isinstance(value, tuple) else [str(value)]
-    return words
 
 
 def join_source(paths: tuple[str, ...]) -> Any:

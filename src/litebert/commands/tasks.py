@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,9 +11,17 @@ from litebert.base import launch
 from litebert.base.errors import ConfigError, require
 from litebert.base.machine import keep_freed_memory
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath
-from litebert.commands.options import Arg, Short, ShortForms
+from litebert.commands.console import DeviceName, Json, ModelPath, ModelTokenizer, VectorSize
+from litebert.commands.options import (
+    Arg,
+    Short,
+    ShortForms,
+    list_changes,
+    require_beside,
+    spell_name,
+)
 from litebert.commands.task_options import (
+    READING,
     LabeledFiles,
     collect_options,
     join_source,
@@ -30,8 +36,6 @@ from litebert.recipes.files import is_recipe_name
 if TYPE_CHECKING:
     from litebert.finetuning.results import Finetuned
     from litebert.tasks.task import Task
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +64,19 @@ class FinetuneArguments:
     """Hyper-parameters of a paper, such as albert or electra; by default litebert chooses."""
     from_scratch: bool = False
     """Train the network of the recipe that MODEL names, with --tokenizer."""
-    tokenizer: Path | None = None
-    """Tokenizer of a MODEL that has none: a folder, *.model, vocab.txt or tokenizer.json."""
+    tokenizer: ModelTokenizer = None
     teacher: Annotated[tuple[str, ...], Arg("MODEL")] = ()
     """Models to learn from, or the word baseline."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers."""
     overwrite: bool = False
     """Delete the run in --out and start again."""
-    device: str = "auto"
-    """cpu, cuda, cuda:N, mps, or auto for a GPU if any."""
+    device: DeviceName = "auto"
     json: Json = False
     short: Short = field(default_factory=ShortForms)
 
 
 def finetune(words: list[str]) -> int:
-    """litebert finetune MODEL --task T --data D --out R"""
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
@@ -164,13 +165,6 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         The arguments of the verb; the options of the task that are set; and the other words, which
         are fields of the recipe.
     """
-    for place, word in enumerate(words):
-        values = list(takewhile(lambda value: not value.startswith("-"), words[place + 1 :]))
-        labels = values[:-1:2] if _name_option(word) == "--class-weights" else []
-        for label in labels:
-            require(
-                labels.count(label) == 1, f"--class-weights names '{label}' twice; give it once"
-            )
     option_names = {word.partition("=")[0] for word in words}
     table = next((word for word in words[:1] if Path(word).is_file()), "")
     require(
@@ -178,7 +172,7 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         f"{table} is a file and no model; litebert fit {table} makes the best model of a table, "
         f"and litebert finetune MODEL --data {table} --out PATH trains one network",
     )
-    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune", "table")
+    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune")
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     return arguments, collect_options(options, option_names), rest
@@ -234,10 +228,6 @@ def _with_baseline(
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
-def _name_option(word: str) -> str:
-    return word.partition("=")[0].replace("_", "-")
-
-
 @dataclass(kw_only=True)
 class ExportArguments(LabeledFiles):
     """Write a folder that answers on CPUs, with weights in 8 bits that processes share.
@@ -269,21 +259,18 @@ class ExportArguments(LabeledFiles):
     """Labeled files to score the model on before and after."""
     max_drop: float | None = None
     """Write nothing if the score falls by more points; by default 0.5."""
-    vector_size: int | None = None
-    """Numbers of each vector to keep, the first ones."""
+    vector_size: VectorSize = None
     json: Json = False
 
 
 def _export_static(arguments: ExportArguments) -> int:
-    options = {
-        "--head": arguments.head,
-        "--dtype": arguments.dtype,
-        "--format": arguments.format != "litebert",
-        "--data": arguments.data,
-        "--max-drop": arguments.max_drop is not None,
-    }
-    for option in (*(name for name in options if options[name]), *arguments.list_reading_options()):
-        raise ConfigError(f"--static writes token vectors, which take no {option}; leave one out")
+    changes = list_changes(arguments)
+    for name in ("head", "dtype", "format", "data", "max_drop", *READING):
+        option = spell_name(name, changes.get(name))
+        require(
+            name not in changes,
+            f"--static writes token vectors, which take no {option}; leave one out",
+        )
     with console.loading():
         from litebert.answer.static import export_static
 
@@ -296,18 +283,13 @@ def _export_static(arguments: ExportArguments) -> int:
 
 
 def export(words: list[str]) -> int:
-    """litebert export MODEL --out DIR [--data FILE] [--dtype float32] [--format onnx]"""
     arguments = console.parse(ExportArguments, words, "export")
     if arguments.static:
         return _export_static(arguments)
     with console.loading():
         from litebert.answer.export import export as run
 
-    drop_option = ["--max-drop"] * (arguments.max_drop is not None)
-    for option in () if arguments.data else (*drop_option, *arguments.list_reading_options()):
-        raise ConfigError(
-            f"{option} is of the labeled files of --data; give --data too, or leave {option} out"
-        )
+    require_beside("data", arguments, "max_drop", *READING)
     done = run(
         arguments.model,
         arguments.out,
@@ -320,10 +302,9 @@ def export(words: list[str]) -> int:
         **arguments.reading_options(),
     )
     drop = done.drop
-    for note in done.notes:
-        log.warning(note)
+    console.warn(*done.notes)
     if done.dtype != "float32" and drop is None:
-        log.warning(
+        console.warn(
             f"the scores of the {done.dtype} model were not measured; give labeled files with "
             "--data"
         )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from litebert.commands.console import DataPath, Json, ending, parse, print_json, table
-from litebert.commands.options import Arg
+from litebert.commands import console
+from litebert.commands.console import DataPath, Json
+from litebert.commands.options import Arg, list_changes, spell
 from litebert.remote.names import shorten
 
 if TYPE_CHECKING:
@@ -31,18 +32,11 @@ class TextOptions:
 
     def words(self, sources: Sequence[str]) -> list[str]:
         """The words of a command line that reads these sources in the same way."""
-        words = [
-            *sources,
-            *(word for encoding in self.encoding for word in ("--encoding", encoding)),
-        ]
-        words += ["--unwrap"] if self.unwrap else []
-        for option in fields(TextOptions):
-            if (
-                isinstance(option.default, str)
-                and (value := getattr(self, option.name)) != option.default
-            ):
-                words += [f"--{option.name.replace('_', '-')}", value]
-        return words
+        here = TextOptions.__dataclass_fields__
+        changes = {name: value for name, value in list_changes(self).items() if name in here}
+        encodings = changes.pop("encoding", ())
+        repeated = (word for each in encodings for word in ("--encoding", each))
+        return [*sources, *repeated, *spell(changes)]
 
     def reading(self) -> Reading:
         from litebert.text.encodings import parse_encodings
@@ -100,8 +94,7 @@ class PrepareArguments(Text):
 
 
 def prepare(words: list[str]) -> int:
-    """litebert prepare SOURCES --tokenizer T --out D"""
-    arguments = parse(PrepareArguments, words, "prepare")
+    arguments = console.parse(PrepareArguments, words, "prepare")
     reading = arguments.reading()
     from litebert.data.prepare import PrepareConfig, prepare_part
     from litebert.data.prepare import prepare as run
@@ -127,11 +120,11 @@ def prepare(words: list[str]) -> int:
             "tokens": sum(entry["tokens"] for entry in marker["shards"]),
         }
         if arguments.json:
-            print_json({"part": part, "folder": shorten(folder), **parts})
+            console.print_json({"part": part, "folder": shorten(folder), **parts})
         else:
             rows = [(name, f"{count:,}") for name, count in parts.items()]
-            table((f"part {part}", shorten(folder)), rows)
-        ending(shorten(folder), ("merge", shorten(arguments.out)))
+            console.table((f"part {part}", shorten(folder)), rows)
+        console.ending(shorten(folder), ("merge", shorten(arguments.out)))
         return 0
     shards = run(*work, **options)
     counts = {
@@ -145,7 +138,7 @@ def prepare(words: list[str]) -> int:
             "summary": shards.index["summary"],
             **{name: shards.index[name] for name in DROPPED if name in shards.index},
         }
-        print_json({**counts, **summary})
+        console.print_json({**counts, **summary})
     else:
         splits = []
         for what, name in (("for training", "train"), ("held out", "heldout")):
@@ -157,7 +150,7 @@ def prepare(words: list[str]) -> int:
         )
         language = ("sentence rules", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
-        table(("prepared", shorten(arguments.out)), every)
+        console.table(("prepared", shorten(arguments.out)), every)
     shown = shorten(arguments.out)
-    ending(shown, ("pretrain", "albert-next-tiny", "--shards", shown, "--out", "RUN"))
+    console.ending(shown, ("pretrain", "albert-next-tiny", "--shards", shown, "--out", "RUN"))
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from litebert.base.errors import ConfigError, ModelError, require, suggest
 from litebert.base.json_reader import read_json
-from litebert.commands.console import (
-    Json,
-    ModelPath,
-    ending,
-    loading,
-    parse,
-    print_json,
-    say,
-    show,
-    table,
-)
-from litebert.commands.options import Arg
+from litebert.commands import console
+from litebert.commands.console import Json, ModelPath
+from litebert.commands.options import Arg, list_changes, require_beside
 from litebert.commands.text import Text, TextOptions
 from litebert.hub import is_hub_name
 
@@ -30,8 +20,6 @@ if TYPE_CHECKING:
     from litebert.config import Config
     from litebert.tokenizer import Tokenizer
     from litebert.tokenizer.extension import Added
-
-log = logging.getLogger("litebert")
 
 _SHOWN = 20
 """New tokens in a table."""
@@ -82,8 +70,8 @@ class InspectTokenizerArguments(Text):
     """Compare with this tokenizer and so many tokens of this text."""
     other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
-    sample_mib: int | None = None
-    """MiB of text to compare on; by default 64."""
+    sample_mib: int = 64
+    """MiB of text to compare on."""
     json: Json = False
 
 
@@ -120,39 +108,32 @@ class AdaptArguments(TextOptions):
     """Folder to write, of the model and its tokenizer."""
     source: tuple[str, ...] = ()
     """Text of the domain: files, folders, patterns, hf:NAME or - for standard input."""
-    add_tokens: int | None = None
-    """Tokens to add; by default 2,000."""
+    add_tokens: int = 2000
+    """Tokens to add."""
     tokenizer: str | None = None
     """Tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json."""
-    sample_mib: int | None = None
-    """MiB of --source to sample; by default 64."""
-    seed: int | None = None
-    """Seed of the sample; by default 0."""
+    sample_mib: int = 64
+    """MiB of --source to sample."""
+    seed: int = 0
+    """Seed of the sample."""
     json: Json = False
 
 
 def adapt(words: list[str]) -> int:
-    """litebert adapt MODEL --source TEXT --out DIR | --tokenizer T --out DIR"""
-    arguments = parse(AdaptArguments, words, "adapt")
+    arguments = console.parse(AdaptArguments, words, "adapt")
     if bool(arguments.source) == (arguments.tokenizer is not None):
         raise ConfigError(
             "a model is adapted to a text or to another tokenizer; give --source or --tokenizer"
         )
-    for name in ("add_tokens", "sample_mib", "seed") if arguments.tokenizer is not None else ():
-        option = f"--{name.replace('_', '-')}"
-        require(
-            getattr(arguments, name) is None,
-            f"{option} is of --source; leave {option} out beside --tokenizer",
-        )
-    with loading():
+    require_beside("source", arguments, "add_tokens", "sample_mib", "seed")
+    with console.loading():
         from litebert.change.vocabulary import require_tokenizer, with_tokenizer
         from litebert.interop import read_folder
         from litebert.interop.files import require_new
         from litebert.tokenizer import Tokenizer
 
-    size = 2000 if arguments.add_tokens is None else arguments.add_tokens
-    sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
-    _check_memory(sample_mib)
+    size = arguments.add_tokens
+    _check_memory(arguments.sample_mib)
     require(size >= 1, f"--add-tokens is {size}; give at least 1")
     require_new(arguments.out, arguments.model)
     if arguments.tokenizer is not None:
@@ -160,17 +141,19 @@ def adapt(words: list[str]) -> int:
         moved = with_tokenizer(read_folder(arguments.model), new)
         _save(moved, arguments.out)
         if arguments.json:
-            print_json({name: getattr(moved, name) for name in ("same", "averaged", "drawn")})
+            console.print_json(
+                {name: getattr(moved, name) for name in ("same", "averaged", "drawn")}
+            )
     else:
         loaded = read_folder(arguments.model)
         old = require_tokenizer(loaded)
-        lines = _lines(arguments, arguments.source, sample_mib, arguments.seed or 0)
+        lines = _lines(arguments, arguments.source, arguments.sample_mib, arguments.seed)
         new, added = _extend_tokenizer(old, lines, size)
         moved = with_tokenizer(loaded, new)
         _save(moved, arguments.out)
         _report(old, new, lines, loaded.config, added, arguments.json)
     drawn = f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
-    say(
+    console.say(
         f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
         f"their old tokens{drawn if moved.drawn else ''}"
     )
@@ -182,10 +165,10 @@ def adapt(words: list[str]) -> int:
         facts = read_json(record, ModelError)
         name = str(facts.get("task"))
         task = name if name in TASKS else _TASK_OF.get(str(facts.get("kind")), "table")
-        ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
+        console.ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
         return 0
     sources = arguments.words(arguments.source) if arguments.source else ["TEXT"]
-    ending(
+    console.ending(
         out,
         ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
         ("pretrain", "--from", out, "--shards", "DATA", "--out", "RUN"),
@@ -194,7 +177,6 @@ def adapt(words: list[str]) -> int:
 
 
 def tokenizer(words: list[str]) -> int:
-    """litebert tokenizer train|extend|inspect"""
     actions: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "extend": _extend_by_name,
@@ -202,14 +184,14 @@ def tokenizer(words: list[str]) -> int:
     }
     action = words[0] if words else ""
     if action in ("-h", "--help"):
-        show("litebert tokenizer train        train a tokenizer on text")
-        show("litebert tokenizer extend       add tokens by name, such as [USR]")
-        show(
+        console.show("litebert tokenizer train        train a tokenizer on text")
+        console.show("litebert tokenizer extend       add tokens by name, such as [USR]")
+        console.show(
             "litebert tokenizer inspect      show what a tokenizer does to a text, or what "
             "another would gain"
         )
-        show("\nlitebert tokenizer train --help shows the options.")
-        show("Every verb takes --quiet, --verbose.")
+        console.show("\nlitebert tokenizer train --help shows the options.")
+        console.show("Every verb takes --quiet, --verbose.")
         return 0
     if action not in actions:
         commands = [f"litebert tokenizer {name}" for name in actions]
@@ -221,7 +203,7 @@ def tokenizer(words: list[str]) -> int:
 
 
 def _train(words: list[str]) -> int:
-    arguments = parse(TrainTokenizerArguments, words, "tokenizer train")
+    arguments = console.parse(TrainTokenizerArguments, words, "tokenizer train")
     from litebert.text.sources import read_documents
     from litebert.text.tally import format_count, format_counts
     from litebert.tokenizer.tokenizer import check_folder
@@ -245,15 +227,15 @@ def _train(words: list[str]) -> int:
         shrink=arguments.shrink,
     )
     replaced = trained.write(arguments.out)
-    log.info(
+    console.say(
         f"read {format_count(reading.tally.documents, 'document')} "
         f"from {format_counts(reading.tally.files)}"
     )
     if arguments.json:
         about = {"kind": trained.kind, "vocab_size": trained.vocab_size}
-        print_json({"path": str(arguments.out), **about})
+        console.print_json({"path": str(arguments.out), **about})
     sources = arguments.words(arguments.sources)
-    ending(
+    console.ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),
         ("prepare", *sources, "--tokenizer", arguments.out, "--out", "DATA"),
@@ -262,7 +244,7 @@ def _train(words: list[str]) -> int:
 
 
 def _extend_by_name(words: list[str]) -> int:
-    arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
+    arguments = console.parse(ExtendTokenizerArguments, words, "tokenizer extend")
     from litebert.tokenizer import Tokenizer
     from litebert.tokenizer.tokenizer import add_named_tokens, check_folder
 
@@ -270,8 +252,10 @@ def _extend_by_name(words: list[str]) -> int:
     new = add_named_tokens(Tokenizer.load(arguments.tokenizer), arguments.tokens)
     new.write(arguments.out)
     if arguments.json:
-        print_json({"path": str(arguments.out), "kind": new.kind, "vocab_size": new.vocab_size})
-    ending(
+        console.print_json(
+            {"path": str(arguments.out), "kind": new.kind, "vocab_size": new.vocab_size}
+        )
+    console.ending(
         f"{arguments.out}: a {new.kind} tokenizer of {new.vocab_size:,} tokens, "
         f"{len(arguments.tokens)} of them new",
         ("adapt", "MODEL", "--tokenizer", arguments.out, "--out", "BIGGER"),
@@ -280,17 +264,16 @@ def _extend_by_name(words: list[str]) -> int:
 
 
 def _inspect(words: list[str]) -> int:
-    arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
+    arguments = console.parse(InspectTokenizerArguments, words, "tokenizer inspect")
     if arguments.add_tokens is not None and arguments.other_tokenizer is not None:
         raise ConfigError(
             "--add-tokens and --other-tokenizer compare with two different tokenizers; give one "
             "of them"
         )
     compares = arguments.add_tokens is not None or arguments.other_tokenizer is not None
-    memory = 64 if arguments.sample_mib is None else arguments.sample_mib
-    _check_memory(memory)
+    _check_memory(arguments.sample_mib)
     require(
-        compares or arguments.sample_mib is None,
+        compares or "sample_mib" not in list_changes(arguments),
         "--sample-mib is of --add-tokens and --other-tokenizer; give one of them, or leave "
         "--sample-mib out",
     )
@@ -300,7 +283,7 @@ def _inspect(words: list[str]) -> int:
 
     tokenizer = Tokenizer.load(arguments.tokenizer)
     if compares:
-        lines = _lines(arguments, arguments.sources, memory)
+        lines = _lines(arguments, arguments.sources, arguments.sample_mib)
         new = tokenizer
         added: tuple[Added, ...] = ()
         if arguments.add_tokens is not None:
@@ -312,10 +295,10 @@ def _inspect(words: list[str]) -> int:
     texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))
     report = inspect(tokenizer, texts)
     if arguments.json:
-        print_json(report.to_dict())
+        console.print_json(report.to_dict())
     else:
-        table(("", arguments.tokenizer), report.rows())
-    ending(
+        console.table(("", arguments.tokenizer), report.rows())
+    console.ending(
         None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA")
     )
     return 0
@@ -324,8 +307,7 @@ def _inspect(words: list[str]) -> int:
 def _save(moved: Moved, out: Path) -> None:
     from litebert.interop import save_litebert
 
-    for note in (*moved.model.notes, *save_litebert(moved.model, out)):
-        log.warning(note)
+    console.warn(*moved.model.notes, *save_litebert(moved.model, out))
 
 
 def _extend_tokenizer(
@@ -335,7 +317,9 @@ def _extend_tokenizer(
 
     extension = extend(tokenizer, lines, size)
     if len(extension.added) < size:
-        say(f"only {len(extension.added):,} of {size:,} new tokens would save tokens on this text")
+        console.say(
+            f"only {len(extension.added):,} of {size:,} new tokens would save tokens on this text"
+        )
     return extension.tokenizer, extension.added
 
 
@@ -365,7 +349,7 @@ def _config_of(folder: str) -> Config | None:
         Path(folder, name).is_file() for name in ("recipe.json", "config.json", "finetune.json")
     ):
         return None
-    with loading():
+    with console.loading():
         from litebert.interop.models import config_of
     return config_of(folder)
 
@@ -403,7 +387,9 @@ def _report(
             {**rate, "vocab_size": size, "parameters": count}
             for rate, size, count in zip(rates, sizes, parameters, strict=True)
         )
-        print_json({"before": before, "after": after, "added": [asdict(token) for token in added]})
+        console.print_json(
+            {"before": before, "after": after, "added": [asdict(token) for token in added]}
+        )
         return
     formats = dict.fromkeys(rates[0], ".3f") | {"tokens": ",", "unknown_rate": ".2%"}
     rows = [
@@ -413,10 +399,10 @@ def _report(
     rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
     if parameters[0] is not None:
         rows.append(("parameters", *(f"{count:,}" for count in parameters)))
-    table(("on this text", "before", "after"), rows)
+    console.table(("on this text", "before", "after"), rows)
     if added:
         tokens = [(token.token, f"{token.saved:,}") for token in added[:_SHOWN]]
-        table(("new token", "tokens saved"), tokens)
+        console.table(("new token", "tokens saved"), tokens)
 
 
 def _check_memory(memory: int) -> None:

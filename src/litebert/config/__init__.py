@@ -1,10 +1,10 @@
 """THE SPACE: every choice a person can make, as fields of frozen dataclasses. Nothing here imports
 torch.
 
-`pretraining` holds the space of pretraining, `encoder` that of networks, `objectives` that of some
-objectives, `distillation` that of learning from a teacher, `finetuning` that of fine-tuning, `run`
-what both kinds of training share; `amounts` reads `30m` and `5000 steps`; `serialization` turns
-configs into JSON and strictly back.
+`pretraining` holds the space of pretraining, `encoder` that of networks, `distillation` that of
+learning from a teacher, `finetuning` that of fine-tuning, `run` what both kinds of training share;
+`amounts` reads `30m` and `5000 steps`; `ranges` checks numbers; `serialization` turns configs into
+JSON and strictly back.
 """
 
 from litebert.config.distillation import DistillConfig as DistillConfig

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from litebert.base.errors import require
+from litebert.config.ranges import require_range
 
 Pairs = tuple[tuple[int, int], ...]
 """(layer of the student, layer of the teacher), counted from 1."""
@@ -31,19 +32,14 @@ class LayersConfig:
     """Hidden size of the teacher, which a run takes from it."""
 
     def __post_init__(self) -> None:
-        for name in ("states", "relations"):
-            _require_weight(name, getattr(self, name))
+        require_range(self, "distill.", "states", "relations", least=0, below=math.inf)
         for name in ("state_layers", "relation_layers"):
             pairs = getattr(self, name)
             require(
                 all(layer >= 1 for pair in pairs for layer in pair),
                 f"distill.{name} is {pairs}; layers are counted from 1",
             )
-        for name in ("relation_heads", "width"):
-            require(
-                getattr(self, name) >= 0,
-                f"distill.{name} is {getattr(self, name)}; it cannot be negative",
-            )
+        require_range(self, "distill.", "relation_heads", "width", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +54,8 @@ class TaskDistillConfig(LayersConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            0 < self.weight <= 1,
-            f"distill.weight is {self.weight}; it must be above 0 and at most 1",
-        )
-        _require_temperature(self.temperature)
+        require_range(self, "distill.", "weight", above=0, most=1)
+        require_range(self, "distill.", "temperature", above=0, below=math.inf)
 
     @property
     def compared(self) -> dict[str, float]:
@@ -87,17 +80,9 @@ class DistillConfig(LayersConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_temperature(self.temperature)
-        _require_weight("soft", self.soft)
+        require_range(self, "distill.", "temperature", above=0, below=math.inf)
+        require_range(self, "distill.", "soft", least=0, below=math.inf)
 
     @property
     def objectives(self) -> tuple[str, ...]:
         return tuple(name for name in ("soft", "states", "relations") if getattr(self, name) > 0)
-
-
-def _require_weight(name: str, value: float) -> None:
-    require(0 <= value < math.inf, f"distill.{name} is {value}; it must be 0 or a positive weight")
-
-
-def _require_temperature(value: float) -> None:
-    require(0 < value < math.inf, f"distill.temperature is {value}; it must be positive")

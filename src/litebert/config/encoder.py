@@ -11,6 +11,7 @@ from typing import Literal
 
 from litebert.base.errors import nearest, require
 from litebert.base.registry import POSITIONS
+from litebert.config.ranges import require_range
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -116,19 +117,15 @@ class EncoderConfig:
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
-        for name in (*SIZES, "groups"):
-            value = getattr(self, name)
-            require(value >= 1, f"encoder.{name} is {value}; it must be at least 1")
+        require_range(self, "encoder.", *SIZES, "groups", least=1)
         for name, most in LARGEST_SIZES.items():
-            value = getattr(self, name)
-            require(value <= most, f"encoder.{name} is {value}; it must be at most {most}")
-        for name, least, what in (
-            ("max_positions", 8, "it must be at least 8"),
-            ("segment_types", 0, "it cannot be negative"),
-            ("position_offset", 0, "it cannot be negative"),
-        ):
-            value = getattr(self, name)
-            require(value >= least, f"encoder.{name} is {value}; {what}")
+            require_range(self, "encoder.", name, most=most)
+        require_range(self, "encoder.", "max_positions", least=8)
+        others = "segment_types", "position_offset", "global_every", "global_tokens"
+        require_range(self, "encoder.", *others, least=0)
+        require_range(self, "encoder.", "hidden_dropout", "attention_dropout", least=0, below=1)
+        require_range(self, "encoder.", "rotary_base", "window_rotary_base", least=1, most=1e12)
+        require_range(self, "encoder.", "norm_eps", "init_std", above=0)
         require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads "
@@ -148,9 +145,6 @@ class EncoderConfig:
             self.groups <= self.layers,
             f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}",
         )
-        for name in ("hidden_dropout", "attention_dropout"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"encoder.{name} is {value}; it must be in [0, 1)")
         require(
             self.first_norm or self.norm == "pre",
             "encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, "
@@ -160,7 +154,6 @@ class EncoderConfig:
         window, every, first = self.window, self.global_every, self.global_tokens
         for name, is_right, what in (
             ("window", window == 0 or window >= 2, "; it must be 0 for none, or at least 2"),
-            ("global_every", every >= 0, "; it cannot be negative"),
             (
                 "global_every",
                 window > 0 or every == 1,
@@ -172,7 +165,6 @@ class EncoderConfig:
                 ", and with encoder.global_every=1 no layer attends within it; set "
                 "encoder.global_every to 2 or more, or to 0",
             ),
-            ("global_tokens", first >= 0, "; it cannot be negative"),
             (
                 "global_tokens",
                 window > 0 or first == 0,
@@ -183,7 +175,6 @@ class EncoderConfig:
             require(is_right, f"encoder.{name} is {getattr(self, name)}{what}")
         for name in ("rotary_base", "window_rotary_base"):
             base = getattr(self, name)
-            require(1 <= base <= 1e12, f"encoder.{name} is {base}; it must be from 1 to 1e12")
             require(
                 positions.rotates or base == getattr(EncoderConfig, name),
                 f"encoder.{name} is {base}, which only rotary positions read; set "
@@ -194,8 +185,6 @@ class EncoderConfig:
             f"encoder.window_rotary_base is {self.window_rotary_base}, which only a window "
             "reads; set encoder.window as well",
         )
-        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
-        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
     def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
         """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers`

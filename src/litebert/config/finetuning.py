@@ -12,6 +12,7 @@ from typing import Literal
 
 from litebert.base.errors import require
 from litebert.config.distillation import TaskDistillConfig
+from litebert.config.ranges import require_range
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
 
 HeadName = Literal[
@@ -96,44 +97,23 @@ class FinetuneConfig:
     """
 
     def __post_init__(self) -> None:
+        require(
+            self.class_weights != {}, "class_weights is empty; give balanced, or weights by name"
+        )
         named = {} if isinstance(self.class_weights, str) else self.class_weights
-        for name, value, right, what in (
-            *(
-                (f"class_weights of {label}", weight, 0 < weight <= 1e6, "above 0 and at most 1e6")
-                for label, weight in named.items()
-            ),
-            ("class_weights", "empty", self.class_weights != {}, "balanced, or weights by name"),
-            ("length", self.length, self.length is None or self.length >= 8, "at least 8"),
-            (
-                "epochs",
-                self.epochs,
-                self.epochs is None or 0 < self.epochs < math.inf,
-                "a number above 0",
-            ),
-            ("seeds", self.seeds, self.seeds >= 1, "at least 1"),
-            ("mislabeled", self.mislabeled, self.mislabeled >= 0, "0 or more rows"),
-            ("steps", self.steps, self.steps >= 0, "0 or more"),
-            ("patience", self.patience, self.patience >= 0, "0 or more evaluations"),
-            (
-                "dropout",
-                self.dropout,
-                self.dropout == -1 or 0 <= self.dropout < 1,
-                "in [0, 1), or -1",
-            ),
-            ("deletion", self.deletion, 0 <= self.deletion < 1, "in [0, 1)"),
-            ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
-            (
-                "focal_gamma",
-                self.focal_gamma,
-                0 <= self.focal_gamma < math.inf,
-                "0 or more, such as 2",
-            ),
-            ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            (
-                "early_exits_max_drop",
-                self.early_exits_max_drop,
-                0 <= self.early_exits_max_drop < math.inf,
-                "0 or more points",
-            ),
-        ):
-            require(right, f"{name} is {value}; it must be {what}")
+        for label, weight in named.items():
+            require(
+                0 < weight <= 1e6,
+                f"class_weights of {label} is {weight}; it must be above 0 and at most 1e6",
+            )
+        require(
+            self.dropout == -1 or 0 <= self.dropout < 1,
+            f"dropout is {self.dropout}; it must be in [0, 1), or -1",
+        )
+        require_range(self, "", "length", least=8)
+        require_range(self, "", "epochs", above=0, below=math.inf)
+        require_range(self, "", "seeds", least=1)
+        require_range(self, "", "mislabeled", "steps", "patience", least=0)
+        require_range(self, "", "deletion", "head_dropout", least=0, below=1)
+        require_range(self, "", "focal_gamma", "early_exits_max_drop", least=0, below=math.inf)
+        require_range(self, "", "layer_decay", above=0, most=1)

@@ -5,13 +5,12 @@ them. The defaults of its fields stand here, and in `run` for those of `train`. 
 are refused at construction.
 
     Config
-    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout:
-                                      encoder.py
+    ├── encoder     EncoderConfig     shape, sharing, norm, positions, dropout: encoder.py
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
     ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
-    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
-    ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
+    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
+    ├── sbo         SpanBoundaryConfig    the span boundary objective
     ├── distill     DistillConfig         what is learned from a teacher: distillation.py
     ├── table       TableConfig           how the token table starts
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
@@ -32,6 +31,7 @@ from litebert.base.registry import OBJECTIVES
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig
 from litebert.config.encoder import EncoderConfig
+from litebert.config.ranges import require_range
 from litebert.config.run import TrainConfig
 
 
@@ -54,11 +54,8 @@ class ReplacedTokenConfig:
     """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 
     def __post_init__(self) -> None:
-        require(
-            0 < self.generator_width <= 1,
-            f"rtd.generator_width is {self.generator_width}; it must be above 0 and at most 1",
-        )
-        require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
+        require_range(self, "rtd.", "generator_width", above=0, most=1)
+        require_range(self, "rtd.", "weight", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +72,8 @@ class SpanBoundaryConfig:
     """Width of that table."""
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.positions <= 10_000,
-            f"sbo.positions is {self.positions}; it must be from 1 to 10000",
-        )
-        require(
-            1 <= self.position_size <= 1_000_000,
-            f"sbo.position_size is {self.position_size}; it must be from 1 to 1000000",
-        )
+        require_range(self, "sbo.", "positions", least=1, most=10_000)
+        require_range(self, "sbo.", "position_size", least=1, most=1_000_000)
 
 
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
@@ -107,11 +98,8 @@ class SequenceConfig:
     """Share of the sequences that are made shorter than the longest, at random."""
 
     def __post_init__(self) -> None:
-        require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
-        require(
-            0 <= self.short_probability <= 1,
-            f"sequences.short_probability is {self.short_probability}; it must be in [0, 1]",
-        )
+        require_range(self, "sequences.", "length", least=8)
+        require_range(self, "sequences.", "short_probability", least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +129,9 @@ class MaskingConfig:
     """Static masks: versions of each sequence that take turns; 0 draws a fresh one each time."""
 
     def __post_init__(self) -> None:
-        require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
-        require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
-        require(
-            0 < self.geometric_p < 1,
-            f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1",
-        )
-        require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
+        require_range(self, "masking.", "rate", "geometric_p", above=0, below=1)
+        require_range(self, "masking.", "max_span", least=1)
+        require_range(self, "masking.", "copies", least=0)
         require(
             self.replace_mask >= 0
             and self.replace_random >= 0
@@ -178,11 +162,8 @@ class TableConfig:
     """A larger model, of any tokenizer, from whose token table a new run starts."""
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.window <= 1000,
-            f"table.window is {self.window}; it must be from 1 to 1000 tokens",
-        )
-        require(0 < self.std < math.inf, f"table.std is {self.std}; it must be a number above 0")
+        require_range(self, "table.", "window", least=1, most=1000)
+        require_range(self, "table.", "std", above=0, below=math.inf)
         for name in ("window", "context", "std"):
             value = getattr(self, name)
             require(

@@ -9,6 +9,7 @@ from typing import Literal
 
 from litebert.base.errors import require
 from litebert.config.amounts import parse_amount
+from litebert.config.ranges import require_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +38,11 @@ class OptimizerConfig:
     """Momentum of Muon; used only with name=muon."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "muon_learning_rate", "eps"):
-            value = getattr(self, name)
-            require(
-                value is None or value > 0,
-                f"train.optimizer.{name} is {value}; it must be positive",
-            )
-        for name in ("beta1", "beta2", "muon_momentum"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
-        require(
-            self.weight_decay >= 0,
-            f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative",
-        )
+        rates = "learning_rate", "muon_learning_rate", "eps"
+        require_range(self, "train.optimizer.", *rates, above=0)
+        decays = "beta1", "beta2", "muon_momentum"
+        require_range(self, "train.optimizer.", *decays, least=0, below=1)
+        require_range(self, "train.optimizer.", "weight_decay", least=0)
 
     @property
     def peak(self) -> float:
@@ -71,11 +64,8 @@ class ScheduleConfig:
     """Share of the run; used only by trapezoid."""
 
     def __post_init__(self) -> None:
-        require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
-        require(
-            0 <= self.cooldown <= 1,
-            f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]",
-        )
+        require_range(self, "train.schedule.", "warmup", least=0)
+        require_range(self, "train.schedule.", "cooldown", least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +101,10 @@ class LoopConfig:
         parse_amount(self.save_every, "train.save_every", ("time", "steps"))
         parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
         require(
-            self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative"
+            self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it must be at least 0"
         )
-        require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
-        require(
-            self.keep_checkpoints >= 1,
-            f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1",
-        )
+        require_range(self, "train.", "clip", least=0)
+        require_range(self, "train.", "keep_checkpoints", least=1)
         require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
 
     def _check_batch(self) -> None:
@@ -159,10 +146,7 @@ class TrainConfig(LoopConfig):
             "train.optimizer.learning_rate is None; only fine-tuning chooses it, so give a number",
         )
         parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
-        require(
-            self.evaluate_sequences >= 1,
-            f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive",
-        )
+        require_range(self, "train.", "evaluate_sequences", least=1)
         processes = self.batch_processes
         require(
             processes == "auto" or processes >= 0,

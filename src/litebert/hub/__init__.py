@@ -22,7 +22,6 @@ from litebert.base.json_reader import read_json
 from litebert.hub.fetching import Fetching
 from litebert.hub.names import PREFIX as PREFIX
 from litebert.hub.names import HubName as HubName
-from litebert.hub.names import Origin as Origin
 from litebert.hub.names import find_origin as find_origin
 from litebert.hub.names import is_commit
 from litebert.hub.names import is_hub_name as is_hub_name
@@ -60,20 +59,15 @@ def locate(
     return _located[key]
 
 
-def locate_origin(source: str | Path | None) -> Origin | None:
-    """Return the model on the Hub behind a name or a folder of the cache; None of other sources."""
-    if source is None:
-        return None
-    if is_hub_name(source):
-        keys = (str(source), False), (str(source), True)
-        source = next((_located[key] for key in keys if key in _located), Path(source))
-    return find_origin(Path(source))
-
-
 def record_revision(source: str | Path | None, field: str) -> dict[str, str]:
-    """The field FIELD_revision of a run's record, with the commit of the Hub's model in FIELD."""
-    origin = locate_origin(source)
-    return {} if origin is None else {f"{field}_revision": origin.commit}
+    """The field FIELD_revision of a run's record, with the commit of the Hub's model in FIELD: a
+    name, or a folder of the cache. Nothing of another source.
+    """
+    if source is None:
+        return {}
+    keys = (str(source), False), (str(source), True)
+    folder = next((_located[key] for key in keys if key in _located), Path(source))
+    return {} if find_origin(folder) is None else {f"{field}_revision": folder.name}
 
 
 def pin_to_record(file: Path) -> None:

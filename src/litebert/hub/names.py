@@ -30,15 +30,6 @@ class HubName:
         return f"{PREFIX}{self.repository}" + (f"@{self.revision}" if self.revision else "")
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The model on the Hub that a folder of its cache holds."""
-
-    repository: str
-    commit: str
-    """The full hash."""
-
-
 def is_hub_name(source: object) -> bool:
     return str(source).startswith(PREFIX)
 
@@ -85,14 +76,16 @@ def is_commit(revision: object) -> TypeGuard[str]:
     return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
-def find_origin(folder: Path) -> Origin | None:
-    """Read what a folder of the Hub's cache holds from its path; None of any other folder."""
+def find_origin(folder: Path) -> HubName | None:
+    """Read from its path which commit of a model a folder of the Hub's cache holds; None of any
+    other folder.
+    """
     snapshots = folder.absolute().parent
     repository = snapshots.parent.name
     if (
         snapshots.name != "snapshots"
         or not repository.startswith("models--")
-        or not _COMMIT.fullmatch(folder.name)
+        or not is_commit(folder.name)
     ):
         return None
-    return Origin(repository.removeprefix("models--").replace("--", "/", 1), folder.name)
+    return HubName(repository.removeprefix("models--").replace("--", "/", 1), folder.name)
