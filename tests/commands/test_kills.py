@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from toys.finetuning import write_table
-from train.test_interruption import Commands, words_of
+from toys.groups import Groups
+from train.test_interruption import words_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,15 +75,15 @@ def _swap(match: re.Match[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    server = Commands(tmp_path_factory.mktemp("commands"))
+def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+    server = Groups(tmp_path_factory.mktemp("groups"))
     yield server
     server.close()
 
 
 @pytest.fixture(scope="module")
 def place(
-    commands: Commands,
+    groups: Groups,
     tiny_data: Path,
     tiny_corpus: Path,
     tiny_tokenizer: Path,
@@ -109,8 +110,7 @@ def place(
         words_of(folder, tiny_data, "adamw", "run", steps=3),
         _fill(["finetune", "{run}", *LABELED, *QUICK, "--out", "{clf}"], folder, ""),
     ):
-        status, output = commands.run(*words)
-        assert status == 0, output
+        groups.complete(1, *words)
     return folder
 
 
@@ -133,7 +133,7 @@ def _read(place: Path, out: str, patterns: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_killed_at_random_instants(work: str, commands: Commands, place: Path) -> None:
+def test_killed_at_random_instants(work: str, groups: Groups, place: Path) -> None:
     steps, patterns, changing = WORKS[work]
     source, wanted, refusals, kills = place / "data" / changing, {}, 0, 0
     texts = {name: (place / name / changing).read_bytes() for name in ("data", "other")}
@@ -142,8 +142,7 @@ def test_killed_at_random_instants(work: str, commands: Commands, place: Path) -
         source.write_bytes(text)
         start = time.monotonic()
         for words in steps:
-            status, output = commands.run(*_fill(words, place, f"{slug}-{name}"))
-            assert status == 0, output
+            groups.complete(1, *_fill(words, place, f"{slug}-{name}"))
         seconds = time.monotonic() - start
         wanted[name] = _read(place, f"{slug}-{name}", patterns)
     draw = random.Random(work)
@@ -151,29 +150,29 @@ def test_killed_at_random_instants(work: str, commands: Commands, place: Path) -
         out, name = f"{slug}-{number}", "data"
         source.write_bytes(texts["data"])
         for words in (_fill(step, place, out) for step in steps):
-            process = commands.start(*words)
+            (process,) = groups.start(1, *words)
             time.sleep(draw.uniform(0.2, 1) * seconds / len(steps))
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            status, output = commands.end()
+            (status,) = groups.end().statuses
             kills += status == -signal.SIGKILL
             if number % 2 and words[0] != "merge" and status:
                 source.write_bytes(texts["other"])
-                status, output = commands.run(*words)
-                assert status in (0, 2), output
+                ended = groups.run(1, *words)
+                (status,) = ended.statuses
+                assert status in (0, 2), ended.output
                 if status == 0 and len(steps) == 1:
                     assert _read(place, out, patterns) == wanted["other"], "it is mixed"
                     name = "other"
                     break
                 if status == 2:
                     refusals += 1
-                    assert "Traceback" not in output
+                    assert "Traceback" not in ended.output
                 else:  # a part of which nothing was there: merge would refuse the others
                     name = "none"
                     break
                 source.write_bytes(texts["data"])
-            status, output = commands.run(*words)
-            assert status == 0, output
+            groups.complete(1, *words)
         if name == "data":
             assert _read(place, out, patterns) == wanted["data"]
         left = [path for path in place.rglob(".tmp-*") if out in str(path)]

@@ -150,7 +150,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         table = folder / "rows.jsonl"
         with _fits[folder]:
             _write_rows(table, texts, targets, weights)
-            columns = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
+            columns: dict[str, Any] = {}
+            if isinstance(texts[0], tuple):
+                columns["pair_column"] = "pair"
             if weights is not None or self._is_trained():
                 if weights is not None:
                     columns["weight_column"] = "weight"
