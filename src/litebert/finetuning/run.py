@@ -262,7 +262,7 @@ def finetune_seeds(
                             "it out"
                         )
                     with progress.task("tokenizing the unlabeled texts"):
-                        items = task.encode(examples, words, length)
+                        items = task.encode(examples, words, length, Notes())
                     items = [Item(item.example, item.rows, None) for item in items]
                     unlabeled = EncodedPart("unlabeled", examples, items)
                 train, *others = (

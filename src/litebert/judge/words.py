@@ -17,6 +17,7 @@ from litebert.base.errors import ConfigError
 from litebert.tasks.outputs import Output
 from litebert.tasks.task import Task
 from litebert.tasks.values import Item
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 
 MOST_WORDS = 100
@@ -101,7 +102,7 @@ def explain_by_occlusion(
     require_words(task)
     spans = list_words(tokenizer, example, length)
     variants = [example, *(_leave_out(example, span) for span in spans)]
-    logits = list(compute(task.encode(variants, tokenizer, length)))
+    logits = list(compute(task.encode(variants, tokenizer, length, Notes())))
     odds = compute_log_odds(task.output, logits, int(np.argmax(logits[0])))
     return weigh_words(example, spans, (odds[0] - odds[1:]).tolist())
 

@@ -31,6 +31,7 @@ from litebert.tasks.rows import build_row
 from litebert.tasks.similarity import scale_to_unit
 from litebert.tasks.task import Task, read_examples
 from litebert.tasks.values import Item
+from litebert.text.records import Notes
 
 LISTED = 1000
 """Tokens whose JSON is made at a time."""
@@ -180,7 +181,7 @@ class Served:
         sizes, truncated, items = [0] * len(examples), [0] * len(examples), list[Item]()
         if examples:
             with self.steps.aside():
-                items = task.encode(examples, self.tokenizer, self.predictor.length)
+                items = task.encode(examples, self.tokenizer, self.predictor.length, Notes())
                 for item in items:
                     number = item.example
                     if sizes[number] == 0:
@@ -353,7 +354,7 @@ class Served:
         shortened = [self._long_texts.shorten(list(pair), most) for pair in inputs]
         examples = [task.example(pair, "") for pair, _ in shortened]
         with self.steps.aside():
-            items = task.encode(examples, self.tokenizer, self.predictor.length)
+            items = task.encode(examples, self.tokenizer, self.predictor.length, Notes())
             full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
         records = [
             task.record(entry.example, entry.answer)

@@ -145,7 +145,7 @@ class ChoiceFiles(SplitFiles[Choice]):
             [example.context for example in examples], *([groups] if groups else [])
         )
         name = f"groups by '{self.group_column}'" if groups else self.contexts
-        examples = self._select_split(split, examples, lambda i: units[i], name, notes)
+        examples = self._select_split(split, examples, units, name, notes)
         unlabeled = sum(example.label is None for example in examples)
         if unlabeled == len(examples) and split != "test":
             purpose = "learn from" if split == "train" else "score"
@@ -195,13 +195,8 @@ class ChoiceTask(Task[Choice]):
         return ModelExample({**fields, "choices": list(example.choices)}, label)
 
     def encode(
-        self,
-        examples: Sequence[Choice],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
-        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         max_question = min(QUESTION_TOKENS, max_tokens // 2)
         # A context with many questions is encoded once.

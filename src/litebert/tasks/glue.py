@@ -7,7 +7,6 @@ unknown label are refused; only QQP has broken rows in its official files, skipp
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.base.storage import atomic_text
+from litebert.tasks.label_cells import parse_number
 from litebert.tasks.outputs import restore_output
 from litebert.tasks.splits import Source, require_one
 from litebert.tasks.task import Row, Task, TaskFiles
@@ -343,11 +343,8 @@ def _parse_label(spec: Spec, cell: str, location: str) -> Label:
                 "fix the row"
             )
         return spec.labels.index(cell)
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 5:
+    number = parse_number(cell)
+    if number is None or not 0 <= number <= 5:
         raise DataError(
             f"{location} has the score {format_value(cell)}, which is not a number from 0 to 5; "
             "fix the row"

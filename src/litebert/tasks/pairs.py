@@ -318,17 +318,12 @@ class Pairs(ColumnTask):
         return "texts" if self.output.supervision == "texts" else self.full_name
 
     def encode(
-        self,
-        examples: Sequence[Example],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Example], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode each example as two sequences of at most `length` tokens, and note what is cut. A
         text without a pair is its own second text; with a teacher it is read once, and has no
         target.
         """
-        notes = Notes() if notes is None else notes
         firsts, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
         paired = [i for i, example in enumerate(examples) if example.pair is not None]
         pairs, cut_pairs = build_single_rows(

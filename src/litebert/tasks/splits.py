@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -178,9 +178,7 @@ class SplitFiles(TaskFiles[E]):
                     f"{name} is '{value}', which {task.name} does not take; leave it out"
                 )
         layout = take_layout(options)
-        # A subclass may have another constructor, which decides the task from the files.
-        files = cls.__new__(cls)
-        SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
+        files = cls(task, {"dev": source}, layout=layout)
         for name, value in options.items():
             raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
         return files
@@ -249,7 +247,7 @@ class SplitFiles(TaskFiles[E]):
         self,
         split: str,
         examples: list[E],
-        group: Callable[[int], Any],
+        groups: Sequence[Any],
         groups_name: str,
         notes: Notes,
         classes: Sequence[Any] | None = None,
@@ -259,7 +257,7 @@ class SplitFiles(TaskFiles[E]):
         return select_split(
             split,
             examples,
-            [group(i) for i in range(len(examples))],
+            groups,
             share=self._heldout,
             seed=self._seed,
             groups_name=f"{groups_name} of {format_files(self._find_files('train'))}",
@@ -357,7 +355,7 @@ def _divide_by_class(
 def select_split(
     split: str,
     examples: list[E],
-    groups: Iterable[Any],
+    groups: Sequence[Any],
     *,
     share: float,
     seed: int,
@@ -370,7 +368,6 @@ def select_split(
     A group, the plural of which is `groups_name`, is never divided. With `classes` every class
     gives its share; a group has the class of its first example.
     """
-    groups = list(groups)
     sizes = Counter(groups)
     if len(sizes) < 2:
         raise DataError(

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 from litebert.base.errors import ConfigError, DataError, ModelError, nearest
@@ -79,14 +80,11 @@ class TableFiles(TextFiles):
     """True to leave out rows without a label, instead of refusing them."""
     blank: Sequence[Example] = ()
     """The rows that the last reading left out."""
+    _survey_notes: Mapping[str, int] = MappingProxyType({})
+    """What is said of the labels of the training files."""
     _names_rows = False
     """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
-
-    def __init__(self, task: Table, files: Mapping[str, Source | None], **settings: Any) -> None:
-        """Find the files of a task whose output is known; `of` decides it."""
-        super().__init__(task, files, **settings)
-        self._survey_notes = Notes()
 
     @classmethod
     def of(
@@ -211,7 +209,7 @@ class TableFiles(TextFiles):
             )
         files = super().open_labeled(replace(task, separator=separator), source, **options)
         assert isinstance(files, TableFiles)
-        files._survey_notes, files._names_rows = Notes(), True
+        files._names_rows = True
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
@@ -308,7 +306,8 @@ class TableFiles(TextFiles):
 
     def _survey(self, target: Target) -> tuple[Target, list[str]]:
         paths, column, separator = self._find_files("train"), self.task.label, self.task.separator
-        source, shown, notes = format_files(paths), self.task.label_name, self._survey_notes
+        source, shown = format_files(paths), self.task.label_name
+        notes = self._survey_notes = Notes()
         names: set[str] = set()
         vectors: set[int] = set()  # the lengths of lists of 0 and 1; 0 of others, -1 of no lists
         rows = singles = words = amounts = 0

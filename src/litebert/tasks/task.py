@@ -191,11 +191,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def encode(
-        self,
-        examples: Sequence[E],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[E], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode examples as rows of at most `length` tokens; notes collect what a user should
         know.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import atomic_text
-from litebert.tasks.label_cells import is_amount
+from litebert.tasks.label_cells import is_amount, parse_number
 from litebert.tasks.outputs import restore_output
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.rows import build_row, build_single_rows
@@ -147,16 +147,11 @@ class TextTask(Task[Example]):
         return f"{label:g}"
 
     def encode(
-        self,
-        examples: Sequence[Example],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Example], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
-            if notes is not None:
-                notes.add_cut(cut, len(rows), length)
+            notes.add_cut(cut, len(rows), length)
             return [
                 Item(i, (row,), example.label, group=example.group, weight=example.weight)
                 for i, (row, example) in enumerate(zip(rows, examples, strict=True))
@@ -170,8 +165,7 @@ class TextTask(Task[Example]):
             cut += len(first) + len(second or ()) + specials > length
             row = build_row(tokenizer, first, second, length)
             items.append(Item(i, (row,), example.label, group=example.group, weight=example.weight))
-        if notes is not None:
-            notes.add_cut(cut, len(items), length)
+        notes.add_cut(cut, len(items), length)
         return items
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
@@ -276,11 +270,8 @@ def hash_texts(*texts: str | None) -> int:
 
 
 def parse_finite(value: Any, location: str, column: str | None) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = parse_number(value)
+    if number is None:
         remedy = "correct it, or leave the row out"
         if is_amount(value):
             remedy = "write it with a decimal point and without other signs"
@@ -419,9 +410,8 @@ class TextFiles(SplitFiles[Example]):
             for i in kept
         ]
         classes = None if classes is None else [classes[i] for i in kept]
-        examples = self._select_split(
-            split, examples, lambda i: units[kept[i]], name, notes, classes
-        )
+        kept_units = [units[i] for i in kept]
+        examples = self._select_split(split, examples, kept_units, name, notes, classes)
         mean = fmean(example.weight for example in examples)
         return [example._replace(weight=example.weight / mean) for example in examples]
 

@@ -141,9 +141,8 @@ class SquadFiles(SplitFiles[Question]):
                 f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
                 "question a different id"
             )
-        questions = self._select_split(
-            split, questions, lambda i: questions[i].article, "articles", notes
-        )
+        articles = [question.article for question in questions]
+        questions = self._select_split(split, questions, articles, "articles", notes)
         misplaced = sum(
             not is_placed(gold, question.context)
             for question in questions
@@ -283,11 +282,7 @@ class Squad(Task[Question]):
         return ModelExample({"question": example.text, "context": example.context}, label)
 
     def encode(
-        self,
-        examples: Sequence[Question],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Question], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode [CLS] question [SEP] window of the context [SEP], a sequence for each window.
 
@@ -296,7 +291,6 @@ class Squad(Task[Question]):
         answer (official BERT and ALBERT code). It is None if the answer is not known, or if no
         window holds it.
         """
-        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         if max_tokens < 2:
             raise ConfigError(

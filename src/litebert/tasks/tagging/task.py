@@ -126,12 +126,10 @@ class TaggingFiles(SplitFiles[Sentence]):
                 "between sentences, or give more of them"
             )
         documents = {sentence.document for sentence in sentences} - {None}
-        unit = "documents" if len(documents) > 1 else "sentences"
-
-        def group(i: int) -> Any:
-            return (unit == "documents" and sentences[i].document) or i
-
-        sentences = self._select_split(split, sentences, group, unit, notes)
+        unit, groups = "sentences", list[Any](range(len(sentences)))
+        if len(documents) > 1:
+            unit, groups = "documents", [s.document or i for i, s in enumerate(sentences)]
+        sentences = self._select_split(split, sentences, groups, unit, notes)
         if split == "train" and self.task.plain:
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
@@ -233,11 +231,7 @@ class TaggingTask(Task[Sentence]):
         return ModelExample({"words": list(example.words)})
 
     def encode(
-        self,
-        examples: Sequence[Sentence],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Sentence], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode each sentence as sequences of at most `length` tokens that overlap by half.
 
@@ -245,7 +239,6 @@ class TaggingTask(Task[Sentence]):
         answers, and the positions of their first tokens. All other tokens have the target
         `IGNORED`.
         """
-        notes = Notes() if notes is None else notes
         words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
         ids_of = dict(
             zip(words, tokenizer.encode([tokenizer.space + word for word in words]), strict=True)
