@@ -31,15 +31,12 @@ class Span:
     field: str
     """`text` or `pair`."""
     start: int
+    """Its first character in the text."""
     end: int
 
 
 @dataclass(frozen=True)
-class WordWeight:
-    field: str
-    start: int
-    """Its first character in the text."""
-    end: int
+class WordWeight(Span):
     word: str
     weight: float
     """The log-odds of the answer, or the number, with the word less those without it."""

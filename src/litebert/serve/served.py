@@ -26,7 +26,7 @@ from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.limits import choices_of
 from litebert.serve.steps import LongTexts, Steps
 from litebert.serve.wire import Group, Row, as_json, refuse, refuse_length
-from litebert.tasks.outputs import softmax
+from litebert.tasks.outputs import logistic, softmax
 from litebert.tasks.rows import build_row
 from litebert.tasks.similarity import scale_to_unit
 from litebert.tasks.task import Task, read_examples
@@ -361,7 +361,7 @@ class Served:
             for entry in self.predictor.answer_items(examples, items)
         ]
         numbers = np.array([record["prediction"] for record in records])
-        scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
+        scores = numbers if raw else logistic(numbers)
         return [
             Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
             if truncate or size <= most
@@ -529,7 +529,7 @@ def list_answer(
     chosen = function or {"classes": "softmax", "choice": "softmax", "number": "none"}.get(
         output.name, "sigmoid"
     )
-    scores = logits if chosen == "none" else 0.5 * (1 + np.tanh(logits / 2))
+    scores = logits if chosen == "none" else logistic(logits)
     if chosen == "softmax":
         scores = softmax(logits)
     labels = output.labels or [f"LABEL_{number}" for number in range(len(scores))]
