@@ -112,9 +112,7 @@ class ChoiceFiles(SplitFiles[Choice]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         task_class: type[Task[Choice]] | None = None,
         **options: Any,
@@ -123,7 +121,6 @@ class ChoiceFiles(SplitFiles[Choice]):
         given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
-        sources = {"train": train, "dev": dev, "test": test}
         task = make(OneChoice(), order=given.order)
         files = cls(task, sources, heldout=given.heldout, layout=layout)
         files.group_column = given.group_column

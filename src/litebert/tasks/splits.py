@@ -89,24 +89,22 @@ class SplitFiles(TaskFiles[E]):
     def __init__(
         self,
         task: Task[E],
-        files: Mapping[str, Source | None],
+        sources: Mapping[str, Source],
         *,
         heldout: float = 0.1,
         seed: int = 0,
         layout: Layout = DEFAULT_LAYOUT,
     ) -> None:
-        """Find the files of each split, None if it has none."""
+        """Find the files of each split."""
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         self._paths: dict[str, tuple[Path, ...]] = {}
-        for split, source in files.items():
-            if source is None:
-                continue
-            sources = [source] if isinstance(source, (str, Path)) else source
-            refuse_duplicates(sources)
-            for name in sources:
+        for split, source in sources.items():
+            names = [source] if isinstance(source, (str, Path)) else source
+            refuse_duplicates(names)
+            for name in names:
                 require_local(name, any_bytes=True)
-            found = list_files(sources, lambda folder: self.list_folder(folder, task.name))
+            found = list_files(names, lambda folder: self.list_folder(folder, task.name))
             if not found:
                 raise DataError(f"{task.name} has no file to read; name one")
             self._paths[split] = tuple(map(Path, found))
@@ -129,14 +127,12 @@ class SplitFiles(TaskFiles[E]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         task_class: type[Task[Any]] | None = None,
         **options: Any,
     ) -> SplitFiles[E]:
-        """Open the files of each split, with the options that `open_task` takes."""
+        """Open the files of train, dev and test, with the options that `open_task` takes."""
         raise NotImplementedError
 
     @classmethod
@@ -146,7 +142,7 @@ class SplitFiles(TaskFiles[E]):
         """Open a folder with the files of the splits, or training files, with `dev` and `test`."""
         if isinstance(data, (list, tuple)) and len(data) == 1:
             data = data[0]
-        files: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         if isinstance(data, (str, Path)) and Path(data).is_dir():
             folder = Path(data)
             paths: dict[str, Path] = {}
@@ -166,8 +162,10 @@ class SplitFiles(TaskFiles[E]):
                         "files of the splits"
                     )
                 paths[split] = path
-            files.update(paths)
-        return cls.of(task_class=task_class, **{**(files or {"train": data}), **options})
+            sources.update(paths)
+        sources = sources or {"train": data}
+        sources |= {split: options.pop(split) for split in ("dev", "test") if split in options}
+        return cls.of(sources, task_class=task_class, **options)
 
     @classmethod
     def open_labeled(cls, task: Task[E], source: Source, **options: Any) -> SplitFiles[E]:

@@ -42,7 +42,6 @@ from litebert.tasks.texts import (
     TextFiles,
     check_label,
     hash_texts,
-    join_columns,
     list_columns,
     make_example,
     require_columns,
@@ -89,9 +88,7 @@ class TableFiles(TextFiles):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         labels: Sequence[str] | None = None,
         seed: int = 0,
@@ -101,8 +98,8 @@ class TableFiles(TextFiles):
         """Open the files of a table, and decide its task from them.
 
         Args:
-            train, dev, test: a file, several files, a folder or a pattern for each. Without `dev`,
-                a share of the rows of `train` replaces it, drawn with `seed`. Without `train` the
+            sources: a file, several files, a folder or a pattern for train, dev and test. Without
+                dev, a share of the rows of train replaces it, drawn with `seed`. Without train the
                 task cannot learn, but it can answer. A folder without tables is read as text files.
                 The name of a subfolder is the label of the texts in it. If there is no subfolder,
                 the folder's name is the label. A test file may lack labels; its labels choose
@@ -114,8 +111,7 @@ class TableFiles(TextFiles):
         """
         layout = take_layout(options)
         given = TableOptions(**options)
-        label = join_columns(given.label_column)
-        assert label is not None
+        label = list_columns(given.label_column)
         texts = require_columns(given.text_column, given.pair_column)
         check_label(label, texts)
         if given.target not in get_args(Target):
@@ -129,7 +125,7 @@ class TableFiles(TextFiles):
                 f"separator is '{given.separator}' with target '{given.target}', but it divides "
                 "several labels in one cell; leave it out, or set target=labels"
             )
-        if not isinstance(label, str) and given.target not in ("auto", "labels"):
+        if len(label) > 1 and given.target not in ("auto", "labels"):
             raise ConfigError(
                 f"target is '{given.target}', but several columns hold several labels; "
                 "set target=labels"
@@ -148,11 +144,10 @@ class TableFiles(TextFiles):
             label=label,
             header=layout.header,
         )
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=given.heldout, seed=seed, layout=layout)
         files.group_column, files.weight_column = given.group_column, given.weight_column
         target = given.target
-        if train is not None and (target == "auto" or (target != "number" and labels is None)):
+        if "train" in sources and (target == "auto" or (target != "number" and labels is None)):
             target, names = files._survey(target)
             labels = names if labels is None else labels
         elif target == "auto":
@@ -277,7 +272,7 @@ class TableFiles(TextFiles):
         """Read the columns and the label of every row, with its file. Several columns of labels
         give an object of their cells. With `optional`, a file may lack the label.
         """
-        labels = list_columns(self.task.label)
+        labels = self.task.label
         wanted, others = (columns, labels) if optional else ([*columns, *labels], ())
         for path in paths:
             if path.is_dir():  # a folder of texts, whose name is their label
@@ -358,7 +353,7 @@ class TableFiles(TextFiles):
                     f"labels are not numbers, the first in {first_word}, so the fractions "
                     "beside them are classes; correct them if all are amounts"
                 ] = words
-            if lists and singles == rows and isinstance(column, str) and separator is None:
+            if lists and singles == rows and len(column) == 1 and separator is None:
                 notes["lists hold one label each; set target=class if texts have one"] = rows
         if amounts:
             notes[f"labels look like numbers, such as {first_amount}, and are names"] = amounts
@@ -390,7 +385,7 @@ class Table(ColumnTask):
     name: ClassVar[str] = "table"
     files: ClassVar[type[TaskFiles[Any]]] = TableFiles
     options: ClassVar[type[TaskOptions]] = TableOptions
-    label: str | tuple[str, ...] = "label"
+    label: tuple[str, ...] = ("label",)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Table:
@@ -407,13 +402,13 @@ class Table(ColumnTask):
             texts=require_columns(
                 columns.get("text", "text"), columns.get("pair", "pair") if pair else None
             ),
-            label=join_columns(columns.get("label", "label")) or "label",
+            label=list_columns(columns.get("label")) or ("label",),
             header=settings.get("header", True),
         )
 
     @property
     def label_name(self) -> str:
-        return self.label if isinstance(self.label, str) else "', '".join(self.label)
+        return "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
         separator = {} if self.separator is None else {"separator": self.separator}

@@ -245,14 +245,15 @@ class ColumnTask(TextTask):
 
     texts: tuple[str, ...] = ("text",)
     """The columns of the one or two texts."""
-    label: str | tuple[str, ...] | None = None
-    """The column of the label, or the columns of 0 and 1 for each label."""
+    label: tuple[str, ...] = ()
+    """The column of the label, or the columns of 0 and 1 for each label; () without labels."""
     header: bool = True
     """True if the training files have a header line."""
 
     def settings(self) -> dict[str, Any]:
         text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        label = self.label if len(self.label) > 1 else next(iter(self.label), None)
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": label}
         header = {} if self.header else {"header": False}
         return {**super().settings(), "columns": columns, **header}
 
@@ -269,7 +270,7 @@ def hash_texts(*texts: str | None) -> int:
     return hash(tuple(" ".join((text or "").casefold().split()) for text in texts))
 
 
-def parse_finite(value: Any, location: str, column: str | None) -> float:
+def parse_finite(value: Any, location: str, column: str) -> float:
     number = parse_number(value)
     if number is None:
         remedy = "correct it, or leave the row out"
@@ -289,18 +290,12 @@ def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
     return (text,) if pair is None else (text, pair)
 
 
-def join_columns(label: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    """Return the columns of a label; one column alone."""
-    columns = list_columns(label)
-    return columns if len(columns) > 1 else columns[0] if columns else None
-
-
 def list_columns(label: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if label is None else (label,) if isinstance(label, str) else tuple(label)
 
 
-def check_label(label: str | Sequence[str] | None, texts: Sequence[str]) -> None:
-    for name in list_columns(label):
+def check_label(label: Sequence[str], texts: Sequence[str]) -> None:
+    for name in label:
         if any(name in find_parts(text, ()) for text in texts):
             raise ConfigError(
                 f"label is '{name}', a column that the model reads; name the column of the labels"
@@ -354,13 +349,13 @@ class TextFiles(SplitFiles[Example]):
         texts = require_columns(
             options.pop("text_column", text), options.pop("pair_column", pair[0] if pair else None)
         )
-        label = join_columns(options.pop("label_column", task.label))
+        label = list_columns(options.pop("label_column", task.label))
         check_label(label, texts)
         return super().open_labeled(replace(task, texts=texts, label=label), source, **options)
 
     def _find_mark(self) -> list[str]:
         assert isinstance(self.task, ColumnTask)
-        own = (*self.task.texts, *list_columns(self.task.label))
+        own = (*self.task.texts, *self.task.label)
         return [] if "answer" in own else ["answer"]
 
     def _select_rows(

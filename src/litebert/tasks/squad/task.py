@@ -92,9 +92,7 @@ class SquadFiles(SplitFiles[Question]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         version: Literal[1, 2] | None = None,
         task_class: type[Task[Question]] | None = None,
@@ -103,6 +101,7 @@ class SquadFiles(SplitFiles[Question]):
         """Open the files of the splits.
 
         Args:
+            sources: the files of train, dev and test.
             version: 1 or 2. None looks into the files: it is 2 if a file names that version, or
                 marks whether questions can be answered.
             options: as `SquadOptions` has them.
@@ -110,7 +109,6 @@ class SquadFiles(SplitFiles[Question]):
         layout, heldout = take_layout(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(make(**options), sources, heldout=heldout, layout=layout)
         paths = [path for paths in files._paths.values() for path in paths]
         if version is None:

@@ -69,9 +69,7 @@ class TaggingFiles(SplitFiles[Sentence]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         labels: Sequence[str] | None = None,
         task_class: type[Task[Sentence]] | None = None,
@@ -84,7 +82,6 @@ class TaggingFiles(SplitFiles[Sentence]):
         assert issubclass(make, TaggingTask)
         columns = given.word_column, given.tag_column
         task = replace(make.of_labels(labels or ()), columns=columns)
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=given.heldout, layout=layout)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
