@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def save_random(folder: Path, tokenizer: Path, problem: str, labels: tuple[str, 
     task = {"kind": "sequence", "problem": problem, "length": 64, "pair": False}
     save_litebert(model, words, folder, labels=labels, task=task)
     return load(folder)
+
+
+@pytest.mark.parametrize("method", ["occlusion", "gradients"])
+def test_an_empty_text_has_no_words(method: Any, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = save_random(tmp_path / "model", tiny_tokenizer, "classes", ("a", "b"))
+    assert model.explain(["", "kumi"], method=method)[0] == []
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from litebert.tasks.splits import (
     join_groups,
     take_layout,
 )
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task, TaskOptions
 from litebert.tasks.text_outputs import OneChoice
 from litebert.tasks.values import Answer, Item, ModelExample
 from litebert.text.records import (
@@ -161,13 +161,12 @@ class ChoiceFiles(SplitFiles[Choice]):
 
 @dataclass(frozen=True)
 class ChoiceTask(Task[Choice]):
-    name: ClassVar[str] = "choices"
-    suffix: ClassVar[str] = ".jsonl"
-    inputs: ClassVar[str] = "give (context, question, choices), of choices two or more"
-    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
-    files: ClassVar[type[TaskFiles[Any]]] = ChoiceFiles
+    name, files = "choices", ChoiceFiles
     options: ClassVar[type[TaskOptions]] = ChoiceOptions
-    usual: ClassVar[Mapping[str, Any]] = MappingProxyType({"order": "context"})
+    suffix = ".jsonl"
+    inputs = "give (context, question, choices), of choices two or more"
+    predicted_files = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
+    usual = MappingProxyType({"order": "context"})
     blank: ClassVar[re.Pattern[str]] = BLANK
     order: Order = "context"
 
@@ -230,7 +229,7 @@ class ChoiceTask(Task[Choice]):
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """Return `accuracy`, of all and of each group. A tie with another choice is wrong."""
         right_by_group: dict[str, list[bool]] = {}
-        labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
+        labeled = self._select_labeled(examples, answers)
         for example, answer in zip(*labeled, strict=True):
             # A NaN is no probability, and compares as False.
             best = (answer.probabilities >= answer.probabilities[answer.value]).sum()

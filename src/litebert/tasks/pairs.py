@@ -240,8 +240,7 @@ class PairFiles(TextFiles):
 class Pairs(ColumnTask):
     """Vectors of texts, learned from pairs of texts or from texts alone."""
 
-    name: ClassVar[str] = "pairs"
-    files: ClassVar[type[TaskFiles[Any]]] = PairFiles
+    name, files = "pairs", PairFiles
     options: ClassVar[type[TaskOptions]] = PairOptions
 
     output: Similarity
@@ -361,9 +360,7 @@ class Pairs(ColumnTask):
         if not self.label:
             firsts, seconds = zip(*((one.text, one.pair or "") for one in examples), strict=True)
             return rank_seconds([answer.vectors for answer in answers], firsts, seconds)
-        examples, answers = self._select_labeled(
-            examples, answers, lambda example: example.label is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         labels = np.array([example.label for example in examples], np.float64)
         cosines = np.array([answer.value for answer in answers])
         return compute_scores(self.score_names, labels, cosines)
@@ -459,9 +456,7 @@ class StsbFiles(PairFiles):
 class StsbVectors(Pairs):
     """STS-B scored by the cosine of two vectors; the task `stsb` reads both texts at once."""
 
-    name: ClassVar[str] = "stsb-vectors"
-    files: ClassVar[type[TaskFiles[Any]]] = StsbFiles
-    options: ClassVar[type[TaskOptions]] = VectorOptions
+    name, files, options = "stsb-vectors", StsbFiles, VectorOptions
 
 
 def _tell_supervision(pair: Any, label: Any) -> Supervision:

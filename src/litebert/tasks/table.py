@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from litebert.base.errors import ConfigError, DataError, ModelError, nearest
 from litebert.tasks.label_cells import (
@@ -31,7 +31,7 @@ from litebert.tasks.label_cells import (
 )
 from litebert.tasks.outputs import Output, restore_output
 from litebert.tasks.splits import Source, SplitFiles, format_files, list_visible, take_layout
-from litebert.tasks.task import Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import (
     LARGEST,
@@ -382,9 +382,7 @@ class TableFiles(TextFiles):
 class Table(ColumnTask):
     """A task over a text or a pair in named columns."""
 
-    name: ClassVar[str] = "table"
-    files: ClassVar[type[TaskFiles[Any]]] = TableFiles
-    options: ClassVar[type[TaskOptions]] = TableOptions
+    name, files, options = "table", TableFiles, TableOptions
     label: tuple[str, ...] = ("label",)
 
     @classmethod

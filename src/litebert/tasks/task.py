@@ -239,10 +239,14 @@ class Task(ABC, Generic[E]):
         """Return the task with what it tunes on the first dev part, such as a threshold."""
         return self
 
+    def has_label(self, example: Any) -> bool:
+        """Return True if an answer to the example can be scored."""
+        return example.label is not None
+
     def _select_labeled(
-        self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
+        self, examples: Sequence[E], answers: Sequence[Any]
     ) -> tuple[Sequence[E], Sequence[Any]]:
-        pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
+        pairs = [pair for pair in zip(examples, answers, strict=True) if self.has_label(pair[0])]
         if not pairs:
             raise DataError(
                 f"no example of {', '.join(self.sources) or f'the {self.name} task'} has an answer "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,8 @@ class Example(NamedTuple):
 class TextTask(Task[Example]):
     """A task over texts. Its files give labels as targets of the output."""
 
-    name: ClassVar[str] = "texts"
-    suffix: ClassVar[str] = ".csv"
+    name = "texts"
+    suffix = ".csv"
     pair: bool | None = None
     separator: str | None = None
     """The separator of several labels in one cell; None for the separator of the output."""
@@ -225,9 +225,7 @@ class TextTask(Task[Example]):
     def _align(
         self, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        examples, answers = self._select_labeled(
-            examples, answers, lambda example: example.label is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         labels: list[Any] = [example.label for example in examples]
         predictions = [self.output.as_target(answer.value) for answer in answers]
         if isinstance(labels[0], tuple):  # which is longer where the model does not know a label
@@ -333,6 +331,7 @@ def stream_texts(
 class TextFiles(SplitFiles[Example]):
     """The files of a task over texts in named columns."""
 
+    stream = staticmethod(stream_texts)
     group_column: str | None = None
     weight_column: str | None = None
 
@@ -409,9 +408,3 @@ class TextFiles(SplitFiles[Example]):
         examples = self._select_split(split, examples, kept_units, name, notes, classes)
         mean = fmean(example.weight for example in examples)
         return [example._replace(weight=example.weight / mean) for example in examples]
-
-    @classmethod
-    def stream(
-        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Example]]:
-        return stream_texts(source, notes, text=text, pair=pair)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ from litebert.tasks.squad.spans import (
     find_tokens,
     split_windows,
 )
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task
 from litebert.tasks.token_outputs import OneSpan
 from litebert.tasks.values import Item, ModelExample
 from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
@@ -196,13 +196,11 @@ class SquadFiles(SplitFiles[Question]):
 class Squad(Task[Question]):
     """SQuAD 1.1 or 2.0, with percentages by the official script of the version as scores."""
 
-    name: ClassVar[str] = "squad"
-    suffix: ClassVar[str] = ".json"
-    inputs: ClassVar[str] = "give (question, context)"
-    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.json", "ANSWERS.json")
-    files: ClassVar[type[TaskFiles[Any]]] = SquadFiles
-    options: ClassVar[type[TaskOptions]] = SquadOptions
-    usual: ClassVar[Mapping[str, Any]] = MappingProxyType(
+    name, files, options = "squad", SquadFiles, SquadOptions
+    suffix = ".json"
+    inputs = "give (question, context)"
+    predicted_files = ("QUESTIONS.json", "ANSWERS.json")
+    usual = MappingProxyType(
         {
             "version": 1,
             "threshold": 0.0,
@@ -212,7 +210,7 @@ class Squad(Task[Question]):
             "answer_unit": "words",
         }
     )
-    percent: ClassVar[bool] = True
+    percent = True
 
     output: OneSpan = field(default_factory=OneSpan)
     version: int = 1
@@ -353,6 +351,9 @@ class Squad(Task[Question]):
         odds = float(record["no_answer_odds"])
         return Answer(str(record["prediction"] or ""), odds, (0.0, 0.0), ())
 
+    def has_label(self, example: Question) -> bool:
+        return example.is_labeled
+
     def choose_texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
         """Return the text of each answer; in version 2 it is empty for odds above the threshold."""
         return [
@@ -366,9 +367,7 @@ class Squad(Task[Question]):
         With `half`, they are those of the half that did not tune the threshold. With `dev`,
         `best_exact` and `best_f1` have their own thresholds.
         """
-        examples, answers = self._select_labeled(
-            examples, answers, lambda question: question.is_labeled
-        )
+        examples, answers = self._select_labeled(examples, answers)
         if self.version == 1:
             golds = [[gold.text for gold in question.answers] for question in examples]
             texts = [answer.value for answer in answers]
@@ -386,9 +385,7 @@ class Squad(Task[Question]):
         """Return the task with the threshold as a number, tuned as in `score`."""
         if self.version == 1 or not isinstance(self.threshold, str):
             return self
-        examples, answers = self._select_labeled(
-            examples, answers, lambda question: question.is_labeled
-        )
+        examples, answers = self._select_labeled(examples, answers)
         threshold, _ = self._tune(self._judge(examples, answers))
         return replace(self, threshold=threshold)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from litebert.tasks.tagging.files import (
     survey,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task
 from litebert.tasks.token_outputs import Tags
 from litebert.tasks.values import Answer, Item, ModelExample, PlainItem
 from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
@@ -183,12 +183,10 @@ class TaggingFiles(SplitFiles[Sentence]):
 class TaggingTask(Task[Sentence]):
     """Tags of words: entities, or plain tags such as parts of speech."""
 
-    name: ClassVar[str] = "tagging"
-    suffix: ClassVar[str] = ".conll"
-    inputs: ClassVar[str] = "give a text or a list of words"
-    predicted_files: ClassVar[tuple[str, str]] = ("SENTENCES.conll", "ANSWERS.jsonl")
-    files: ClassVar[type[TaskFiles[Any]]] = TaggingFiles
-    options: ClassVar[type[TaskOptions]] = TaggingOptions
+    name, files, options = "tagging", TaggingFiles, TaggingOptions
+    suffix = ".conll"
+    inputs = "give a text or a list of words"
+    predicted_files = ("SENTENCES.conll", "ANSWERS.jsonl")
 
     plain: bool = False
     """True if tags mark no entities, as those of parts of speech."""
@@ -327,6 +325,9 @@ class TaggingTask(Task[Sentence]):
             raise ValueError
         return answer
 
+    def has_label(self, example: Sentence) -> bool:
+        return example.tags is not None
+
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1`."""
         gold, predicted = self._align(examples, answers)
@@ -351,9 +352,7 @@ class TaggingTask(Task[Sentence]):
     def _align(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> tuple[list[Any], list[Any]]:
-        examples, answers = self._select_labeled(
-            examples, answers, lambda sentence: sentence.tags is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         return [sentence.tags for sentence in examples], [answer.value for answer in answers]
 
     def _number_tags(self, *sides: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
