@@ -138,9 +138,7 @@ class ChoiceFiles(SplitFiles[Choice]):
         paths = self._find_files(split)
         examples = [example for path in paths for example in self._read_examples(path, notes)]
         groups = self._read_groups(split, self.group_column)
-        units = join_groups(
-            [example.context for example in examples], *([groups] if groups else [])
-        )
+        units = join_groups([example.context for example in examples], groups)
         name = f"groups by '{self.group_column}'" if groups else self.contexts
         examples = self._select_split(split, examples, units, name, notes)
         unlabeled = sum(example.label is None for example in examples)

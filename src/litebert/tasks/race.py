@@ -116,12 +116,12 @@ def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choic
             question = require_text(question, f"questions[{i}]", location)
             choices = require_choices(texts, f"options[{i}]", location)
             label = None
-            letters = [format_letter(i) for i in range(len(choices))]
-            if answers is not None and answers[i] not in letters:
-                raise DataError(
-                    f"{location}: answers[{i}] is {format_value(answers[i])}; write one of "
-                    f"{', '.join(letters)}"
-                )
             if answers is not None:
+                letters = [format_letter(i) for i in range(len(choices))]
+                if answers[i] not in letters:
+                    raise DataError(
+                        f"{location}: answers[{i}] is {format_value(answers[i])}; write one of "
+                        f"{', '.join(letters)}"
+                    )
                 label = letters.index(answers[i])
             yield Choice(article, question, choices, label, f"{name}-{i}", level)

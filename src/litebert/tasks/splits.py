@@ -284,8 +284,8 @@ def list_visible(folder: Path) -> list[Path]:
 
 
 def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
-    """Number the rows so that those that share a value in any column, directly or through other
-    rows, have one number. None is shared with no row.
+    """Number the rows of the first column so that those that share a value in any column, directly
+    or through other rows, have one number. None is shared with no row; a column may be empty.
     """
     joined = list(range(len(columns[0])))
 

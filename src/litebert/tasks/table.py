@@ -51,7 +51,6 @@ from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_
 
 Target = Literal["auto", "class", "labels", "number"]
 
-_OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """More different whole numbers than this are perhaps amounts rather than classes."""
 
@@ -148,8 +147,8 @@ class TableFiles(TextFiles):
         files.group_column, files.weight_column = given.group_column, given.weight_column
         target = given.target
         if "train" in sources and (target == "auto" or (target != "number" and labels is None)):
-            target, names = files._survey(target)
-            labels = names if labels is None else labels
+            target, found = files._survey(target)
+            labels = found if labels is None else labels
         elif target == "auto":
             if labels is None:
                 raise ConfigError(
@@ -157,7 +156,9 @@ class TableFiles(TextFiles):
                     "another target"
                 )
             target = "class" if given.separator is None else "labels"
-        output = Number() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
+        names = tuple(labels or ())
+        outputs = {"class": OneClass(names), "labels": SeveralLabels(names), "number": Number()}
+        output: Output = outputs[target]
         # Checkpoints are chosen by the highest score, and a lower rmse is better.
         choices = [name for name in output.scores if name != "rmse"]
         if given.metric is not None and given.metric not in choices:

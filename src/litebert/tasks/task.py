@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
+from itertools import islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -72,9 +73,11 @@ class TaskOptions:
 
     def collect_changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as `open_task` takes them."""
-        values = {option.name: getattr(self, option.name) for option in fields(self)}
-        defaults = type(self).__dataclass_fields__
-        return {name: value for name, value in values.items() if value != defaults[name].default}
+        return {
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+        }
 
 
 @dataclass(frozen=True)
@@ -342,13 +345,9 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
     by_label: dict[str | None, list[ModelExample]] = {}
     for example in short:
         by_label.setdefault(example.label, []).append(example)
-    chosen: list[ModelExample] = []
-    while by_label and len(chosen) < MOST_EXAMPLES:
-        for label in sorted(by_label, key=str):
-            chosen += [by_label[label].pop(0)]
-            if not by_label[label]:
-                del by_label[label]
-    return chosen[:MOST_EXAMPLES]
+    rounds = zip_longest(*(by_label[label] for label in sorted(by_label, key=str)))
+    chosen = (example for each in rounds for example in each if example is not None)
+    return list(islice(chosen, MOST_EXAMPLES))
 
 
 def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:

@@ -151,22 +151,20 @@ class TextTask(Task[Example]):
     ) -> list[Item]:
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
-            notes.add_cut(cut, len(rows), length)
-            return [
-                Item(i, (row,), example.label, group=example.group, weight=example.weight)
-                for i, (row, example) in enumerate(zip(rows, examples, strict=True))
-            ]
-        firsts = tokenizer.encode([example.text for example in examples])
-        pairs = [example.pair for example in examples if example.pair is not None]
-        seconds, items, cut = iter(tokenizer.encode(pairs)), [], 0
-        for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
-            second = None if example.pair is None else next(seconds)
-            specials = 2 if second is None else 2 + tokenizer.pair_separators
-            cut += len(first) + len(second or ()) + specials > length
-            row = build_row(tokenizer, first, second, length)
-            items.append(Item(i, (row,), example.label, group=example.group, weight=example.weight))
-        notes.add_cut(cut, len(items), length)
-        return items
+        else:
+            firsts = tokenizer.encode([example.text for example in examples])
+            pairs = [example.pair for example in examples if example.pair is not None]
+            seconds, rows, cut = iter(tokenizer.encode(pairs)), [], 0
+            for example, first in zip(examples, firsts, strict=True):
+                second = None if example.pair is None else next(seconds)
+                specials = 2 if second is None else 2 + tokenizer.pair_separators
+                cut += len(first) + len(second or ()) + specials > length
+                rows.append(build_row(tokenizer, first, second, length))
+        notes.add_cut(cut, len(rows), length)
+        return [
+            Item(i, (row,), example.label, group=example.group, weight=example.weight)
+            for i, (row, example) in enumerate(zip(rows, examples, strict=True))
+        ]
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
         return [
@@ -376,7 +374,7 @@ class TextFiles(SplitFiles[Example]):
         if split == "test" or (split == "dev" and not self._holds_out):
             return examples
         groups = self._read_groups(split, self.group_column)
-        units = join_groups(keys, *([groups] if groups else []))
+        units = join_groups(keys, groups)
         sizes = Counter(units)
         name = "rows" if len(sizes) == len(units) else "different texts"
         if groups:

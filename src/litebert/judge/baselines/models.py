@@ -61,12 +61,8 @@ class Baseline(ABC):
         """How many training rows it learned from."""
 
     def fit(self, items: Sequence[PlainItem], classes: int) -> None:
-        chosen = [
-            items[place]
-            for place in _choose_affordable(
-                [sum(map(len, item.texts)) for item in items], CHARACTERS
-            )
-        ]
+        lengths = [sum(map(len, item.texts)) for item in items]
+        chosen = [items[place] for place in _choose_affordable(lengths, CHARACTERS)]
         self.read = len(chosen)
         self._learn(chosen, classes)
 
