@@ -231,11 +231,9 @@ class Output(ABC):
         raise NotImplementedError
 
     def as_target(self, value: Any) -> Any:
-        """Return the value of an answer in the form of a target."""
         return value
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {
             "prediction": value,

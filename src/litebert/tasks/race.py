@@ -32,8 +32,6 @@ JOINED = "all.txt"
 
 
 class RaceFiles(ChoiceFiles):
-    """The folder of RACE."""
-
     contexts = "passages"
 
     @classmethod

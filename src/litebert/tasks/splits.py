@@ -176,10 +176,9 @@ class SplitFiles(TaskFiles[E]):
                     f"{name} is '{value}', which {task.name} does not take; leave it out"
                 )
         layout = take_layout(options)
-        files = cls(task, {"dev": source}, layout=layout)
         for name, value in options.items():
             raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
-        return files
+        return cls(task, {"dev": source}, layout=layout)
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:

@@ -327,8 +327,6 @@ def stream_texts(
 
 
 class TextFiles(SplitFiles[Example]):
-    """The files of a task over texts in named columns."""
-
     stream = staticmethod(stream_texts)
     group_column: str | None = None
     weight_column: str | None = None

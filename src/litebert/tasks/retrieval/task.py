@@ -107,7 +107,7 @@ class RerankFiles(TaskFiles[Example]):
             if name not in self._collections:
                 self._collections[name] = read_collection(self._folder, name)
             collection = self._collections[name]
-            if name != "dev" and "dev" not in self._splits:
+            if "dev" not in self._splits:
                 names = list(collection.queries)
                 chosen = select_split(
                     split,
