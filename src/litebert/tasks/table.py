@@ -80,6 +80,8 @@ class TableFiles(TextFiles):
     """The rows that the last reading left out."""
     _survey_notes: Mapping[str, int] = MappingProxyType({})
     """What is said of the labels of the training files."""
+    _names_rows = False
+    """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
 
     @classmethod
@@ -201,7 +203,10 @@ class TableFiles(TextFiles):
                 f"separator is '{separator}', but the model was fine-tuned on one "
                 "label per text; leave it out"
             )
-        return super().open_labeled(replace(task, separator=separator), source, **options)
+        files = super().open_labeled(replace(task, separator=separator), source, **options)
+        assert isinstance(files, TableFiles)
+        files._names_rows = True
+        return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
         """Read the examples of train, dev or test, in the order of their files."""
@@ -209,8 +214,7 @@ class TableFiles(TextFiles):
         paths, test = self._find_files(split), split == "test"
         if split == "train":
             notes.update(self._survey_notes)
-        has_train = "train" in self._paths
-        parser = _LabelParser(self.task, notes, is_scored_only=test or not has_train)
+        parser = _LabelParser(self.task, notes, is_scored_only=test or "train" not in self._paths)
         several = len(paths) > 1 or paths[0].is_dir()
         parse = parser.parse_test if test else parser.parse
         texts = self.task.texts
@@ -222,7 +226,7 @@ class TableFiles(TextFiles):
             name = ""
             if several:
                 name = location
-            elif not has_train or (self._holds_out and not test):
+            elif self._names_rows or (self._holds_out and not test):
                 name = str(row.line)
             blank = self.leaves_blank and is_blank(row.values[-1])
             label = None if blank else parse(row.values[-1], location)
