@@ -67,7 +67,7 @@ def train_network(folder: Path) -> tuple[Path, Path]:
     texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
     settings = replace(finetune_preset("small", "table"), early_exits=True, steps=STEPS, length=64)
-    table = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
+    table = TableFiles.of({"train": train, "dev": dev}, text_column=TEXT, label_column=LABEL)
     finetune("bert-tiny", table, folder / "run", settings, tokenizer=folder / "tokenizer")
     return folder / "run", dev
 

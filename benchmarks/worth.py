@@ -60,6 +60,7 @@ from litebert.base.storage import atomic_text
 from litebert.interop.files import weights_file
 from litebert.interop.names import find_exported_graph
 from litebert.studies.packages import LABEL, TEXT, write_table
+from litebert.text.records import Notes
 
 TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut17", "sst2")
 """The cheapest first."""
@@ -345,7 +346,7 @@ def measure(model: Path, source: TaskSource) -> dict[str, float]:
     seconds = []
     for _ in range(ROUNDS + 1):
         start = time.perf_counter()
-        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length, Notes())
         list(predictor.answer_items(examples, items))
         seconds.append(time.perf_counter() - start)
     speed = len(examples) / statistics.median(seconds[1:])  # the first also reads and compiles

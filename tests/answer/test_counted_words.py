@@ -74,7 +74,7 @@ def make_task(kind: str) -> tuple[Task[Any], list[Example]]:
         for text, pair, label in zip(texts, pairs, labels, strict=True)
     ]
     columns = ("text", "other") if paired else ("text",)
-    return Table(outputs[name], pair=paired, texts=columns, label="label"), examples
+    return Table(outputs[name], pair=paired, texts=columns), examples
 
 
 KINDS = [

@@ -33,6 +33,7 @@ from litebert.tasks.rows import PaddedRows
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example
 from litebert.tasks.values import EncodedPart, EncodedRow, Item
+from litebert.text.records import Notes
 from toys.finetuning import config, finetune, recipe_file, same_files, write_table
 from toys.killed import Killed, kill_at
 from toys.refusals import names, refused
@@ -93,7 +94,10 @@ def rows_of(run: Path) -> PaddedRows:
     """The development part as one padded batch."""
     model = load(run)
     items = model.predictor.task.encode(
-        [Example(text, None, None) for text in read_texts(run)], model.predictor.tokenizer, 32
+        [Example(text, None, None) for text in read_texts(run)],
+        model.predictor.tokenizer,
+        32,
+        Notes(),
     )
     return PaddedRows(
         [row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64

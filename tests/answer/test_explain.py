@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from litebert.cli import main
 from litebert.config import EncoderConfig
 from litebert.model.task_model import TaskModel
 from litebert.tasks.outputs import log_softmax
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import recipe_file, write_table
 from toys.folders import save_litebert
@@ -51,6 +53,12 @@ def save_random(folder: Path, tokenizer: Path, problem: str, labels: tuple[str, 
     return load(folder)
 
 
+@pytest.mark.parametrize("method", ["occlusion", "gradients"])
+def test_an_empty_text_has_no_words(method: Any, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = save_random(tmp_path / "model", tiny_tokenizer, "classes", ("a", "b"))
+    assert model.explain(["", "kumi"], method=method)[0] == []
+
+
 @pytest.mark.parametrize(
     ("problem", "labels"), [("classes", ("a", "b", "c")), ("labels", ("a", "b")), ("number", ())]
 )
@@ -61,7 +69,7 @@ def test_occlusion_is_the_difference_without_a_word(
 
     def odds(text: str, label: int) -> float:
         task, predictor = model.predictor.task, model.predictor
-        item = task.encode([task.example(text, "0")], predictor.tokenizer, 64)
+        item = task.encode([task.example(text, "0")], predictor.tokenizer, 64, Notes())
         (logits,), _ = predictor.logits(item)
         values = logits.astype(np.float64)
         if problem != "classes":
@@ -74,7 +82,7 @@ def test_occlusion_is_the_difference_without_a_word(
     assert [text[word.start : word.end] for word in words] == [word.word for word in words]
     assert "".join(word.word for word in words) == text.replace(" ", "")
     whole = model.predictor.task.encode(
-        [model.predictor.task.example(text, "0")], model.predictor.tokenizer, 64
+        [model.predictor.task.example(text, "0")], model.predictor.tokenizer, 64, Notes()
     )
     label = int(model.predictor.logits(whole)[0][0].argmax())
     without = odds(text.replace(" mimi", ""), label)
@@ -91,7 +99,8 @@ def test_gradients_add_up_to_the_difference_from_masks(
     predictor, network = model.predictor, model.model.eval()
     assert isinstance(network, TaskModel)
     words = predictor.tokenizer
-    (row,) = predictor.task.encode([predictor.task.example("kumi, mimi lala", "0")], words, 64)
+    example = predictor.task.example("kumi, mimi lala", "0")
+    (row,) = predictor.task.encode([example], words, 64, Notes())
     weights = integrate_gradients(predictor.task.output, words, row.rows[0], network)
     ids = torch.from_numpy(row.rows[0].ids.astype(np.int64))[None]
     masks = torch.where(

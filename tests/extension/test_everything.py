@@ -229,7 +229,7 @@ class Ranges(Task[Ranged]):
         return Ranged(value)
 
     def encode(
-        self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int, notes: Any = None
+        self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int, notes: Any
     ) -> list[Item]:
         rows = (
             build_row(tokenizer, ids, length=length)

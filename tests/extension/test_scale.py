@@ -120,7 +120,7 @@ def test_a_model_whose_output_is_not_registered_is_refused(
     train = write_table(tmp_path / "train.csv", 60, 0, GRADES)
     finetune(
         recipe_file(tmp_path),
-        GradeFiles.of(train, task_class=Grades),
+        GradeFiles.of({"train": train}, task_class=Grades),
         tmp_path / "run",
         config(epochs=1),
         tokenizer=tiny_tokenizer,

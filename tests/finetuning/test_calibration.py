@@ -4,6 +4,8 @@ probabilities are known.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -15,7 +17,6 @@ from litebert.judge.calibration import (
     calibrate_part,
     choose_threshold,
     compute_calibration_error,
-    record_points,
     trace_precision,
 )
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
@@ -86,7 +87,7 @@ def test_a_threshold_has_the_precision_that_it_names() -> None:
     likely = draw.uniform(0.5, 1, 1000)
     right = draw.random(1000) < 0.97 * likely
     points = trace_precision(likely, right)
-    record = {"precision": record_points(points)}
+    record = {"precision": [asdict(point) for point in points]}
     for wanted in (0.75, 0.8, 0.85):
         point = choose_threshold(record, wanted, "model")
         answered = likely >= point.threshold

@@ -58,8 +58,7 @@ def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     words = folder / "words"
     train_tokenizer(WORDS, kind="wordpiece", vocab_size=60).save(words)
     files = PairFiles.of(
-        folder / "pairs.csv",
-        folder / "dev.csv",
+        {"train": folder / "pairs.csv", "dev": folder / "dev.csv"},
         text_column="one",
         pair_column="two",
         label_column="score",
@@ -279,7 +278,7 @@ def test_a_run_killed_while_it_trains_ends_with_the_same_bits(
             if loop.step == stop:
                 raise Killed
 
-        files = PairFiles.of(place / "texts.txt", place / "dev.csv", **columns)
+        files = PairFiles.of({"train": place / "texts.txt", "dev": place / "dev.csv"}, **columns)
         student, teacher = place / "small.toml", place / "teacher"
         options: dict[str, Any] = {
             "tokenizer": tiny_tokenizer,

@@ -404,7 +404,7 @@ def test_a_network_takes_as_many_steps_as_the_budget_allows(
 
 def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
     """The way that is taken where each answers such a share of so many rows right."""
-    task = Table(OneClass(("no", "yes")), texts=("text",), label="label", dev=("dev",))
+    task = Table(OneClass(("no", "yes")), texts=("text",), dev=("dev",))
     draw = np.random.default_rng(0)
     examples = [Example(str(i), None, int(draw.integers(2))) for i in range(rows)]
     runner = judging.Runner(ways.Material(task, examples), Path(), [])
@@ -488,7 +488,7 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
 def test_many_rows_are_scored_by_rows_that_chose_nothing(rows: int, halved: bool) -> None:
     """What is right in every second row only is all right or all wrong by one of the halves, and
     its lead over what is wrong everywhere is the other half's."""
-    task = Table(OneClass(("no", "yes")), texts=("text",), label="label", dev=("dev",))
+    task = Table(OneClass(("no", "yes")), texts=("text",), dev=("dev",))
     examples = [Example(str(i), None, 1) for i in range(rows)]
     runner = judging.Runner(ways.Material(task, examples), Path(), [])
     places = np.arange(rows)

@@ -17,6 +17,7 @@ from litebert.tasks.tagging import task as tagging
 from litebert.tasks.task import Row, Task, TaskFiles
 from litebert.text.records import Notes
 
+SPLITS = ("train", "dev", "test")
 # To a type checker it is both the files and their task, as it is to the code that it is given to.
 _FilesAndTask: Any = Any if TYPE_CHECKING else object
 
@@ -83,21 +84,29 @@ class Opened(_FilesAndTask):  # type: ignore[misc]
         return getattr(self.task, name)
 
 
+def _open_files(files: Any, *data: Any, **options: Any) -> Any:
+    """The files of the splits in order or by their names."""
+    named = {name: options.pop(name) for name in SPLITS if name in options}
+    sources = dict(zip(SPLITS, data, strict=False)) | named
+    given = {name: source for name, source in sources.items() if source is not None}
+    return files.of(given, **options)
+
+
 def _open_splits(files: Any, data: Any = None, **options: Any) -> Any:
     """The files of each split by its name, or of a folder."""
     if data is None or isinstance(data, Mapping):
-        return files.of(**(data or {}), **options)
+        return _open_files(files, **(data or {}), **options)
     return files.open(None, "", data, **options)
 
 
 class Table(Opened):
     def __init__(self, *files: Any, **options: Any) -> None:
-        super().__init__(table.TableFiles.of(*files, **options))
+        super().__init__(_open_files(table.TableFiles, *files, **options))
 
 
 class Squad(Opened):
     def __init__(self, **options: Any) -> None:
-        super().__init__(squad.SquadFiles.of(**options))
+        super().__init__(_open_files(squad.SquadFiles, **options))
 
 
 class ChoiceTask(Opened):
@@ -112,7 +121,7 @@ class TaggingTask(Opened):
 
 class Pairs(Opened):
     def __init__(self, *files: Any, **options: Any) -> None:
-        super().__init__(pairs.PairFiles.of(*files, **options))
+        super().__init__(_open_files(pairs.PairFiles, *files, **options))
 
 
 class RaceTask(Opened):

@@ -24,7 +24,7 @@ from litebert.base.errors import RunError
 from litebert.base.json_reader import read_json
 from litebert.base.progress import task
 from litebert.judge.baselines import advise, read_baseline
-from litebert.judge.calibration import compute_lower_bound
+from litebert.judge.calibration import PrecisionPoint
 from litebert.judge.reliability import MISLABELED, RELIABILITY, list_confusions
 from litebert.judge.seeds import compute_share_error
 from litebert.model.objectives import ShownScore, list_shown_scores
@@ -298,13 +298,12 @@ def _list_precision(record: Mapping[str, Any]) -> list[Section]:
         return []
     step = max(1, -(-len(points) // _SHOWN_POINTS))
     rows = []
-    for point in points[::step]:
-        lowest, answers = "-", "-"
-        if "answers" in point:
-            count = int(point["answers"])
-            lowest, answers = f"{compute_lower_bound(point['precision'], count):.3f}", f"{count:,}"
-        cells = (f"{point['precision']:.3f}", lowest, answers, f"{point['threshold']:.3f}")
-        rows.append((*cells, f"{point['coverage']:.1%}"))
+    for fields in points[::step]:
+        point, lowest, answers = PrecisionPoint(**fields), "-", "-"
+        if point.answers:
+            lowest, answers = f"{point.lower_bound:.3f}", f"{point.answers:,}"
+        cells = (f"{point.precision:.3f}", lowest, answers, f"{point.threshold:.3f}")
+        rows.append((*cells, f"{point.coverage:.1%}"))
     note = (
         "litebert predict --min-precision P takes the first row with a precision of P or more. "
         "The 95 % interval of the precision (Wilson) begins at its lower end."

@@ -206,7 +206,7 @@ def score_predictor(
 def _read_answers(path: str | Path, task: Task[Any], examples: Sequence[Any]) -> list[Any]:
     name = shorten(path)
     remedy = "give the file that litebert predict wrote of --data, as .csv or .jsonl"
-    if isinstance(task.output, Similarity) and getattr(task, "label", None) is None:
+    if isinstance(task.output, Similarity) and not getattr(task, "label", None):
         raise ConfigError(
             f"{name} has cosines, and pairs without labels are scored by their vectors; leave "
             "--predictions out"

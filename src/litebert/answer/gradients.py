@@ -23,6 +23,7 @@ from litebert.judge.words import (
     weigh_words,
 )
 from litebert.tasks.values import EncodedRow
+from litebert.text.records import Notes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +45,7 @@ def explain_by_gradients(
     tokens. `network` is in evaluation mode.
     """
     require_words(task)
-    row = task.encode([example], tokenizer, length)[0].rows[0]
+    row = task.encode([example], tokenizer, length, Notes())[0].rows[0]
     weights = integrate_gradients(task.output, tokenizer, row, network)
     spans = list_words(tokenizer, example, length)
     sums = [0.0] * len(spans)

@@ -112,7 +112,7 @@ class Predictor:
         """Yield the windows of rows that are computed together. `rows` begin with the first window
         of `turns`; those of windows between are only read.
         """
-        windows = self._encode_windows(rows, notes, turns)
+        windows = self._encode_windows(rows, Notes() if notes is None else notes, turns)
         with closing(in_advance(windows) if ahead else windows) as source:
             for window, items in source:
                 answers = self.answer_items([row.example for row in window], items)
@@ -143,7 +143,7 @@ class Predictor:
             self.comparison.compare_answers(self.task, self.runtime, examples, items, self._compute)
 
     def _encode_windows(
-        self, rows: Iterable[Row[Any]], notes: Notes | None, turns: Turns
+        self, rows: Iterable[Row[Any]], notes: Notes, turns: Turns
     ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
         """Yield rows with their items: few first, for soon answers, then up to `WINDOW`."""
         source = iter(rows)

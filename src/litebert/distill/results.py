@@ -27,6 +27,7 @@ from litebert.interop.names import find_exported_graph
 from litebert.judge.baselines import fit_baseline
 from litebert.judge.baselines.models import make_baseline
 from litebert.judge.seeds import judge
+from litebert.text.records import Notes
 from litebert.train import device as devices
 
 ROUNDS = 5
@@ -129,7 +130,7 @@ def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> 
 
 
 def _answer(predictor: Predictor, examples: Sequence[Any]) -> list[Any]:
-    items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+    items = predictor.task.encode(examples, predictor.tokenizer, predictor.length, Notes())
     return [entry.answer for entry in predictor.answer_items(examples, items)]
 
 

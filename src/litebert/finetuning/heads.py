@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from litebert.judge.baselines.models import split_folds
-from litebert.tasks.outputs import Output
+from litebert.tasks.outputs import Output, logistic
 from litebert.tasks.rows import number_groups
 from litebert.tasks.text_outputs import Number, SeveralLabels
 from litebert.tasks.values import Item, Logits
@@ -187,7 +187,7 @@ def _fit(
         made = flat.reshape(classes, width + 1)
         numbers = (vectors @ made[:, :-1].T.astype(np.float32)).astype(np.float64) + made[:, -1]
         if several:
-            likely = 0.5 * (1 + np.tanh(numbers / 2))
+            likely = logistic(numbers)
         else:
             likely = np.exp(numbers - numbers.max(1, keepdims=True))
             likely /= likely.sum(1, keepdims=True)

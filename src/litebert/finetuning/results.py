@@ -26,11 +26,14 @@ from litebert.finetuning.setup import Setup
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import make_finetuned_card
-from litebert.judge.baselines import BaselineScores, read_baseline
-from litebert.judge.baselines.scores import FIELD, build_scores_fields
+from litebert.judge.baselines import (
+    FIELD,
+    BaselineScores,
+    build_scores_fields,
+    read_baseline,
+)
 from litebert.judge.calibration import (
     calibrate_part,
-    record_points,
     scale_logits,
     trace_part,
 )
@@ -242,7 +245,7 @@ def write_results(
         about["offset"] = output.mean
     # An empty list says that too few development rows have answers, and no field that none count.
     if task.output.calibrates:
-        about["precision"] = record_points(precision)
+        about["precision"] = [asdict(point) for point in precision]
     if exits is not None:
         about["exits"] = exits.record()
     # A config names an objective, though a fine-tuned model has none.

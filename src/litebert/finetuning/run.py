@@ -64,8 +64,13 @@ from litebert.finetuning.teachers import (
 from litebert.finetuning.trainable import attach_answers, make_loop
 from litebert.finetuning.trials import FITTED, choose_start
 from litebert.interop.files import read_tensors, write_tensors
-from litebert.judge.baselines import RunBaseline, advise, read_scores
-from litebert.judge.baselines.scores import BASELINE, build_scores_fields
+from litebert.judge.baselines import (
+    BASELINE,
+    RunBaseline,
+    advise,
+    build_scores_fields,
+    read_scores,
+)
 from litebert.judge.reliability import (
     MISLABELED,
     RELIABILITY,
@@ -262,7 +267,7 @@ def finetune_seeds(
                             "it out"
                         )
                     with progress.task("tokenizing the unlabeled texts"):
-                        items = task.encode(examples, words, length)
+                        items = task.encode(examples, words, length, Notes())
                     items = [Item(item.example, item.rows, None) for item in items]
                     unlabeled = EncodedPart("unlabeled", examples, items)
                 train, *others = (

@@ -44,6 +44,7 @@ from litebert.tasks.similarity import Similarity, scale_to_unit
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, SeveralLabels
 from litebert.tasks.values import EncodedPart, Item, Logits
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import FINGERPRINT, PATH, build_record, compute_fingerprint
 
@@ -175,7 +176,7 @@ class TaskTeacher(ModelTeacher):
         for part in parts:
             items = part.items
             if encodes:
-                encoded = student.task.encode(part.examples, self.tokenizer, read)
+                encoded = student.task.encode(part.examples, self.tokenizer, read, Notes())
                 by_example = {item.example: item for item in encoded}
                 items = [by_example[item.example] for item in items]
             logits = compute_logits(

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from litebert.fitting.ways import (
     WayName,
     read_vectors,
 )
-from litebert.judge.calibration import calibrate_part, record_points, scale_logits, trace_part
+from litebert.judge.calibration import calibrate_part, scale_logits, trace_part
 from litebert.judge.seeds import compute_share_error
 from litebert.tasks.rows import number_groups
 from litebert.tasks.task import Task, choose_examples, write_examples
@@ -347,7 +347,8 @@ class Runner:
         about: dict[str, Any] = {}
         if task.output.calibrates:
             scaled = scale_logits(logits, temperature)
-            about["precision"] = record_points(trace_part(task.output, scaled, targets))
+            precision = trace_part(task.output, scaled, targets)
+            about["precision"] = [asdict(point) for point in precision]
         learned = self.learned.get(way)
         if not self.stopped or learned is None:
             self.stopped = False

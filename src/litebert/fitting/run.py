@@ -369,7 +369,7 @@ def _open(
                 for source in sources
                 for row in stream_texts(RowFile(str(source), layout), Notes(), text=found.text)
             ]
-            named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,), label="label")
+            named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,))
             told = [f"{len(texts):,} texts in '{found.text}', without labels", *told]
             return named, texts, texts, found, told
         # Given as its own dev part, so that no row is held out: ways hold out their own.

@@ -11,8 +11,8 @@ Shapes: N items, C classes, D decisions: one for each item with a class, C for e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, ModelError
 from litebert.data.random_keys import derive, permute
-from litebert.tasks.outputs import Output, log_softmax, softmax
+from litebert.judge.seeds import NORMAL
+from litebert.tasks.outputs import Output, log_softmax, logistic, softmax
 from litebert.tasks.text_outputs import SeveralLabels
 from litebert.tasks.values import Logits
 
@@ -32,12 +33,8 @@ _WIDEST = 20.0
 """The temperature lies between 1 / 20 and 20; a fit at an end means nothing."""
 _CHANCE = 3.84
 """The likelihood ratio of one parameter that chance exceeds in 5 % of all cases."""
-_DEVIATIONS = 1.959964
-"""Standard deviations from the mean of a normal distribution to the ends of its central 95 %."""
 _FOLDS, _ORDER = 5, 71
 _MOST_POINTS = 100
-Losses = Callable[[float], NDArray[np.float64]]
-"""A temperature -> the loss of each item in nats, (N,)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def judge_decisions(
     came true, (D,) each.
     """
     if isinstance(output, SeveralLabels):
-        return (0.5 * (1 + np.tanh(logits / 2))).ravel(), np.array(targets, bool).ravel()
+        return logistic(logits).ravel(), np.array(targets, bool).ravel()
     return softmax(logits, axis=1).max(1), logits.argmax(1) == np.array(targets, np.int64)
 
 
@@ -107,18 +104,21 @@ def bin_decisions(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> tupl
     return tuple(bins)
 
 
-def fit_temperature(losses: Losses) -> float:
-    """Fit the temperature of the lowest loss; 1 where it is not better by more than chance."""
+def fit_temperature(output: Output, logits: NDArray[np.float64], targets: Sequence[Any]) -> float:
+    """Fit the temperature of the lowest loss of items, from logits (N, C); 1 where it is not better
+    by more than chance.
+    """
     from scipy.optimize import minimize_scalar
+
+    def compute_loss(logarithm: float) -> float:
+        scaled = logits / float(np.exp(logarithm))
+        return float(compute_item_losses(output, scaled, targets).sum())
 
     limit = np.log(_WIDEST)
     fit = minimize_scalar(
-        lambda logarithm: float(losses(float(np.exp(logarithm))).sum()),
-        bounds=(-limit, limit),
-        method="bounded",
-        options={"xatol": 1e-4},
+        compute_loss, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-4}
     )
-    gain = float(losses(1.0).sum()) - float(fit.fun)
+    gain = compute_loss(0.0) - float(fit.fun)
     if abs(fit.x) > limit - 0.01 or not 2 * gain > _CHANCE:
         return 1.0
     return float(np.exp(fit.x))
@@ -133,23 +133,14 @@ def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Ca
         return None
     values_NC = np.stack([logits[place] for place in labeled]).astype(np.float64)
     right = [targets[place] for place in labeled]
-    temperature = fit_temperature(
-        lambda number: compute_item_losses(output, values_NC / number, right)
-    )
+    temperature = fit_temperature(output, values_NC, right)
     scaled = values_NC.copy()
     if temperature != 1 and len(right) >= 2 * _FOLDS:
         order = permute(np.arange(len(right)), len(right), derive(0, _ORDER, 0))
         for fold in range(_FOLDS):
             held = order % _FOLDS == fold
             rest = [target for target, apart in zip(right, held, strict=True) if not apart]
-            learned = values_NC[~held]
-
-            def compute(
-                number: float, values: NDArray[np.float64] = learned, answers: list[Any] = rest
-            ) -> NDArray[np.float64]:
-                return compute_item_losses(output, values / number, answers)
-
-            scaled[held] /= fit_temperature(compute)
+            scaled[held] /= fit_temperature(output, values_NC[~held], rest)
     before, after = (judge_decisions(output, values, right) for values in (values_NC, scaled))
     return Calibration(
         len(right),
@@ -184,16 +175,12 @@ class PrecisionPoint:
 
     @property
     def lower_bound(self) -> float:
-        return compute_lower_bound(self.precision, self.answers)
-
-
-def compute_lower_bound(share: float, count: int) -> float:
-    """Compute the lower end of the 95 % interval of a share (Wilson 1927); 0 for no count."""
-    if not count:
-        return 0.0
-    spread = _DEVIATIONS**2 / count
-    margin = _DEVIATIONS * math.sqrt((share * (1 - share) + spread / 4) / count)
-    return (share + spread / 2 - margin) / (1 + spread)
+        """The lower end of the 95 % interval of the precision (Wilson 1927); 0 for no answers."""
+        if not self.answers:
+            return 0.0
+        share, spread = self.precision, NORMAL**2 / self.answers
+        margin = NORMAL * math.sqrt((share * (1 - share) + spread / 4) / self.answers)
+        return (share + spread / 2 - margin) / (1 + spread)
 
 
 def trace_precision(
@@ -237,10 +224,6 @@ def trace_part(
     # A label below one half is not among the answers.
     claimed = likely > (0.5 if isinstance(output, SeveralLabels) else 0.0)
     return trace_precision(likely[claimed], right[claimed])
-
-
-def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
-    return [asdict(point) for point in points]
 
 
 def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> PrecisionPoint:

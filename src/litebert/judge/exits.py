@@ -11,7 +11,7 @@ Shapes: L layers, N items, R rows, C numbers of the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,11 +98,7 @@ class Exits:
     """`threshold`, `share` and `score` tried with this patience, the strictest first."""
 
     def record(self) -> dict[str, Any]:
-        return {
-            key: value
-            for key, value in asdict(self).items()
-            if key in ("patience", "threshold", "share")
-        }
+        return {"patience": self.patience, "threshold": self.threshold, "share": self.share}
 
 
 def calibrate(

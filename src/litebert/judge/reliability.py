@@ -22,9 +22,9 @@ from litebert.base.errors import ConfigError, RunError
 from litebert.base.json_reader import read_json
 from litebert.base.storage import atomic_text, write_json
 from litebert.config.finetuning import FinetuneConfig
+from litebert.judge.baselines import fitting
 from litebert.judge.baselines.models import LinearClasses, make_baseline
-from litebert.judge.baselines.scores import fitting
-from litebert.judge.calibration import Calibration, PrecisionPoint, record_points
+from litebert.judge.calibration import Calibration, PrecisionPoint
 from litebert.tasks.outputs import Output, softmax
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import SeveralLabels
@@ -58,19 +58,10 @@ def count_confusions(
 
     Rows of an unknown class (None or below 0) or without an answer are left out.
     """
-    from sklearn.metrics import confusion_matrix
-
-    rows = [
-        (target, labels.index(answer.value))
-        for target, answer in zip(targets, answers, strict=True)
-        if target is not None and target >= 0 and answer.value is not None
-    ]
-    if not rows:
-        return [[0] * len(labels) for _ in labels]
-    right, predicted = zip(*rows, strict=True)
-    matrix: list[list[int]] = confusion_matrix(
-        right, predicted, labels=np.arange(len(labels))
-    ).tolist()
+    matrix = [[0] * len(labels) for _ in labels]
+    for target, answer in zip(targets, answers, strict=True):
+        if target is not None and target >= 0 and answer.value is not None:
+            matrix[target][labels.index(answer.value)] += 1
     return matrix
 
 
@@ -170,7 +161,7 @@ def write_reliability(
         "part": part.name,
         "calibrated": config.calibrate,
         "calibration": asdict(calibration),
-        "precision": record_points(precision),
+        "precision": [asdict(point) for point in precision],
         "mistakes": [asdict(mistake) for mistake in mistakes],
     }
     if task.output.exclusive:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-_NORMAL = 1.959964
+NORMAL = 1.959964
 """Standard deviations from the mean of a normal distribution to the ends of its central 95 %."""
 
 
@@ -89,7 +89,7 @@ def compute_noise(
     if rows:
         shares = (min(1.0, max(0.0, statistics.fmean(side) / full)) for side in (first, second))
         errors = [full * compute_share_error(share, rows) for share in shares]
-        noise = _NORMAL * math.hypot(*errors)
+        noise = NORMAL * math.hypot(*errors)
     variances = [statistics.variance(side) / len(side) for side in sides]
     if total := sum(variances):
         from scipy.stats import t

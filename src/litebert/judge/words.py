@@ -17,6 +17,7 @@ from litebert.base.errors import ConfigError
 from litebert.tasks.outputs import Output
 from litebert.tasks.task import Task
 from litebert.tasks.values import Item
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 
 MOST_WORDS = 100
@@ -30,15 +31,12 @@ class Span:
     field: str
     """`text` or `pair`."""
     start: int
+    """Its first character in the text."""
     end: int
 
 
 @dataclass(frozen=True)
-class WordWeight:
-    field: str
-    start: int
-    """Its first character in the text."""
-    end: int
+class WordWeight(Span):
     word: str
     weight: float
     """The log-odds of the answer, or the number, with the word less those without it."""
@@ -55,26 +53,24 @@ def require_words(task: Task[Any]) -> None:
 def list_words(tokenizer: Tokenizer, example: Any, length: int) -> list[Span]:
     """List the words in an example's first `length` tokens; of long texts, runs of words."""
     fields = ["text"] if example.pair is None else ["text", "pair"]
-    spans: list[Span] = []
+    words_of: dict[str, list[Span]] = {}
     for field in fields:
         ids, offsets = tokenizer.encode_offsets([getattr(example, field)])[0]
         starts = tokenizer.word_starts
-        words: list[Span] = []
+        words = words_of.setdefault(field, [])
         for id_, (start, end) in zip(ids[:length].tolist(), offsets.tolist(), strict=False):
             begins = starts is None or bool(starts[id_]) or not words or words[-1].end < start
             if words and not begins:
                 words[-1] = Span(field, words[-1].start, end)
             elif end > start:
                 words.append(Span(field, start, end))
-        spans += words
-    run = -(-len(spans) // MOST_WORDS)
-    parts: list[Span] = []
-    for field in fields:
-        words = [span for span in spans if span.field == field]
-        for begin in range(0, len(words), run):
-            last = words[min(begin + run, len(words)) - 1]
-            parts.append(Span(field, words[begin].start, last.end))
-    return parts
+    run = max(1, -(-sum(map(len, words_of.values())) // MOST_WORDS))
+    runs = [
+        words[begin : begin + run]
+        for words in words_of.values()
+        for begin in range(0, len(words), run)
+    ]
+    return [Span(words[0].field, words[0].start, words[-1].end) for words in runs]
 
 
 def compute_log_odds(
@@ -101,7 +97,7 @@ def explain_by_occlusion(
     require_words(task)
     spans = list_words(tokenizer, example, length)
     variants = [example, *(_leave_out(example, span) for span in spans)]
-    logits = list(compute(task.encode(variants, tokenizer, length)))
+    logits = list(compute(task.encode(variants, tokenizer, length, Notes())))
     odds = compute_log_odds(task.output, logits, int(np.argmax(logits[0])))
     return weigh_words(example, spans, (odds[0] - odds[1:]).tolist())
 

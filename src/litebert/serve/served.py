@@ -26,11 +26,12 @@ from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.serve.limits import choices_of
 from litebert.serve.steps import LongTexts, Steps
 from litebert.serve.wire import Group, Row, as_json, refuse, refuse_length
-from litebert.tasks.outputs import softmax
+from litebert.tasks.outputs import logistic, softmax
 from litebert.tasks.rows import build_row
 from litebert.tasks.similarity import scale_to_unit
 from litebert.tasks.task import Task, read_examples
 from litebert.tasks.values import Item
+from litebert.text.records import Notes
 
 LISTED = 1000
 """Tokens whose JSON is made at a time."""
@@ -180,7 +181,7 @@ class Served:
         sizes, truncated, items = [0] * len(examples), [0] * len(examples), list[Item]()
         if examples:
             with self.steps.aside():
-                items = task.encode(examples, self.tokenizer, self.predictor.length)
+                items = task.encode(examples, self.tokenizer, self.predictor.length, Notes())
                 for item in items:
                     number = item.example
                     if sizes[number] == 0:
@@ -353,14 +354,14 @@ class Served:
         shortened = [self._long_texts.shorten(list(pair), most) for pair in inputs]
         examples = [task.example(pair, "") for pair, _ in shortened]
         with self.steps.aside():
-            items = task.encode(examples, self.tokenizer, self.predictor.length)
+            items = task.encode(examples, self.tokenizer, self.predictor.length, Notes())
             full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
         records = [
             task.record(entry.example, entry.answer)
             for entry in self.predictor.answer_items(examples, items)
         ]
         numbers = np.array([record["prediction"] for record in records])
-        scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
+        scores = numbers if raw else logistic(numbers)
         return [
             Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
             if truncate or size <= most
@@ -528,7 +529,7 @@ def list_answer(
     chosen = function or {"classes": "softmax", "choice": "softmax", "number": "none"}.get(
         output.name, "sigmoid"
     )
-    scores = logits if chosen == "none" else 0.5 * (1 + np.tanh(logits / 2))
+    scores = logits if chosen == "none" else logistic(logits)
     if chosen == "softmax":
         scores = softmax(logits)
     labels = output.labels or [f"LABEL_{number}" for number in range(len(scores))]

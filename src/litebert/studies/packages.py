@@ -43,7 +43,7 @@ def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Fine
     and characters; return it and the number of packages. The table goes to `folder`/packages.
     """
     train, dev = write_table(folder / "packages")
-    files = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
+    files = TableFiles.of({"train": train, "dev": dev}, text_column=TEXT, label_column=LABEL)
     run = finetune(pretrained, files, folder / "classifier", make_config(), device=device)
     return run, len(files.task.output.labels)
 

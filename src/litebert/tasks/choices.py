@@ -29,7 +29,7 @@ from litebert.tasks.splits import (
     join_groups,
     take_layout,
 )
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task, TaskOptions
 from litebert.tasks.text_outputs import OneChoice
 from litebert.tasks.values import Answer, Item, ModelExample
 from litebert.text.records import (
@@ -112,9 +112,7 @@ class ChoiceFiles(SplitFiles[Choice]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         task_class: type[Task[Choice]] | None = None,
         **options: Any,
@@ -123,7 +121,6 @@ class ChoiceFiles(SplitFiles[Choice]):
         given = ChoiceOptions(**options)
         make = task_class or ChoiceTask
         assert issubclass(make, ChoiceTask)
-        sources = {"train": train, "dev": dev, "test": test}
         task = make(OneChoice(), order=given.order)
         files = cls(task, sources, heldout=given.heldout, layout=layout)
         files.group_column = given.group_column
@@ -141,11 +138,9 @@ class ChoiceFiles(SplitFiles[Choice]):
         paths = self._find_files(split)
         examples = [example for path in paths for example in self._read_examples(path, notes)]
         groups = self._read_groups(split, self.group_column)
-        units = join_groups(
-            [example.context for example in examples], *([groups] if groups else [])
-        )
+        units = join_groups([example.context for example in examples], groups)
         name = f"groups by '{self.group_column}'" if groups else self.contexts
-        examples = self._select_split(split, examples, lambda i: units[i], name, notes)
+        examples = self._select_split(split, examples, units, name, notes)
         unlabeled = sum(example.label is None for example in examples)
         if unlabeled == len(examples) and split != "test":
             purpose = "learn from" if split == "train" else "score"
@@ -164,13 +159,12 @@ class ChoiceFiles(SplitFiles[Choice]):
 
 @dataclass(frozen=True)
 class ChoiceTask(Task[Choice]):
-    name: ClassVar[str] = "choices"
-    suffix: ClassVar[str] = ".jsonl"
-    inputs: ClassVar[str] = "give (context, question, choices), of choices two or more"
-    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
-    files: ClassVar[type[TaskFiles[Any]]] = ChoiceFiles
+    name, files = "choices", ChoiceFiles
     options: ClassVar[type[TaskOptions]] = ChoiceOptions
-    usual: ClassVar[Mapping[str, Any]] = MappingProxyType({"order": "context"})
+    suffix = ".jsonl"
+    inputs = "give (context, question, choices), of choices two or more"
+    predicted_files = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
+    usual = MappingProxyType({"order": "context"})
     blank: ClassVar[re.Pattern[str]] = BLANK
     order: Order = "context"
 
@@ -195,13 +189,8 @@ class ChoiceTask(Task[Choice]):
         return ModelExample({**fields, "choices": list(example.choices)}, label)
 
     def encode(
-        self,
-        examples: Sequence[Choice],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
-        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         max_question = min(QUESTION_TOKENS, max_tokens // 2)
         # A context with many questions is encoded once.
@@ -238,7 +227,7 @@ class ChoiceTask(Task[Choice]):
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """Return `accuracy`, of all and of each group. A tie with another choice is wrong."""
         right_by_group: dict[str, list[bool]] = {}
-        labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
+        labeled = self._select_labeled(examples, answers)
         for example, answer in zip(*labeled, strict=True):
             # A NaN is no probability, and compares as False.
             best = (answer.probabilities >= answer.probabilities[answer.value]).sum()

@@ -33,11 +33,6 @@ class CharacterFeatures:
     `char_wb` exactly, in a fifth of the time.
     """
 
-    def __init__(self) -> None:
-        self._columns: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._ngrams: Any = None
-        self._weights: Any = None
-
     def fit(self, texts: Sequence[str], rows: int, most: int) -> Sparse:
         """Learn the `most` commonest n-grams of `rows` texts or more; return the texts' rows."""
         from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
@@ -80,7 +75,6 @@ class TextFeatures:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._words: Any = None
         self._characters = CharacterFeatures()
 
     def fit(self, rows: Sequence[Texts]) -> Sparse:

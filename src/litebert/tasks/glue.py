@@ -7,7 +7,6 @@ unknown label are refused; only QQP has broken rows in its official files, skipp
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any, ClassVar
 
 from litebert.base.errors import ConfigError, DataError, nearest
 from litebert.base.storage import atomic_text
+from litebert.tasks.label_cells import parse_number
 from litebert.tasks.outputs import restore_output
 from litebert.tasks.splits import Source, require_one
-from litebert.tasks.task import Row, Task, TaskFiles
+from litebert.tasks.task import Task, TaskFiles
 from litebert.tasks.text_outputs import Number, OneClass
 from litebert.tasks.texts import Example, Label, TextTask, stream_texts
 from litebert.tasks.values import Answer
-from litebert.text.records import Notes, RowSource, clean, format_value, read_lines, require_text
+from litebert.text.records import Notes, clean, format_value, read_lines, require_text
 from litebert.text.sources import is_dataset_folder, open_dataset
 
 _BINARY = ("0", "1")
@@ -115,6 +115,7 @@ class GlueFiles(TaskFiles[Example]):
     """The official files of a task of GLUE in a folder, or a copy in the `datasets` library."""
 
     task: Glue
+    stream = staticmethod(stream_texts)
 
     def __init__(self, task: Glue, source: str | Path) -> None:
         """Find the splits of a task.
@@ -174,12 +175,6 @@ class GlueFiles(TaskFiles[Example]):
             )
         return cls(task, require_one(source, task.name))
 
-    @classmethod
-    def stream(
-        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Example]]:
-        return stream_texts(source, notes, text=text, pair=pair)
-
     @property
     def file_names(self) -> dict[str, list[str]]:
         """The folder, or the name on the hub."""
@@ -224,7 +219,7 @@ class Glue(TextTask):
     """A task of GLUE. A task with files of the same form is a subclass with other `specs`."""
 
     specs: ClassVar[Mapping[str, Spec]] = GLUE
-    files: ClassVar[type[TaskFiles[Any]]] = GlueFiles
+    files = GlueFiles
     spec: Spec = GLUE["sst2"]
 
     @property
@@ -343,11 +338,8 @@ def _parse_label(spec: Spec, cell: str, location: str) -> Label:
                 "fix the row"
             )
         return spec.labels.index(cell)
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 5:
+    number = parse_number(cell)
+    if number is None or not 0 <= number <= 5:
         raise DataError(
             f"{location} has the score {format_value(cell)}, which is not a number from 0 to 5; "
             "fix the row"

@@ -35,6 +35,12 @@ def softmax(values: NDArray[np.floating], axis: int = -1) -> NDArray[np.float64]
     return shares
 
 
+def logistic(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By tanh, which does not overflow; that of scipy differs in the last bit."""
+    shares: NDArray[np.float64] = 0.5 * (1 + np.tanh(values / 2))
+    return shares
+
+
 def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Along the last axis."""
     shifted = values - values.max(axis=-1, keepdims=True)
@@ -225,11 +231,9 @@ class Output(ABC):
         raise NotImplementedError
 
     def as_target(self, value: Any) -> Any:
-        """Return the value of an answer in the form of a target."""
         return value
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {
             "prediction": value,

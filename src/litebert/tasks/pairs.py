@@ -38,6 +38,7 @@ from litebert.tasks.texts import (
     Example,
     TextFiles,
     hash_texts,
+    list_columns,
     make_example,
     parse_finite,
     require_columns,
@@ -100,9 +101,7 @@ class PairFiles(TextFiles):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         seed: int = 0,
         task_class: type[Task[Example]] | None = None,
@@ -111,9 +110,9 @@ class PairFiles(TextFiles):
         """Open the files of pairs, and decide from them how texts are learned.
 
         Args:
-            train, dev, test: their files, as `TableFiles.of` takes them, and plain text with a text
-                on each line. If there is a dev split, the training files may lack the columns of
-                the pair and the label.
+            sources: the files, as `TableFiles.of` takes them, and plain text with a text on each
+                line. If there is a dev split, the training files may lack the columns of the pair
+                and the label.
             task_class: the class of the task, `Pairs` by default.
             options: as `PairOptions` has them. Without `label_column` all pairs belong together,
                 and those with the same first text are never divided. Without `pair_column` the
@@ -139,14 +138,13 @@ class PairFiles(TextFiles):
             Similarity(),
             score_names=RANK_SCORES if label is None else Similarity.scores,
             texts=require_columns(given.text_column, pair),
-            label=label,
+            label=list_columns(label),
             header=layout.header,
         )
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=given.heldout, seed=seed, layout=layout)
         files.group_column, files.weight_column = given.group_column, given.weight_column
         supervision = _tell_supervision(pair, label)
-        if train is not None and dev is not None:  # the columns of the first training file tell it
+        if {"train", "dev"} <= sources.keys():  # the columns of the first training file tell it
             first = next(files._records(files._paths["train"][0], 1, Notes()), None)
             supervision = _tell_supervision(*first.values[1:]) if first is not None else "texts"
         whiten = given.whiten
@@ -169,7 +167,7 @@ class PairFiles(TextFiles):
             task = replace(task, texts=(*task.texts, "pair"))
         files = super().open_labeled(task, source, **options)
         assert isinstance(files.task, Pairs)
-        names = RANK_SCORES if files.task.label is None else Similarity.scores
+        names = RANK_SCORES if not files.task.label else Similarity.scores
         files.task = replace(files.task, score_names=names)
         return files
 
@@ -192,7 +190,7 @@ class PairFiles(TextFiles):
                 f"{files} has the same score, {examples[0].label:g}, on every row; give "
                 "rows that differ"
             )
-        by_score = self.task.label is not None
+        by_score = bool(self.task.label)
         keys = [
             hash_texts(*sorted((example.text, example.pair or "")))
             if by_score
@@ -217,14 +215,12 @@ class PairFiles(TextFiles):
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
         """Read text, pair and label of each row; beyond `needed`, None for missing ones."""
-        names = (
-            [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
-        )
+        names = [*self.task.texts, *self.task.label]
         rows = self._read_accepted(path, names[:needed], notes, names[needed:])
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
     def _read_rows(self, split: str, path: Path, notes: Notes) -> Iterator[Example]:
-        several, with_label = len(self._find_files(split)) > 1, self.task.label is not None
+        several, with_label = len(self._find_files(split)) > 1, bool(self.task.label)
         needed = len(self.task.texts) + (with_label and split != "test")
         if split == "train" and "dev" in self._paths:
             needed = {"texts": 1, "positives": 2, "scores": 3}[self.task.output.supervision]
@@ -234,7 +230,7 @@ class PairFiles(TextFiles):
             location = f"{path}:{line}"
             score = None
             if with_label and (label is not None or needed >= 3):
-                score = parse_finite(label, location, self.task.label)
+                score = parse_finite(label, location, self.task.label[0])
             example = make_example(texts[: 1 + paired], columns, location, notes)
             name = f"{path.name}:{line}" if several else str(line)
             yield example._replace(label=score, name=name)
@@ -244,14 +240,11 @@ class PairFiles(TextFiles):
 class Pairs(ColumnTask):
     """Vectors of texts, learned from pairs of texts or from texts alone."""
 
-    name: ClassVar[str] = "pairs"
-    files: ClassVar[type[TaskFiles[Any]]] = PairFiles
+    name, files = "pairs", PairFiles
     options: ClassVar[type[TaskOptions]] = PairOptions
 
     output: Similarity
     pair: bool | None = True
-    label: str | None = None
-    """The column of the scores."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
@@ -267,7 +260,7 @@ class Pairs(ColumnTask):
         return cls(
             Similarity(pooling=pooling),
             texts=require_columns(columns.get("text", "text"), columns.get("pair") or "pair"),
-            label=columns.get("label"),
+            label=list_columns(columns.get("label")),
             header=settings.get("header", True),
         )
 
@@ -289,7 +282,7 @@ class Pairs(ColumnTask):
         return replace(self, output=replace(self.output, taught=True))
 
     def for_unlabeled(self) -> Pairs:
-        return replace(self, pair=False, texts=self.texts[:1], label=None)
+        return replace(self, pair=False, texts=self.texts[:1], label=())
 
     def write_beside(self, folder: Path) -> None:
         if self.output.map is not None:
@@ -318,17 +311,12 @@ class Pairs(ColumnTask):
         return "texts" if self.output.supervision == "texts" else self.full_name
 
     def encode(
-        self,
-        examples: Sequence[Example],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Example], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode each example as two sequences of at most `length` tokens, and note what is cut. A
         text without a pair is its own second text; with a teacher it is read once, and has no
         target.
         """
-        notes = Notes() if notes is None else notes
         firsts, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
         paired = [i for i, example in enumerate(examples) if example.pair is not None]
         pairs, cut_pairs = build_single_rows(
@@ -369,12 +357,10 @@ class Pairs(ColumnTask):
     def _score_answers(
         self, examples: Sequence[Example], answers: Sequence[Any]
     ) -> dict[str, float]:
-        if self.label is None:
+        if not self.label:
             firsts, seconds = zip(*((one.text, one.pair or "") for one in examples), strict=True)
             return rank_seconds([answer.vectors for answer in answers], firsts, seconds)
-        examples, answers = self._select_labeled(
-            examples, answers, lambda example: example.label is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         labels = np.array([example.label for example in examples], np.float64)
         cosines = np.array([answer.value for answer in answers])
         return compute_scores(self.score_names, labels, cosines)
@@ -437,6 +423,7 @@ class StsbFiles(PairFiles):
     @classmethod
     def of_glue(cls, glue: TaskFiles[Example], **options: Any) -> StsbFiles:
         files = cls.of(
+            {},
             text_column="sentence1",
             pair_column="sentence2",
             label_column="score",
@@ -469,9 +456,7 @@ class StsbFiles(PairFiles):
 class StsbVectors(Pairs):
     """STS-B scored by the cosine of two vectors; the task `stsb` reads both texts at once."""
 
-    name: ClassVar[str] = "stsb-vectors"
-    files: ClassVar[type[TaskFiles[Any]]] = StsbFiles
-    options: ClassVar[type[TaskOptions]] = VectorOptions
+    name, files, options = "stsb-vectors", StsbFiles, VectorOptions
 
 
 def _tell_supervision(pair: Any, label: Any) -> Supervision:

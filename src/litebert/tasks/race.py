@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from litebert.base.errors import DataError
 from litebert.tasks.choices import (
@@ -22,7 +22,7 @@ from litebert.tasks.choices import (
     require_choices,
 )
 from litebert.tasks.splits import Source, require_one
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task
 from litebert.tasks.text_outputs import OneChoice
 from litebert.text.records import Layout, Notes, RowSource, format_value, read_records, require_text
 
@@ -32,8 +32,6 @@ JOINED = "all.txt"
 
 
 class RaceFiles(ChoiceFiles):
-    """The folder of RACE."""
-
     contexts = "passages"
 
     @classmethod
@@ -88,11 +86,9 @@ class RaceFiles(ChoiceFiles):
 
 @dataclass(frozen=True)
 class RaceTask(ChoiceTask):
-    name: ClassVar[str] = "race"
-    predicted_files: ClassVar[tuple[str, str]] = ("PASSAGES.txt", "ANSWERS.jsonl")
-    files: ClassVar[type[TaskFiles[Any]]] = RaceFiles
-    options: ClassVar[type[TaskOptions]] = OrderOptions
-    blank: ClassVar[re.Pattern[str]] = re.compile("_")  # every one, as in the official code
+    name, files, options = "race", RaceFiles, OrderOptions
+    predicted_files = ("PASSAGES.txt", "ANSWERS.jsonl")
+    blank = re.compile("_")  # every one, as in the official code
 
     def _format_choice(self, choice: int) -> int | str:
         return format_letter(choice)
@@ -118,12 +114,12 @@ def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choic
             question = require_text(question, f"questions[{i}]", location)
             choices = require_choices(texts, f"options[{i}]", location)
             label = None
-            letters = [format_letter(i) for i in range(len(choices))]
-            if answers is not None and answers[i] not in letters:
-                raise DataError(
-                    f"{location}: answers[{i}] is {format_value(answers[i])}; write one of "
-                    f"{', '.join(letters)}"
-                )
             if answers is not None:
+                letters = [format_letter(i) for i in range(len(choices))]
+                if answers[i] not in letters:
+                    raise DataError(
+                        f"{location}: answers[{i}] is {format_value(answers[i])}; write one of "
+                        f"{', '.join(letters)}"
+                    )
                 label = letters.index(answers[i])
             yield Choice(article, question, choices, label, f"{name}-{i}", level)

@@ -34,7 +34,6 @@ class PaddedRows:
         yield from (self.ids, self.types, self.mask)
 
     def part(self, begin: int, end: int) -> PaddedRows:
-        """Some of the rows."""
         return PaddedRows(self._rows[begin:end], self._pad_id, self._positions)
 
     @cached_property

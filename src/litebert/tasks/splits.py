@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -89,24 +89,22 @@ class SplitFiles(TaskFiles[E]):
     def __init__(
         self,
         task: Task[E],
-        files: Mapping[str, Source | None],
+        sources: Mapping[str, Source],
         *,
         heldout: float = 0.1,
         seed: int = 0,
         layout: Layout = DEFAULT_LAYOUT,
     ) -> None:
-        """Find the files of each split, None if it has none."""
+        """Find the files of each split."""
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         self._paths: dict[str, tuple[Path, ...]] = {}
-        for split, source in files.items():
-            if source is None:
-                continue
-            sources = [source] if isinstance(source, (str, Path)) else source
-            refuse_duplicates(sources)
-            for name in sources:
+        for split, source in sources.items():
+            names = [source] if isinstance(source, (str, Path)) else source
+            refuse_duplicates(names)
+            for name in names:
                 require_local(name, any_bytes=True)
-            found = list_files(sources, lambda folder: self.list_folder(folder, task.name))
+            found = list_files(names, lambda folder: self.list_folder(folder, task.name))
             if not found:
                 raise DataError(f"{task.name} has no file to read; name one")
             self._paths[split] = tuple(map(Path, found))
@@ -129,14 +127,12 @@ class SplitFiles(TaskFiles[E]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         task_class: type[Task[Any]] | None = None,
         **options: Any,
     ) -> SplitFiles[E]:
-        """Open the files of each split, with the options that `open_task` takes."""
+        """Open the files of train, dev and test, with the options that `open_task` takes."""
         raise NotImplementedError
 
     @classmethod
@@ -146,7 +142,7 @@ class SplitFiles(TaskFiles[E]):
         """Open a folder with the files of the splits, or training files, with `dev` and `test`."""
         if isinstance(data, (list, tuple)) and len(data) == 1:
             data = data[0]
-        files: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         if isinstance(data, (str, Path)) and Path(data).is_dir():
             folder = Path(data)
             paths: dict[str, Path] = {}
@@ -166,8 +162,10 @@ class SplitFiles(TaskFiles[E]):
                         "files of the splits"
                     )
                 paths[split] = path
-            files.update(paths)
-        return cls.of(task_class=task_class, **{**(files or {"train": data}), **options})
+            sources.update(paths)
+        sources = sources or {"train": data}
+        sources |= {split: options.pop(split) for split in ("dev", "test") if split in options}
+        return cls.of(sources, task_class=task_class, **options)
 
     @classmethod
     def open_labeled(cls, task: Task[E], source: Source, **options: Any) -> SplitFiles[E]:
@@ -178,12 +176,9 @@ class SplitFiles(TaskFiles[E]):
                     f"{name} is '{value}', which {task.name} does not take; leave it out"
                 )
         layout = take_layout(options)
-        # A subclass may have another constructor, which decides the task from the files.
-        files = cls.__new__(cls)
-        SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
         for name, value in options.items():
             raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
-        return files
+        return cls(task, {"dev": source}, layout=layout)
 
     @classmethod
     def list_folder(cls, folder: Path, task: str) -> list[Path]:
@@ -249,7 +244,7 @@ class SplitFiles(TaskFiles[E]):
         self,
         split: str,
         examples: list[E],
-        group: Callable[[int], Any],
+        groups: Sequence[Any],
         groups_name: str,
         notes: Notes,
         classes: Sequence[Any] | None = None,
@@ -259,7 +254,7 @@ class SplitFiles(TaskFiles[E]):
         return select_split(
             split,
             examples,
-            [group(i) for i in range(len(examples))],
+            groups,
             share=self._heldout,
             seed=self._seed,
             groups_name=f"{groups_name} of {format_files(self._find_files('train'))}",
@@ -288,8 +283,8 @@ def list_visible(folder: Path) -> list[Path]:
 
 
 def join_groups(*columns: Sequence[Hashable | None]) -> list[int]:
-    """Number the rows so that those that share a value in any column, directly or through other
-    rows, have one number. None is shared with no row.
+    """Number the rows of the first column so that those that share a value in any column, directly
+    or through other rows, have one number. None is shared with no row; a column may be empty.
     """
     joined = list(range(len(columns[0])))
 
@@ -357,7 +352,7 @@ def _divide_by_class(
 def select_split(
     split: str,
     examples: list[E],
-    groups: Iterable[Any],
+    groups: Sequence[Any],
     *,
     share: float,
     seed: int,
@@ -370,7 +365,6 @@ def select_split(
     A group, the plural of which is `groups_name`, is never divided. With `classes` every class
     gives its share; a group has the class of its first example.
     """
-    groups = list(groups)
     sizes = Counter(groups)
     if len(sizes) < 2:
         raise DataError(

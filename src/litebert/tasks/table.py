@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 from litebert.base.errors import ConfigError, DataError, ModelError, nearest
 from litebert.tasks.label_cells import (
@@ -30,7 +31,7 @@ from litebert.tasks.label_cells import (
 )
 from litebert.tasks.outputs import Output, restore_output
 from litebert.tasks.splits import Source, SplitFiles, format_files, list_visible, take_layout
-from litebert.tasks.task import Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import (
     LARGEST,
@@ -41,7 +42,6 @@ from litebert.tasks.texts import (
     TextFiles,
     check_label,
     hash_texts,
-    join_columns,
     list_columns,
     make_example,
     require_columns,
@@ -51,7 +51,6 @@ from litebert.text.records import IN_FOLDERS, Notes, Record, format_value, read_
 
 Target = Literal["auto", "class", "labels", "number"]
 
-_OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """More different whole numbers than this are perhaps amounts rather than classes."""
 
@@ -79,21 +78,16 @@ class TableFiles(TextFiles):
     """True to leave out rows without a label, instead of refusing them."""
     blank: Sequence[Example] = ()
     """The rows that the last reading left out."""
+    _survey_notes: Mapping[str, int] = MappingProxyType({})
+    """What is said of the labels of the training files."""
     _names_rows = False
     """True to name the rows of one file by their line."""
     suffixes = tuple(suffix for suffix in IN_FOLDERS if suffix not in (".txt", ".conll"))
 
-    def __init__(self, task: Table, files: Mapping[str, Source | None], **settings: Any) -> None:
-        """Find the files of a task whose output is known; `of` decides it."""
-        super().__init__(task, files, **settings)
-        self._survey_notes = Notes()
-
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         labels: Sequence[str] | None = None,
         seed: int = 0,
@@ -103,8 +97,8 @@ class TableFiles(TextFiles):
         """Open the files of a table, and decide its task from them.
 
         Args:
-            train, dev, test: a file, several files, a folder or a pattern for each. Without `dev`,
-                a share of the rows of `train` replaces it, drawn with `seed`. Without `train` the
+            sources: a file, several files, a folder or a pattern for train, dev and test. Without
+                dev, a share of the rows of train replaces it, drawn with `seed`. Without train the
                 task cannot learn, but it can answer. A folder without tables is read as text files.
                 The name of a subfolder is the label of the texts in it. If there is no subfolder,
                 the folder's name is the label. A test file may lack labels; its labels choose
@@ -116,8 +110,7 @@ class TableFiles(TextFiles):
         """
         layout = take_layout(options)
         given = TableOptions(**options)
-        label = join_columns(given.label_column)
-        assert label is not None
+        label = list_columns(given.label_column)
         texts = require_columns(given.text_column, given.pair_column)
         check_label(label, texts)
         if given.target not in get_args(Target):
@@ -131,7 +124,7 @@ class TableFiles(TextFiles):
                 f"separator is '{given.separator}' with target '{given.target}', but it divides "
                 "several labels in one cell; leave it out, or set target=labels"
             )
-        if not isinstance(label, str) and given.target not in ("auto", "labels"):
+        if len(label) > 1 and given.target not in ("auto", "labels"):
             raise ConfigError(
                 f"target is '{given.target}', but several columns hold several labels; "
                 "set target=labels"
@@ -150,13 +143,12 @@ class TableFiles(TextFiles):
             label=label,
             header=layout.header,
         )
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=given.heldout, seed=seed, layout=layout)
         files.group_column, files.weight_column = given.group_column, given.weight_column
         target = given.target
-        if train is not None and (target == "auto" or (target != "number" and labels is None)):
-            target, names = files._survey(target)
-            labels = names if labels is None else labels
+        if "train" in sources and (target == "auto" or (target != "number" and labels is None)):
+            target, found = files._survey(target)
+            labels = found if labels is None else labels
         elif target == "auto":
             if labels is None:
                 raise ConfigError(
@@ -164,7 +156,9 @@ class TableFiles(TextFiles):
                     "another target"
                 )
             target = "class" if given.separator is None else "labels"
-        output = Number() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
+        names = tuple(labels or ())
+        outputs = {"class": OneClass(names), "labels": SeveralLabels(names), "number": Number()}
+        output: Output = outputs[target]
         # Checkpoints are chosen by the highest score, and a lower rmse is better.
         choices = [name for name in output.scores if name != "rmse"]
         if given.metric is not None and given.metric not in choices:
@@ -211,7 +205,7 @@ class TableFiles(TextFiles):
             )
         files = super().open_labeled(replace(task, separator=separator), source, **options)
         assert isinstance(files, TableFiles)
-        files._survey_notes, files._names_rows = Notes(), True
+        files._names_rows = True
         return files
 
     def read(self, split: str, notes: Notes | None = None) -> list[Example]:
@@ -279,7 +273,7 @@ class TableFiles(TextFiles):
         """Read the columns and the label of every row, with its file. Several columns of labels
         give an object of their cells. With `optional`, a file may lack the label.
         """
-        labels = list_columns(self.task.label)
+        labels = self.task.label
         wanted, others = (columns, labels) if optional else ([*columns, *labels], ())
         for path in paths:
             if path.is_dir():  # a folder of texts, whose name is their label
@@ -308,7 +302,8 @@ class TableFiles(TextFiles):
 
     def _survey(self, target: Target) -> tuple[Target, list[str]]:
         paths, column, separator = self._find_files("train"), self.task.label, self.task.separator
-        source, shown, notes = format_files(paths), self.task.label_name, self._survey_notes
+        source, shown = format_files(paths), self.task.label_name
+        notes = self._survey_notes = Notes()
         names: set[str] = set()
         vectors: set[int] = set()  # the lengths of lists of 0 and 1; 0 of others, -1 of no lists
         rows = singles = words = amounts = 0
@@ -359,7 +354,7 @@ class TableFiles(TextFiles):
                     f"labels are not numbers, the first in {first_word}, so the fractions "
                     "beside them are classes; correct them if all are amounts"
                 ] = words
-            if lists and singles == rows and isinstance(column, str) and separator is None:
+            if lists and singles == rows and len(column) == 1 and separator is None:
                 notes["lists hold one label each; set target=class if texts have one"] = rows
         if amounts:
             notes[f"labels look like numbers, such as {first_amount}, and are names"] = amounts
@@ -388,10 +383,8 @@ class TableFiles(TextFiles):
 class Table(ColumnTask):
     """A task over a text or a pair in named columns."""
 
-    name: ClassVar[str] = "table"
-    files: ClassVar[type[TaskFiles[Any]]] = TableFiles
-    options: ClassVar[type[TaskOptions]] = TableOptions
-    label: str | tuple[str, ...] = "label"
+    name, files, options = "table", TableFiles, TableOptions
+    label: tuple[str, ...] = ("label",)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Table:
@@ -408,13 +401,13 @@ class Table(ColumnTask):
             texts=require_columns(
                 columns.get("text", "text"), columns.get("pair", "pair") if pair else None
             ),
-            label=join_columns(columns.get("label", "label")) or "label",
+            label=list_columns(columns.get("label")) or ("label",),
             header=settings.get("header", True),
         )
 
     @property
     def label_name(self) -> str:
-        return self.label if isinstance(self.label, str) else "', '".join(self.label)
+        return "', '".join(self.label)
 
     def settings(self) -> dict[str, Any]:
         separator = {} if self.separator is None else {"separator": self.separator}

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
+from itertools import islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -72,9 +73,11 @@ class TaskOptions:
 
     def collect_changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as `open_task` takes them."""
-        values = {option.name: getattr(self, option.name) for option in fields(self)}
-        defaults = type(self).__dataclass_fields__
-        return {name: value for name, value in values.items() if value != defaults[name].default}
+        return {
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+        }
 
 
 @dataclass(frozen=True)
@@ -191,11 +194,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def encode(
-        self,
-        examples: Sequence[E],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[E], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode examples as rows of at most `length` tokens; notes collect what a user should
         know.
@@ -243,10 +242,14 @@ class Task(ABC, Generic[E]):
         """Return the task with what it tunes on the first dev part, such as a threshold."""
         return self
 
+    def has_label(self, example: Any) -> bool:
+        """Return True if an answer to the example can be scored."""
+        return example.label is not None
+
     def _select_labeled(
-        self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
+        self, examples: Sequence[E], answers: Sequence[Any]
     ) -> tuple[Sequence[E], Sequence[Any]]:
-        pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
+        pairs = [pair for pair in zip(examples, answers, strict=True) if self.has_label(pair[0])]
         if not pairs:
             raise DataError(
                 f"no example of {', '.join(self.sources) or f'the {self.name} task'} has an answer "
@@ -342,13 +345,9 @@ def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
     by_label: dict[str | None, list[ModelExample]] = {}
     for example in short:
         by_label.setdefault(example.label, []).append(example)
-    chosen: list[ModelExample] = []
-    while by_label and len(chosen) < MOST_EXAMPLES:
-        for label in sorted(by_label, key=str):
-            chosen += [by_label[label].pop(0)]
-            if not by_label[label]:
-                del by_label[label]
-    return chosen[:MOST_EXAMPLES]
+    rounds = zip_longest(*(by_label[label] for label in sorted(by_label, key=str)))
+    chosen = (example for each in rounds for example in each if example is not None)
+    return list(islice(chosen, MOST_EXAMPLES))
 
 
 def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:

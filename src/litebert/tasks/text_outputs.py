@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import FinetuneConfig
-from litebert.tasks.outputs import Output, softmax
+from litebert.tasks.outputs import Output, logistic, softmax
 from litebert.tasks.values import Answer, Item, TaskBatch
 
 if TYPE_CHECKING:  # who answers without PyTorch has no loss
@@ -151,8 +151,7 @@ class SeveralLabels(OneClass):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """Return the labels above a half and the threshold, and the probability of each."""
-        # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
-        likely = [0.5 * (1 + np.tanh(row_logits.astype(np.float64) / 2)) for row_logits in logits]
+        likely = [logistic(row_logits.astype(np.float64)) for row_logits in logits]
         return [
             Answer(
                 tuple(np.array(self.labels)[(row > 0.5) & (row >= self.threshold)].tolist()), row
@@ -165,7 +164,7 @@ class SeveralLabels(OneClass):
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Compare the sets of labels; the least certain label decides the certainty."""
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
-        return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
+        return same, logistic(np.abs(now.astype(np.float64))).min(1)
 
     def read_value(self, value: Any) -> Any:
         return tuple(value.split(self.separator) if value and isinstance(value, str) else value)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.base.errors import ConfigError, DataError
 from litebert.base.storage import atomic_text
-from litebert.tasks.label_cells import is_amount
+from litebert.tasks.label_cells import is_amount, parse_number
 from litebert.tasks.outputs import restore_output
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.rows import build_row, build_single_rows
@@ -94,8 +94,8 @@ class Example(NamedTuple):
 class TextTask(Task[Example]):
     """A task over texts. Its files give labels as targets of the output."""
 
-    name: ClassVar[str] = "texts"
-    suffix: ClassVar[str] = ".csv"
+    name = "texts"
+    suffix = ".csv"
     pair: bool | None = None
     separator: str | None = None
     """The separator of several labels in one cell; None for the separator of the output."""
@@ -147,32 +147,24 @@ class TextTask(Task[Example]):
         return f"{label:g}"
 
     def encode(
-        self,
-        examples: Sequence[Example],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Example], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
-            if notes is not None:
-                notes.add_cut(cut, len(rows), length)
-            return [
-                Item(i, (row,), example.label, group=example.group, weight=example.weight)
-                for i, (row, example) in enumerate(zip(rows, examples, strict=True))
-            ]
-        firsts = tokenizer.encode([example.text for example in examples])
-        pairs = [example.pair for example in examples if example.pair is not None]
-        seconds, items, cut = iter(tokenizer.encode(pairs)), [], 0
-        for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
-            second = None if example.pair is None else next(seconds)
-            specials = 2 if second is None else 2 + tokenizer.pair_separators
-            cut += len(first) + len(second or ()) + specials > length
-            row = build_row(tokenizer, first, second, length)
-            items.append(Item(i, (row,), example.label, group=example.group, weight=example.weight))
-        if notes is not None:
-            notes.add_cut(cut, len(items), length)
-        return items
+        else:
+            firsts = tokenizer.encode([example.text for example in examples])
+            pairs = [example.pair for example in examples if example.pair is not None]
+            seconds, rows, cut = iter(tokenizer.encode(pairs)), [], 0
+            for example, first in zip(examples, firsts, strict=True):
+                second = None if example.pair is None else next(seconds)
+                specials = 2 if second is None else 2 + tokenizer.pair_separators
+                cut += len(first) + len(second or ()) + specials > length
+                rows.append(build_row(tokenizer, first, second, length))
+        notes.add_cut(cut, len(rows), length)
+        return [
+            Item(i, (row,), example.label, group=example.group, weight=example.weight)
+            for i, (row, example) in enumerate(zip(rows, examples, strict=True))
+        ]
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
         return [
@@ -231,9 +223,7 @@ class TextTask(Task[Example]):
     def _align(
         self, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        examples, answers = self._select_labeled(
-            examples, answers, lambda example: example.label is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         labels: list[Any] = [example.label for example in examples]
         predictions = [self.output.as_target(answer.value) for answer in answers]
         if isinstance(labels[0], tuple):  # which is longer where the model does not know a label
@@ -251,14 +241,15 @@ class ColumnTask(TextTask):
 
     texts: tuple[str, ...] = ("text",)
     """The columns of the one or two texts."""
-    label: str | tuple[str, ...] | None = None
-    """The column of the label, or the columns of 0 and 1 for each label."""
+    label: tuple[str, ...] = ()
+    """The column of the label, or the columns of 0 and 1 for each label; () without labels."""
     header: bool = True
     """True if the training files have a header line."""
 
     def settings(self) -> dict[str, Any]:
         text, *pair = self.texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        label = self.label if len(self.label) > 1 else next(iter(self.label), None)
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": label}
         header = {} if self.header else {"header": False}
         return {**super().settings(), "columns": columns, **header}
 
@@ -275,12 +266,9 @@ def hash_texts(*texts: str | None) -> int:
     return hash(tuple(" ".join((text or "").casefold().split()) for text in texts))
 
 
-def parse_finite(value: Any, location: str, column: str | None) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+def parse_finite(value: Any, location: str, column: str) -> float:
+    number = parse_number(value)
+    if number is None:
         remedy = "correct it, or leave the row out"
         if is_amount(value):
             remedy = "write it with a decimal point and without other signs"
@@ -298,18 +286,12 @@ def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
     return (text,) if pair is None else (text, pair)
 
 
-def join_columns(label: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    """Return the columns of a label; one column alone."""
-    columns = list_columns(label)
-    return columns if len(columns) > 1 else columns[0] if columns else None
-
-
 def list_columns(label: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if label is None else (label,) if isinstance(label, str) else tuple(label)
 
 
-def check_label(label: str | Sequence[str] | None, texts: Sequence[str]) -> None:
-    for name in list_columns(label):
+def check_label(label: Sequence[str], texts: Sequence[str]) -> None:
+    for name in label:
         if any(name in find_parts(text, ()) for text in texts):
             raise ConfigError(
                 f"label is '{name}', a column that the model reads; name the column of the labels"
@@ -345,8 +327,7 @@ def stream_texts(
 
 
 class TextFiles(SplitFiles[Example]):
-    """The files of a task over texts in named columns."""
-
+    stream = staticmethod(stream_texts)
     group_column: str | None = None
     weight_column: str | None = None
 
@@ -363,13 +344,13 @@ class TextFiles(SplitFiles[Example]):
         texts = require_columns(
             options.pop("text_column", text), options.pop("pair_column", pair[0] if pair else None)
         )
-        label = join_columns(options.pop("label_column", task.label))
+        label = list_columns(options.pop("label_column", task.label))
         check_label(label, texts)
         return super().open_labeled(replace(task, texts=texts, label=label), source, **options)
 
     def _find_mark(self) -> list[str]:
         assert isinstance(self.task, ColumnTask)
-        own = (*self.task.texts, *list_columns(self.task.label))
+        own = (*self.task.texts, *self.task.label)
         return [] if "answer" in own else ["answer"]
 
     def _select_rows(
@@ -391,7 +372,7 @@ class TextFiles(SplitFiles[Example]):
         if split == "test" or (split == "dev" and not self._holds_out):
             return examples
         groups = self._read_groups(split, self.group_column)
-        units = join_groups(keys, *([groups] if groups else []))
+        units = join_groups(keys, groups)
         sizes = Counter(units)
         name = "rows" if len(sizes) == len(units) else "different texts"
         if groups:
@@ -419,14 +400,7 @@ class TextFiles(SplitFiles[Example]):
             for i in kept
         ]
         classes = None if classes is None else [classes[i] for i in kept]
-        examples = self._select_split(
-            split, examples, lambda i: units[kept[i]], name, notes, classes
-        )
+        kept_units = [units[i] for i in kept]
+        examples = self._select_split(split, examples, kept_units, name, notes, classes)
         mean = fmean(example.weight for example in examples)
         return [example._replace(weight=example.weight / mean) for example in examples]
-
-    @classmethod
-    def stream(
-        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Example]]:
-        return stream_texts(source, notes, text=text, pair=pair)

@@ -61,12 +61,8 @@ class Baseline(ABC):
         """How many training rows it learned from."""
 
     def fit(self, items: Sequence[PlainItem], classes: int) -> None:
-        chosen = [
-            items[place]
-            for place in _choose_affordable(
-                [sum(map(len, item.texts)) for item in items], CHARACTERS
-            )
-        ]
+        lengths = [sum(map(len, item.texts)) for item in items]
+        chosen = [items[place] for place in _choose_affordable(lengths, CHARACTERS)]
         self.read = len(chosen)
         self._learn(chosen, classes)
 
@@ -123,6 +119,7 @@ class LinearClasses(Baseline):
     """
 
     name = "TF-IDF of words and characters, logistic regression"
+    _is_exclusive = True
 
     def __init__(self, class_weights: Sequence[float] = ()) -> None:
         super().__init__()
@@ -131,9 +128,7 @@ class LinearClasses(Baseline):
             self.name = f"{type(self).name}, weighted classes"
 
     def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
-        self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
-        matrix = self._features.fit([item.texts for item in items])
-        truth = self._mark_classes([item.target for item in items], classes)
+        matrix, truth = self._count(items, classes)
         rows = _choose_affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
         if len(rows) < self.read:
             matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
@@ -141,6 +136,12 @@ class LinearClasses(Baseline):
         weights = self._weigh(truth) * np.array([item.weight for item in items])[:, None]
         strength = self._choose_strength(matrix, truth, weights, number_groups(items))
         self._models = _fit_columns(matrix, truth, weights, strength)
+
+    def _count(self, items: Sequence[PlainItem], classes: int) -> tuple[Sparse, NDArray[np.bool_]]:
+        """Learn the features of rows; return them, (N, F), and the right classes."""
+        self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
+        matrix = self._features.fit([item.texts for item in items])
+        return matrix, self._mark_classes([item.target for item in items], classes)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         matrix = self._features.transform([item.texts for item in items])
@@ -162,9 +163,7 @@ class LinearClasses(Baseline):
         lengths = [sum(map(len, item.texts)) for item in items]
         places = _choose_affordable(lengths, CHARACTERS)
         chosen = [items[place] for place in places]
-        self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
-        matrix = self._features.fit([item.texts for item in chosen])
-        truth = self._mark_classes([item.target for item in chosen], classes)
+        matrix, truth = self._count(chosen, classes)
         weights, odds = np.ones(truth.shape), np.zeros(truth.shape)
         groups = number_groups(chosen)
         strength = self._choose_strength(matrix, truth, weights, groups)
@@ -208,7 +207,8 @@ class LinearClasses(Baseline):
 
     def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn log-odds (N, C), or (N, 1) of two classes, into logits (N, C)."""
-        return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
+        is_one_of_two = self._is_exclusive and odds.shape[1] == 1
+        return np.concatenate((-odds, odds), axis=1) / 2 if is_one_of_two else odds
 
     def _compute_loss(
         self,
@@ -216,8 +216,8 @@ class LinearClasses(Baseline):
         right: NDArray[np.bool_],
         weights: NDArray[np.float64],
     ) -> float:
-        if odds.shape[1] == 1:
-            return _compute_binary_loss(odds, right, weights)
+        if odds.shape[1] == 1 or not self._is_exclusive:
+            return float(np.average(np.logaddexp(0, np.where(right, -odds, odds)), weights=weights))
         shifted = odds - odds.max(1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(1)) - (shifted * right).sum(1)
         return float(np.average(losses, weights=weights[:, 0]))
@@ -226,30 +226,14 @@ class LinearClasses(Baseline):
 class LinearLabels(LinearClasses):
     """Any of C labels: a linear model for each."""
 
+    _is_exclusive = False
+
     def _mark_classes(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
         return np.array(targets, bool).reshape(-1, classes)
-
-    def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
-        return odds
 
     def _weigh(self, truth: NDArray[np.bool_]) -> NDArray[np.float64]:
         """A row that lacks the label weighs 1."""
         return np.where(truth, self._class_weights if len(self._class_weights) else 1.0, 1.0)
-
-    def _compute_loss(
-        self,
-        odds: NDArray[np.float64],
-        right: NDArray[np.bool_],
-        weights: NDArray[np.float64],
-    ) -> float:
-        return _compute_binary_loss(odds, right, weights)
-
-
-def _compute_binary_loss(
-    odds: NDArray[np.float64], right: NDArray[np.bool_], weights: NDArray[np.float64]
-) -> float:
-    losses = np.logaddexp(0, np.where(right, -odds, odds))
-    return float(np.average(losses, weights=weights))
 
 
 def _fit_columns(
@@ -318,8 +302,9 @@ class LinearNumber(Baseline):
         # scikit-learn computes in the float32 of the features, which cannot tell numbers apart that
         # are far from zero.
         mean = float(numbers.mean())
-        self._offset = mean if are_far(mean, float(numbers.std()) or 1.0) else 0.0
-        numbers -= self._offset
+        self.offset = mean if are_far(mean, float(numbers.std()) or 1.0) else 0.0
+        """What float32 would lose of its numbers, which stands in task.json."""
+        numbers -= self.offset
         weights = np.array([item.weight for item in items])
         errors = np.zeros(len(_PENALTIES))
         for learn, tried in split_folds(number_groups(items)):
@@ -331,19 +316,14 @@ class LinearNumber(Baseline):
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         predicted = self._model.predict(self._features.transform([item.texts for item in items]))
-        if self._offset:
-            return list(np.clip(predicted.astype(np.float64) + self._offset, *self._range)[:, None])
+        if self.offset:
+            return list(np.clip(predicted.astype(np.float64) + self.offset, *self._range)[:, None])
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
     def counts(self) -> Counts:
         """As numbers above `offset`."""
         made = _make_counts(self._features, [(self._model.coef_, float(self._model.intercept_))])
-        return made._replace(bounds=(np.array(self._range) - self._offset).astype(np.float32))
-
-    @property
-    def offset(self) -> float:
-        """What float32 would lose of its numbers, which stands in task.json."""
-        return self._offset
+        return made._replace(bounds=(np.array(self._range) - self.offset).astype(np.float32))
 
 
 def _fit_ridge(

@@ -24,7 +24,7 @@ class Bm25:
     characters, one and two in a row. Shapes: N documents, Q queries, V words.
     """
 
-    def __init__(self, documents: Sequence[str], k1: float = K1, b: float = B) -> None:
+    def __init__(self, documents: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import CountVectorizer
 
         counter = CountVectorizer(token_pattern=r"\w+")
@@ -36,13 +36,13 @@ class Bm25:
         self._counter = counter
         documents_of = np.bincount(counts.indices, minlength=counts.shape[1])
         self._idf = np.log(1 + (len(documents) - documents_of + 0.5) / (documents_of + 0.5))
-        self._mean, self._k1, self._b = max(float(counts.sum(1).mean()), 1e-12), k1, b
+        self._mean = max(float(counts.sum(1).mean()), 1e-12)
         self._weights = self._weigh(counts)
 
     def _weigh(self, counts: Sparse) -> Sparse:
         """Compute the weight of each word in documents from their counts, (N, V)."""
         lengths = np.asarray(counts.sum(1), np.float64).ravel()
-        norms = self._k1 * (1 - self._b + self._b * lengths / self._mean)
+        norms = K1 * (1 - B + B * lengths / self._mean)
         weights = counts.tocsr().astype(np.float64)
         rows = np.repeat(np.arange(len(lengths)), np.diff(weights.indptr))
         weights.data = self._idf[weights.indices] * weights.data / (weights.data + norms[rows])

@@ -33,7 +33,6 @@ _USUAL = "test"
 class Collection:
     """Documents, queries, and which documents are relevant to which query."""
 
-    folder: Path
     split: str
     """The name of the file of judgments."""
     documents: Mapping[str, str]
@@ -43,7 +42,7 @@ class Collection:
     """The text of each query that has a relevant document."""
     grades: Mapping[str, Mapping[str, int]]
     """The grade of each relevant document of each query."""
-    drops_equal_ids: bool = True
+    drops_equal_ids: bool
     """True if a query never finds the document of its own id, which is then itself, as in BEIR.
     False where a judgment calls such a document relevant, so that the ids are two numberings.
     """
@@ -120,7 +119,6 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
     for note in notes.notes():
         log.info(f"{place}: {note}")
     return Collection(
-        place,
         split,
         dict(sorted(documents.items(), reverse=True)),
         {name: queries[name] for name in grades},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from litebert.tasks.outputs import restore_output
 from litebert.tasks.retrieval.files import Collection, list_splits, read_collection
 from litebert.tasks.retrieval.ranking import rank_by_bm25, score_rankings
 from litebert.tasks.splits import HeldoutOptions, Source, require_one, select_split
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Task, TaskFiles
 from litebert.tasks.text_outputs import Relevance
 from litebert.tasks.texts import Example, TextTask, hash_texts, shorten_number, stream_texts
 from litebert.tasks.values import Answer
-from litebert.text.records import Notes, RowSource
+from litebert.text.records import Notes
 
 NEGATIVES = 4
 """Hard negatives of each relevant document."""
@@ -31,7 +31,6 @@ DEPTH = 50
 """Documents that BM25 ranks highest, among which hard negatives are drawn."""
 CANDIDATES = 20
 """Documents of BM25 that are ranked for a query of the development part."""
-_SCORES = ("ndcg_at_10", "mrr_at_10")
 _NEGATIVES = 61
 """The purpose of the random key, which no other random choice has."""
 _SEPARATOR = "\t"
@@ -52,6 +51,7 @@ class RerankFiles(TaskFiles[Example]):
     """
 
     task: Rerank
+    stream = staticmethod(stream_texts)
 
     def __init__(
         self, task: Rerank, folder: Path, negatives: int, heldout: float, seed: int
@@ -107,7 +107,7 @@ class RerankFiles(TaskFiles[Example]):
             if name not in self._collections:
                 self._collections[name] = read_collection(self._folder, name)
             collection = self._collections[name]
-            if name != "dev" and "dev" not in self._splits:
+            if "dev" not in self._splits:
                 names = list(collection.queries)
                 chosen = select_split(
                     split,
@@ -165,12 +165,6 @@ class RerankFiles(TaskFiles[Example]):
                     if (negative := next(drawn, None)) is not None:
                         yield query, negative, 0
 
-    @classmethod
-    def stream(
-        cls, source: RowSource, notes: Notes, *, text: str = "query", pair: str | None = None
-    ) -> Iterator[Row[Example]]:
-        return stream_texts(source, notes, text=text, pair=pair)
-
 
 def _list_right_texts(collection: Collection) -> dict[int, set[int]]:
     right: dict[int, set[int]] = {}
@@ -205,12 +199,9 @@ def _make_dev(collection: Collection) -> Iterator[tuple[str, str, int]]:
 class Rerank(TextTask):
     """How relevant a document is to a query, in one number."""
 
-    name: ClassVar[str] = "rerank"
-    files: ClassVar[type[TaskFiles[Any]]] = RerankFiles
-    options: ClassVar[type[TaskOptions]] = RerankOptions
+    name, files, options = "rerank", RerankFiles, RerankOptions
 
     pair: bool | None = True
-    score_names: tuple[str, ...] = _SCORES
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Rerank:

@@ -33,8 +33,6 @@ class Gold(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a text."""
-
     id: str
     text: str
     context: str

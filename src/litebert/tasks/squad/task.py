@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ from litebert.tasks.squad.spans import (
     find_tokens,
     split_windows,
 )
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task
 from litebert.tasks.token_outputs import OneSpan
 from litebert.tasks.values import Item, ModelExample
 from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
@@ -92,9 +92,7 @@ class SquadFiles(SplitFiles[Question]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         version: Literal[1, 2] | None = None,
         task_class: type[Task[Question]] | None = None,
@@ -103,6 +101,7 @@ class SquadFiles(SplitFiles[Question]):
         """Open the files of the splits.
 
         Args:
+            sources: the files of train, dev and test.
             version: 1 or 2. None looks into the files: it is 2 if a file names that version, or
                 marks whether questions can be answered.
             options: as `SquadOptions` has them.
@@ -110,7 +109,6 @@ class SquadFiles(SplitFiles[Question]):
         layout, heldout = take_layout(options), options.pop("heldout", 0.1)
         make = task_class or Squad
         assert issubclass(make, Squad)
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(make(**options), sources, heldout=heldout, layout=layout)
         paths = [path for paths in files._paths.values() for path in paths]
         if version is None:
@@ -141,9 +139,8 @@ class SquadFiles(SplitFiles[Question]):
                 f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
                 "question a different id"
             )
-        questions = self._select_split(
-            split, questions, lambda i: questions[i].article, "articles", notes
-        )
+        articles = [question.article for question in questions]
+        questions = self._select_split(split, questions, articles, "articles", notes)
         misplaced = sum(
             not is_placed(gold, question.context)
             for question in questions
@@ -199,13 +196,11 @@ class SquadFiles(SplitFiles[Question]):
 class Squad(Task[Question]):
     """SQuAD 1.1 or 2.0, with percentages by the official script of the version as scores."""
 
-    name: ClassVar[str] = "squad"
-    suffix: ClassVar[str] = ".json"
-    inputs: ClassVar[str] = "give (question, context)"
-    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.json", "ANSWERS.json")
-    files: ClassVar[type[TaskFiles[Any]]] = SquadFiles
-    options: ClassVar[type[TaskOptions]] = SquadOptions
-    usual: ClassVar[Mapping[str, Any]] = MappingProxyType(
+    name, files, options = "squad", SquadFiles, SquadOptions
+    suffix = ".json"
+    inputs = "give (question, context)"
+    predicted_files = ("QUESTIONS.json", "ANSWERS.json")
+    usual = MappingProxyType(
         {
             "version": 1,
             "threshold": 0.0,
@@ -215,7 +210,7 @@ class Squad(Task[Question]):
             "answer_unit": "words",
         }
     )
-    percent: ClassVar[bool] = True
+    percent = True
 
     output: OneSpan = field(default_factory=OneSpan)
     version: int = 1
@@ -283,11 +278,7 @@ class Squad(Task[Question]):
         return ModelExample({"question": example.text, "context": example.context}, label)
 
     def encode(
-        self,
-        examples: Sequence[Question],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Question], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode [CLS] question [SEP] window of the context [SEP], a sequence for each window.
 
@@ -296,7 +287,6 @@ class Squad(Task[Question]):
         answer (official BERT and ALBERT code). It is None if the answer is not known, or if no
         window holds it.
         """
-        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         if max_tokens < 2:
             raise ConfigError(
@@ -361,6 +351,9 @@ class Squad(Task[Question]):
         odds = float(record["no_answer_odds"])
         return Answer(str(record["prediction"] or ""), odds, (0.0, 0.0), ())
 
+    def has_label(self, example: Question) -> bool:
+        return example.is_labeled
+
     def choose_texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
         """Return the text of each answer; in version 2 it is empty for odds above the threshold."""
         return [
@@ -374,9 +367,7 @@ class Squad(Task[Question]):
         With `half`, they are those of the half that did not tune the threshold. With `dev`,
         `best_exact` and `best_f1` have their own thresholds.
         """
-        examples, answers = self._select_labeled(
-            examples, answers, lambda question: question.is_labeled
-        )
+        examples, answers = self._select_labeled(examples, answers)
         if self.version == 1:
             golds = [[gold.text for gold in question.answers] for question in examples]
             texts = [answer.value for answer in answers]
@@ -394,9 +385,7 @@ class Squad(Task[Question]):
         """Return the task with the threshold as a number, tuned as in `score`."""
         if self.version == 1 or not isinstance(self.threshold, str):
             return self
-        examples, answers = self._select_labeled(
-            examples, answers, lambda question: question.is_labeled
-        )
+        examples, answers = self._select_labeled(examples, answers)
         threshold, _ = self._tune(self._judge(examples, answers))
         return replace(self, threshold=threshold)
 

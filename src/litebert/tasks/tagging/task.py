@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from litebert.tasks.tagging.files import (
     survey,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
-from litebert.tasks.task import Row, Task, TaskFiles, TaskOptions
+from litebert.tasks.task import Row, Task
 from litebert.tasks.token_outputs import Tags
 from litebert.tasks.values import Answer, Item, ModelExample, PlainItem
 from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
@@ -69,9 +69,7 @@ class TaggingFiles(SplitFiles[Sentence]):
     @classmethod
     def of(
         cls,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
+        sources: Mapping[str, Source],
         *,
         labels: Sequence[str] | None = None,
         task_class: type[Task[Sentence]] | None = None,
@@ -84,7 +82,6 @@ class TaggingFiles(SplitFiles[Sentence]):
         assert issubclass(make, TaggingTask)
         columns = given.word_column, given.tag_column
         task = replace(make.of_labels(labels or ()), columns=columns)
-        sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=given.heldout, layout=layout)
         if labels is None:
             paths, name = files._find_files("train"), format_files(files._find_files("train"))
@@ -126,12 +123,10 @@ class TaggingFiles(SplitFiles[Sentence]):
                 "between sentences, or give more of them"
             )
         documents = {sentence.document for sentence in sentences} - {None}
-        unit = "documents" if len(documents) > 1 else "sentences"
-
-        def group(i: int) -> Any:
-            return (unit == "documents" and sentences[i].document) or i
-
-        sentences = self._select_split(split, sentences, group, unit, notes)
+        unit, groups = "sentences", list[Any](range(len(sentences)))
+        if len(documents) > 1:
+            unit, groups = "documents", [s.document or i for i, s in enumerate(sentences)]
+        sentences = self._select_split(split, sentences, groups, unit, notes)
         if split == "train" and self.task.plain:
             notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
@@ -188,12 +183,10 @@ class TaggingFiles(SplitFiles[Sentence]):
 class TaggingTask(Task[Sentence]):
     """Tags of words: entities, or plain tags such as parts of speech."""
 
-    name: ClassVar[str] = "tagging"
-    suffix: ClassVar[str] = ".conll"
-    inputs: ClassVar[str] = "give a text or a list of words"
-    predicted_files: ClassVar[tuple[str, str]] = ("SENTENCES.conll", "ANSWERS.jsonl")
-    files: ClassVar[type[TaskFiles[Any]]] = TaggingFiles
-    options: ClassVar[type[TaskOptions]] = TaggingOptions
+    name, files, options = "tagging", TaggingFiles, TaggingOptions
+    suffix = ".conll"
+    inputs = "give a text or a list of words"
+    predicted_files = ("SENTENCES.conll", "ANSWERS.jsonl")
 
     plain: bool = False
     """True if tags mark no entities, as those of parts of speech."""
@@ -233,11 +226,7 @@ class TaggingTask(Task[Sentence]):
         return ModelExample({"words": list(example.words)})
 
     def encode(
-        self,
-        examples: Sequence[Sentence],
-        tokenizer: Tokenizer,
-        length: int,
-        notes: Notes | None = None,
+        self, examples: Sequence[Sentence], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
         """Encode each sentence as sequences of at most `length` tokens that overlap by half.
 
@@ -245,7 +234,6 @@ class TaggingTask(Task[Sentence]):
         answers, and the positions of their first tokens. All other tokens have the target
         `IGNORED`.
         """
-        notes = Notes() if notes is None else notes
         words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
         ids_of = dict(
             zip(words, tokenizer.encode([tokenizer.space + word for word in words]), strict=True)
@@ -337,6 +325,9 @@ class TaggingTask(Task[Sentence]):
             raise ValueError
         return answer
 
+    def has_label(self, example: Sentence) -> bool:
+        return example.tags is not None
+
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
         """Score entities, over all and `f1_TYPE`; plain tags by `accuracy` and `macro_f1`."""
         gold, predicted = self._align(examples, answers)
@@ -361,9 +352,7 @@ class TaggingTask(Task[Sentence]):
     def _align(
         self, examples: Sequence[Sentence], answers: Sequence[Answer]
     ) -> tuple[list[Any], list[Any]]:
-        examples, answers = self._select_labeled(
-            examples, answers, lambda sentence: sentence.tags is not None
-        )
+        examples, answers = self._select_labeled(examples, answers)
         return [sentence.tags for sentence in examples], [answer.value for answer in answers]
 
     def _number_tags(self, *sides: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
