@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 WayName = Literal["counts", "frozen", "contrastive", "network"]
 CONTRAST_BATCH, NETWORK_BATCH = 64, 16
-LEAST_STEPS, NETWORK_EPOCHS = 200, 3
-"""Steps of the network on few rows, and passes over many."""
+LEAST_STEPS, FEWEST_STEPS, NETWORK_EPOCHS = 200, 50, 3
+"""Steps of the network on few rows, on the fewest, and passes over many."""
 _TIMED, _SPARE = 8, 0.9
 """Steps whose time tells how many fit, and the share of these that is planned."""
 _CONTRAST_TOKENS = 4096
@@ -217,7 +217,8 @@ def learn_network(material: Material, places: Sequence[int]) -> LearnedNetwork:
         )
     ]
     batch = NETWORK_BATCH if len(items) < 5000 else 2 * NETWORK_BATCH
-    steps = max(LEAST_STEPS, NETWORK_EPOCHS * len(items) // batch)
+    passes = len(items) / batch  # more than 25 over the fewest rows are worse
+    steps = int(max(np.clip(25 * passes, FEWEST_STEPS, LEAST_STEPS), NETWORK_EPOCHS * passes))
     model, config = _build(material, task, batch, head)
     _train(material, task, model, config, items, steps, batch)
     trained = replace(start, state=model.encoder.state_dict())
