@@ -39,7 +39,7 @@ class StudyArguments:
     seeds: int = 5
     """Most runs of each variant; one gives no verdict."""
     scale: Literal["toy", "micro", "claim", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder; toy and micro take seconds."""
+    """Size of the encoder; toy takes seconds a run, micro up to minutes."""
     tasks: Annotated[tuple[str, ...], Arg("TASK=FOLDER")] = ()
     """Also fine-tune each run on these tasks, such as sst2=GLUE/SST-2."""
     blimp: Path | None = None
