@@ -1,8 +1,9 @@
-"""The pictures of a report, of a plan and of a study in the pages, light and dark.
+r"""The pictures of a report, of a plan and of a study in the pages, light and dark.
 
     litebert quickstart
-    litebert study order --shards quickstart/data --scale toy --budget "20 steps"
-    python docs/pictures.py quickstart/report.html study-order/report.html
+    litebert study dropout --shards novels1000 --scale claim --budget '1200 steps' --seeds 5 \
+        --out dropout
+    python docs/pictures.py quickstart/report.html dropout/report.html
 
 docs/screenshots.py takes those of the playground.
 """
