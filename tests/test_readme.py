@@ -306,11 +306,11 @@ def test_python_in_the_pages_names_what_exists() -> None:
 
 
 def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
-    table = "| a | b |\n|---|---|\n| `x 7` 393.8 | 393.9, 2026-11-24 |\n"
+    table = "| a | b |\n|---|---|\n| `x 7` 393.8 | 393.9, 2026-11-28 |\n"
     page = f"It is fast ([how](docs/reports/performance.md#answering)):\n\n{table}"
     head, rule, row = [block for block in list_cited_blocks(page) if block.row]
     assert (head.numbers, rule.numbers) == (set(), set())
-    assert row.numbers == {"393.8", "393.9", "2026-11-24"}
+    assert row.numbers == {"393.8", "393.9", "2026-11-28"}
     assert row.numbers - set(NUMBER.findall(section_of(row.links[0]))) == {"393.9"}
 
 

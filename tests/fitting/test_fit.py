@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import litebert
 from litebert.base.errors import ConfigError, DataError, ModelError, RunError
@@ -60,7 +61,39 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that train for seconds."""
     monkeypatch.setattr(ways, "LEAST_STEPS", 24)
+    monkeypatch.setattr(ways, "FEWEST_STEPS", 8)
     monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
+
+
+def test_contrastive_is_the_mean_of_two_trainings(
+    tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, learned, build, learn = list[Any](), list[Any](), ways._build, ways.learn_contrastive
+
+    def keep_built(*arguments: Any) -> Any:
+        built.append(build(*arguments))
+        return built[-1]
+
+    def keep_learned(*arguments: Any) -> Any:
+        learned.append(learn(*arguments))
+        return learned[-1]
+
+    monkeypatch.setattr(ways, "_build", keep_built)
+    monkeypatch.setitem(ways.WAYS, "contrastive", keep_learned)
+    litebert.fit(tickets, model=encoder, ways=["contrastive"])
+    one, two = (model.encoder.state_dict() for model, _ in built[-2:])
+    assert any((one[name] != two[name]).any() for name in one)
+    for name, mean in learned[-1].start.state.items():
+        torch.testing.assert_close(mean, (one[name] + two[name]) / 2)
+
+    def fail(*_: Any) -> Any:
+        raise ways.OutOfTime
+
+    monkeypatch.setattr(ways, "learn_network", fail)
+    litebert.fit(tickets, model=encoder, ways=["contrastive"], overwrite=True)
+    alone = built[-1][0].encoder.state_dict()
+    for name, mean in learned[-1].start.state.items():
+        torch.testing.assert_close(mean, alone[name])
 
 
 @pytest.mark.parametrize("way", [*ways.WAYS])

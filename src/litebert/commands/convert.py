@@ -137,11 +137,12 @@ def resize(words: list[str]) -> int:
         from litebert.change.conversion import resize as run
         from litebert.change.narrowing import widths
         from litebert.change.shrinking import Shrinking
+        from litebert.demo import locate
         from litebert.interop.models import config_of
         from litebert.train.evaluate import evaluate_pretrained
         from litebert.train.importance import measure_importance
 
-    model, shards = arguments.model, arguments.shards
+    model, shards = locate(arguments.model), arguments.shards
     measure = None
     if shards is not None:
         measure = partial(measure_importance, model, shards, tokenizer=arguments.tokenizer)

@@ -154,6 +154,8 @@ def fit(
         raise ConfigError(
             "a student is judged by rows with labels; label some, and leave --size out"
         )
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; give 0 or more")
     if next_rows < 0:
         raise ConfigError(f"next is {next_rows}; give the number of rows to label, such as 50")
     task, examples, blank, found, notes = _open(sources, list(labels), columns)

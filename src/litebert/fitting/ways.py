@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -180,8 +181,8 @@ def learn_frozen(material: Material, places: Sequence[int]) -> Learned:
 
 
 def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
-    """Train the encoder until equal labels are near each other, average it with a trained network,
-    which is better than either and as fast; then fit a head."""
+    """Train the encoder until equal labels are near each other, average it with a trained network
+    (better than either, and one model to answer); then fit a head."""
     start, output = material.start, material.task.output
     assert start is not None
     places = material.select(places)
@@ -192,10 +193,12 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     contrast = replace(material.task, output=Contrast((), temperature=temperature))
     model, config = _build(material, contrast, batch)
     items = [material.items[place] for place in places]
-    _train(material, contrast, model, config, items, steps, batch)
-    network = learn_network(material, places).start.state
-    assert network is not None
-    mean = {name: (one + network[name]) / 2 for name, one in model.encoder.state_dict().items()}
+    half = replace(material, deadline=(time.monotonic() + material.deadline) / 2)
+    _train(half, contrast, model, config, items, steps, batch)
+    state = network = model.encoder.state_dict()
+    with suppress(OutOfTime):  # then the contrast alone
+        network = learn_network(material, places).start.state
+    mean = {name: (one + network[name]) / 2 for name, one in state.items()}
     trained = replace(start, state=mean)
     vectors = read_vectors(trained, items, material.machine)
     # What labels are called was near texts of the encoder as it was.

@@ -133,7 +133,7 @@ class _Kept:
         panels = self._keep(pack(weight, dtype).data)
         if bias is None:
             return _Map(panels, None, inputs, outputs)
-        padded = np.pad(bias, (0, -outputs % (2 * PANEL)))
+        padded = np.pad(np.asarray(bias, np.float32), (0, -outputs % (2 * PANEL)))
         return _Map(panels, self._keep(padded), inputs, outputs)
 
     def _table(self, table: Packed) -> _Table:

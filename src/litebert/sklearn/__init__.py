@@ -125,7 +125,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             DataError: a text or a target cannot be used, or they are not as many.
             ConfigError: a parameter cannot be used.
             ModelError: the model cannot be opened.
-            KeyboardInterrupt: Ctrl-C; with `out`, the same fit continues.
+            KeyboardInterrupt: Ctrl-C; with `out`, the same fit starts over, or continues where it
+                fine-tunes.
         """
         texts, values = list_texts(X), list(list_values(y, "y"))
         if len(texts) != len(values):
@@ -158,7 +159,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     columns["weight_column"] = "weight"
                 self._finetune(texts, table, columns, facts)
             else:
-                litebert.fit(
+                fitted = litebert.fit(
                     table,
                     folder / "run",
                     model=self.model,
@@ -171,6 +172,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     target=self.target,
                     **columns,
                 )
+                if any(note.startswith("stopped:") for note in fitted.notes):
+                    shutil.rmtree(folder / "run")  # the best so far, which a search must not take
+                    raise KeyboardInterrupt
         # After this fit is done, so that one that fails leaves the model of the one before.
         self.folder_ = folder / "run"
         for name, value in facts.items():
