@@ -197,7 +197,7 @@ def learn_contrastive(material: Material, places: Sequence[int]) -> Learned:
     _train(half, contrast, model, config, items, steps, batch)
     state = network = model.encoder.state_dict()
     with suppress(OutOfTime):  # then the contrast alone
-        network = learn_network(material, places).start.state
+        network = learn_network(material, places).start.state or network
     mean = {name: (one + network[name]) / 2 for name, one in state.items()}
     trained = replace(start, state=mean)
     vectors = read_vectors(trained, items, material.machine)
