@@ -132,10 +132,11 @@ def main() -> int:
             if arguments.tokens:
                 sample = make_texts(place, arguments.tokens, arguments.rows or ROWS[name])
             systems = all_systems(place, arguments.threads, choose(arguments), arguments.model)
-            has_labels = arguments.model and labels and not has_vectors(place)
-            right = numbers(place, labels[: len(sample)]) if has_labels else None
+            classifies = not has_vectors(place)
+            has_right = arguments.model and labels and classifies
+            right = numbers(place, labels[: len(sample)]) if has_right else None
             measurements = measure(
-                systems, sample, right, arguments.rounds, arguments.latency, clock
+                systems, sample, right, classifies, arguments.rounds, arguments.latency, clock
             )
             report[name] = {"rows": len(sample), "systems": measurements}
             exact = [
@@ -492,6 +493,7 @@ def measure(
     systems: dict[str, Answers],
     texts: Sequence[str],
     right: Sequence[int] | None,
+    classifies: bool,
     rounds: int,
     latency: int,
     clock: Callable[[], float],
@@ -501,11 +503,13 @@ def measure(
     reference = systems[names[0]](texts)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     alone: dict[str, list[float]] = {name: [] for name in names}
-    apart, same, score = {}, {}, dict[str, float | None]()
+    apart = dict[str, float]()
+    same, score = dict[str, float | None](), dict[str, float | None]()
     for name in names:
         probabilities = systems[name](texts)
         apart[name] = float(np.abs(probabilities - reference).max())
-        same[name] = float((probabilities.argmax(1) == reference.argmax(1)).mean())
+        alike = (probabilities.argmax(1) == reference.argmax(1)).mean()
+        same[name] = float(alike) if classifies else None
         score[name] = None if right is None else float((probabilities.argmax(1) == right).mean())
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -577,7 +581,7 @@ def table(name: str, rows: int, measurements: dict[str, dict[str, Any]], clock: 
         f"{system:27}{measurement['rows_per_second']:10.1f}"
         f"{measurement['rows_per_second'] / best(system):13.2f}"
         f"{measurement['p50_ms']:7.2f} ms{measurement['p99_ms']:7.2f} ms"
-        f"{measurement['apart']:18.1g}{measurement['same_labels']:13.1%}"
+        f"{measurement['apart']:18.1g}{percent(measurement['same_labels']):>13}"
         f"{percent(measurement['accuracy']):>10}"
         for system, measurement in measurements.items()
     ]

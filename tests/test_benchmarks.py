@@ -116,6 +116,13 @@ def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) ->
     assert report["rows"] == 12
     assert {"litebert compiled", "transformers sdpa"} <= report["systems"].keys()
     assert all(system["apart"] < 0.2 for system in report["systems"].values())
+    pytest.importorskip("sentence_transformers")
+    words = ["--data", texts, "--model", "vectors", "--rounds", "1", "--latency", "2"]
+    report = run_benchmark("answering.py", tmp_path / "vectors.json", *words)["vectors"]
+    systems = report["systems"]
+    assert {"litebert compiled", "transformers sdpa", "ONNX Runtime"} <= systems.keys()
+    assert systems["ONNX Runtime"]["apart"] < 1e-4
+    assert systems["ONNX Runtime"]["same_labels"] is None
 
 
 def test_worth_divides_sst2_and_squad_without_overlap(tmp_path: Path) -> None:

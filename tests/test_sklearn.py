@@ -27,6 +27,7 @@ from litebert import finetune, load, open_task
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.config import FinetuneConfig, replace
 from litebert.demo import unpack
+from litebert.fitting import ways
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import finetune as finetune_with
@@ -474,6 +475,21 @@ def test_without_parameters_of_training_it_chooses_a_way(
     assert TextClassifier(ways=["counts"]).fit(pairs, labels).score(pairs, labels) > 0.9
     with refused(ConfigError, "ways", "leave one out"):
         TextClassifier(ways=["counts"], epochs=1).fit(texts, labels)
+
+
+def test_a_choice_that_is_interrupted_says_so_and_starts_over(
+    tmp_path: Path, rows: tuple[list[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    classifier = TextClassifier(out=tmp_path / "fits", ways=["counts", "frozen"])
+    with monkeypatch.context() as patched:
+        patched.setitem(ways.WAYS, "frozen", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            classifier.fit(*rows)
+    found = json.loads((classifier.fit(*rows).folder_ / "fit.json").read_text("utf-8"))
+    assert {judged["way"] for judged in found["judged"]} == {"counts", "frozen"}
 
 
 @pytest.mark.thorough

@@ -72,3 +72,14 @@ def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_pat
     assert status == 2
     names(err.strip(), "discriminator", "backbone", "mlm")
     assert not (tmp_path / "hf").exists()
+
+
+def test_models_of_the_package_open_by_their_names(
+    run: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("convert", "vectors", "--to", "hf", "--out", "hf")[0] == 0
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_size"] == 256
+    assert run("resize", "vectors", "--positions", "1024", "--out", "longer")[0] == 0
+    recipe = json.loads((tmp_path / "longer" / "recipe.json").read_text())
+    assert recipe["encoder"]["max_positions"] == 1024

@@ -246,6 +246,7 @@ def test_ctrl_c_takes_the_best_so_far(
     result = litebert.fit(tickets, model=encoder)
     assert result.way in ("counts", "frozen")
     assert any(note.startswith("stopped") for note in result.notes)
+    assert result.interrupted
     assert litebert.load(result.folder).predict(["reset my password"])
 
 

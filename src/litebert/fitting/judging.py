@@ -108,6 +108,9 @@ class Runner:
         self.taught: Material | None = None
         """The rows and texts without labels, if a second round with these is better."""
         self.stopped = False
+        """No more is learned, for want of time or by Ctrl-C."""
+        self.interrupted = False
+        """By Ctrl-C."""
         if len({item.group for item in self.items}) == 1 and self.items[0].group is not None:
             self._note("all rows are of one group, so groups keep no rows apart")
 
@@ -133,7 +136,7 @@ class Runner:
             except KeyboardInterrupt:
                 if not self.judged:
                     raise
-                self.stopped = True
+                self.stopped = self.interrupted = True
                 self._note("stopped: the best way so far is taken")
                 continue
             self.answers[way] = places, logits
@@ -216,7 +219,7 @@ class Runner:
             self._note("more texts teach nothing in the time that is left")
             return
         except KeyboardInterrupt:
-            self.stopped = True
+            self.stopped = self.interrupted = True
             self._note("stopped: the best way so far is taken")
             return
         again = np.concatenate(places), logits
@@ -368,6 +371,7 @@ class Runner:
                 if learned is None:
                     raise
                 self.stopped = True
+                self.interrupted |= isinstance(cause, KeyboardInterrupt)
         assert learned is not None
         if self.stopped:
             self._note("the model has learned from a part of the rows only")

@@ -79,6 +79,8 @@ class Fit:
     but its way: columns, encoder and way."""
     next: Path | None = None
     """The file of the rows that are worth a label, if they were asked for."""
+    interrupted: bool = False
+    """Ctrl-C ended it, so the model is the best until then."""
 
     @property
     def chosen(self) -> Judged | None:
@@ -255,6 +257,7 @@ def fit(
             judged = list(runner.judged.values())
             result = Fit(out, way, task.metric, judged, reason, notes, options)
             runner.finish(way, out / "model", _make_card(result, first))
+            result = replace(result, interrupted=runner.interrupted)
             if teacher and way != "counts":
                 runner.write_teacher(way, out / HELD)
         record = {

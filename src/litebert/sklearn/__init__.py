@@ -172,8 +172,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     target=self.target,
                     **columns,
                 )
-                if any(note.startswith("stopped:") for note in fitted.notes):
-                    shutil.rmtree(folder / "run")  # the best so far, which a search must not take
+                if fitted.interrupted:
+                    shutil.rmtree(folder / "run")  # a search must not take the best so far
                     raise KeyboardInterrupt
         # After this fit is done, so that one that fails leaves the model of the one before.
         self.folder_ = folder / "run"
