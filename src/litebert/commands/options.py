@@ -209,7 +209,7 @@ def require_beside(owner: str, arguments: Any, *names: str) -> None:
         option, other = spell_name(name, changes.get(name)), spell_name(owner)
         require(
             name not in changes,
-            f"{option} is read only with {other}; give {other} too, or leave {option} out",
+            f"{option} is read only with {other}; leave {option} out, or give {other}",
         )
 
 
