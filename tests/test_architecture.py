@@ -337,3 +337,16 @@ def test_every_test_on_a_models_name_is_seen(code: str) -> None:
 
 def test_our_own_name_is_not_a_model() -> None:
     assert not names_a_model("LitebertError")
+
+
+def test_no_tuple_with_names_is_generic() -> None:
+    """Python 3.10 refuses such a class, and no checker of types says so."""
+    generic = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and len(node.bases) > 1
+        and any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
+    ]
+    assert not generic

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -33,7 +34,8 @@ Key = tuple[str, str, str]
 """Split, file of the shard, and for its last chunk the checksum of its text, else ""."""
 
 
-class Hashed(NamedTuple, Generic[T]):
+@dataclass(slots=True)
+class Hashed(Generic[T]):
     content: T
     size: int
     digest: bytes
