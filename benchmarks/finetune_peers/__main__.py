@@ -16,8 +16,10 @@ their times and their memory alone. --print makes the table from the file.
 A task is a source of rows and how many of them have labels: 2, 8 or 64 a class, 1000 in all, or all
 (a name alone). Sources: sst2 (SST-2, tested on its public dev file), topics (the article that a
 question of SQuAD is about, 48 classes), tickets (support tickets that litebert makes),
-docstrings (the package that a docstring is of) and chapters (the chapter of TEXTS/rust-book/ko that
-a Korean paragraph is of). No test row chooses anything.
+docstrings (the package that a docstring is of), chapters (the chapter of TEXTS/rust-book/ko that a
+Korean paragraph is of), and two of pairs of texts: rte (does one follow from the other), and stsb
+(how alike they are, a number, scored by Pearson's correlation and never tried by SetFit). No test
+row chooses anything.
 
 Ways: all learn from the same labeled rows. `trainer` keeps a tenth of them to choose among three
 rates and two numbers of epochs, and keeps the best epoch. `fit` has a budget of an hour, because
@@ -55,6 +57,7 @@ import results
 import worth
 
 from finetune_peers.ways import WAYS as PEERS
+from finetune_peers.ways import compute_score
 from litebert.base.storage import atomic_text
 from litebert.demo.tickets import write_tickets
 from litebert.studies.packages import LABEL, TEXT, write_table
@@ -62,11 +65,18 @@ from litebert.studies.packages import LABEL, TEXT, write_table
 TASKS = (
     *("sst2-2", "sst2-8", "tickets-2", "tickets-8", "docstrings-2", "docstrings-8", "sst2-64"),
     *("topics-2", "chapters-2", "topics-8", "chapters-8", "docstrings-64", "tickets-64"),
-    *("docstrings", "tickets", "chapters", "sst2-1000", "topics-1000", "topics", "sst2"),
+    *("rte-64", "sst2-1000", "rte-1000", "stsb-1000", "docstrings", "tickets", "chapters"),
+    *("topics-1000", "rte", "stsb", "topics", "sst2"),
 )
 """The cheapest first."""
 CODES = {"0": "negative", "1": "positive"}
 """What the labels of SST-2 are called."""
+GLUE = {
+    "sst2": ("SST-2", "sentence", "label"),
+    "rte": ("RTE", "sentence1", "sentence2", "label"),
+    "stsb": ("STS-B", "sentence1", "sentence2", "score"),
+}
+"""The folders and the columns of tasks of GLUE."""
 WAYS = {
     "tfidf": "counted words, logistic regression",
     "frozen": "frozen vectors, logistic regression",
@@ -80,8 +90,8 @@ THREADS = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
 )
 """The environment of a process with one thread."""
-Row = tuple[str, str]
-"""A text and its label."""
+Row = tuple[str, ...]
+"""One text or two, and the label."""
 
 
 class OutOfTimeError(Exception):
@@ -142,9 +152,10 @@ class Campaign:
 def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
     """Read all training rows and the test rows of a source."""
     out = campaign.out / "tasks"
-    if name == "sst2":
-        folder = campaign.data / "glue" / "SST-2"
-        train, test = (read_tsv(folder / f"{part}.tsv") for part in ("train", "dev"))
+    if name in GLUE:
+        folder, *columns = GLUE[name]
+        files = (campaign.data / "glue" / folder / f"{part}.tsv" for part in ("train", "dev"))
+        train, test = (read_glue(file, columns) for file in files)
     elif name == "topics":
         source = campaign.data / "squad" / "dev-v1.1.json"
         train, test = map(read_jsonl, worth.write_topics(source, out / "squad"))
@@ -160,10 +171,12 @@ def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
     return train, test
 
 
-def read_tsv(path: Path) -> list[Row]:
-    """Read the rows of a file of SST-2."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    return [(text.strip(), CODES[label]) for text, label in (line.split("\t") for line in lines)]
+def read_glue(path: Path, columns: Sequence[str]) -> list[Row]:
+    """Read columns of a file of GLUE, the label last."""
+    header, *lines = path.read_text(encoding="utf-8").splitlines()
+    places = [header.split("\t").index(column) for column in columns]
+    rows = [[line.split("\t")[place].strip() for place in places] for line in lines]
+    return [(*texts, CODES.get(label, label)) for *texts, label in rows]
 
 
 def read_jsonl(path: Path) -> list[Row]:
@@ -199,7 +212,7 @@ def draw_rows(rows: Sequence[Row], amount: str, seed: int) -> list[Row]:
         return generator.sample(rows, int(amount or len(rows)))
     classes = defaultdict(list)
     for row in rows:
-        classes[row[1]].append(row)
+        classes[row[-1]].append(row)
     drawn = [
         row
         for label, members in sorted(classes.items())
@@ -221,7 +234,7 @@ def write_cell(task: str, seed: int, campaign: Campaign) -> Path:
     dev = max(1, len(labeled) // 10)
     write_rows(files["dev"], labeled[:dev])
     write_rows(files["train"], labeled[dev:])
-    cell = {"model": str(campaign.encoder), "seed": seed} | {
+    cell = {"model": str(campaign.encoder), "seed": seed, "number": task.startswith("stsb")} | {
         name: str(file) for name, file in files.items()
     }
     with atomic_text(folder / "cell.json") as file:
@@ -232,8 +245,9 @@ def write_cell(task: str, seed: int, campaign: Campaign) -> Path:
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows as lines of JSON."""
     with atomic_text(path) as file:
-        for text, label in rows:
-            file.write(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n")
+        for *texts, label in rows:
+            row = {**dict(zip(("text", "pair"), texts, strict=False)), "label": label}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 # --------------------------------------------------------------------------------------- the cells
@@ -257,20 +271,20 @@ def run_fit(file: Path, campaign: Campaign) -> dict[str, Any]:
     cell, run = json.loads(file.read_text(encoding="utf-8")), file.parent / "run"
     answers = file.parent / "answers.jsonl"
     litebert = (sys.executable, "-m", "litebert")
+    test = [json.loads(line) for line in Path(cell["test"]).read_text("utf-8").splitlines()]
+    texts = ["--text-column", "text", *(("--pair-column", "pair") if "pair" in test[0] else ())]
     options = ("--model", cell["model"], "--budget", "1h", "--seed", cell["seed"], "--out", run)
-    _, learned = campaign.run((*litebert, "fit", cell["labeled"], *options, "--overwrite"))
-    words = ("--input", cell["test"], "--text-column", "text", "--out", answers)
+    _, learned = campaign.run((*litebert, "fit", cell["labeled"], *texts, *options, "--overwrite"))
+    words = ("--input", cell["test"], *texts, "--out", answers)
     _, answered = campaign.run((*litebert, "predict", run, *words))
     record = json.loads((run / "fit.json").read_text(encoding="utf-8"))
     guesses = [json.loads(line)["prediction"] for line in answers.read_text("utf-8").splitlines()]
-    labels = [label for _, label in read_jsonl(Path(cell["test"]))]
-    right = [guess == label for guess, label in zip(guesses, labels, strict=True)]
     shutil.rmtree(run)
     return {
-        "accuracy": statistics.fmean(right),
+        "score": compute_score(guesses, test, cell["number"]),
         "chosen": record["way"],
         "judged": record["judged"],
-        "tested": len(labels),
+        "tested": len(test),
         "megabytes": max(learned["megabytes"], answered["megabytes"]),
         **{name: learned[name] + answered[name] for name in ("seconds", "processor_seconds")},
     }
@@ -287,7 +301,8 @@ def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
         for task in TASKS
         for seed in range(options.seeds)
         for way in WAYS
-        if task in options.tasks and way in options.ways and (way != "setfit" or python)
+        if task in options.tasks and way in options.ways
+        if way != "setfit" or (python and not task.startswith("stsb"))
     ]
     for task, way, seed in wanted:
         earlier = whole.get((task, way, seed))
@@ -314,15 +329,15 @@ def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
 
 
 def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Make the tables: mean accuracy with the lowest and the highest seed, minutes, and memory."""
+    """Make the tables: mean score with the lowest and the highest seed, minutes, and memory."""
     tasks = [task for task in TASKS if any(cell["task"] == task for cell in cells)]
-    lines = [f"| test accuracy | {' | '.join(tasks)} |", "|---|" + "---|" * len(tasks)]
+    lines = [f"| test score | {' | '.join(tasks)} |", "|---|" + "---|" * len(tasks)]
     costs = [f"| minutes, GB | {' | '.join(tasks)} |", "|---|" + "---|" * len(tasks)]
     for way, name in WAYS.items():
         scores, spent = [], []
         for task in tasks:
             chosen = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
-            scores.append(format_scores([100 * cell["accuracy"] for cell in chosen]))
+            scores.append(format_scores([100 * cell["score"] for cell in chosen]))
             spent.append(format_cost(chosen))
         lines.append(f"| {name} | {' | '.join(scores)} |")
         costs.append(f"| {name} | {' | '.join(spent)} |")
@@ -336,9 +351,11 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     distances = []
     for cell in fits:
         judged = next(judged for judged in cell["judged"] if judged["way"] == cell["chosen"])
-        spread = cell["accuracy"] * (1 - cell["accuracy"]) / cell["tested"]
+        score, correlation = cell["score"], cell["task"].startswith("stsb")
+        spread = (1 - score**2) ** 2 if correlation else score * (1 - score)
+        spread /= cell["tested"]
         error = math.sqrt(judged["error"] ** 2 + spread)
-        distances.append(abs(judged["score"] - cell["accuracy"]) / error)
+        distances.append(abs(judged["score"] - cell["score"]) / error)
     near = sum(distance <= 2 for distance in distances)
     lines = [f"Estimates within two standard errors of the test score: {near} of {len(fits)}.", ""]
     lines += ["| task | fit took | fit - best other way |", "|---|---|---|"]
@@ -346,7 +363,7 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         scores: dict[str, dict[int, float]] = defaultdict(dict)
         for cell in cells:
             if cell["task"] == task:
-                scores[cell["way"]][cell["seed"]] = 100 * cell["accuracy"]
+                scores[cell["way"]][cell["seed"]] = 100 * cell["score"]
         mine = scores.pop("fit", {})
         apart = {
             way: [mine[seed] - theirs[seed] for seed in theirs.keys() & mine.keys()]

@@ -3,7 +3,8 @@
     python benchmarks/finetune_peers/ways.py WAY CELL.json
 
 CELL.json names the encoder's folder, the files of the rows, and the seed. The last line of the
-output is a JSON object: the accuracy on the test rows, and what the way chose.
+output is a JSON object: the score of the test rows (accuracy, or Pearson's correlation of numbers),
+and what the way chose.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import correlation
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -28,6 +30,8 @@ ITERATIONS = 20
 """SetFit's `num_iterations`: pairs of one label, and pairs of two, for each row."""
 INVERSE_PENALTIES = (0.1, 1.0, 10.0, 100.0)
 """The values of C among which cross-validation chooses."""
+NUMBER_PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
+"""The values of Ridge's alpha among which cross-validation chooses."""
 Rows = list[dict[str, str]]
 Result = dict[str, Any]
 
@@ -43,21 +47,34 @@ def list_column(rows: Rows, column: str) -> list[str]:
     return [row[column] for row in rows]
 
 
-def compute_accuracy(answers: Sequence[Any], rows: Rows) -> float:
-    """Compute the share of rows whose label is the answer."""
-    pairs = zip(answers, rows, strict=True)
-    return sum(str(answer) == row["label"] for answer, row in pairs) / len(rows)
+def list_texts(rows: Rows) -> list[list[str]]:
+    """List the texts of rows, and in a second list those that they are compared with."""
+    return [list_column(rows, column) for column in ("text", "pair") if column in rows[0]]
+
+
+def compute_score(answers: Sequence[Any], rows: Rows, number: bool) -> float:
+    """Compute the share of rows whose label is the answer, or Pearson's correlation of numbers."""
+    pairs = list(zip(answers, list_column(rows, "label"), strict=True))
+    if number:
+        answered, labels = (
+            [float(value) for value in column] for column in zip(*pairs, strict=True)
+        )
+        return correlation(answered, labels)
+    return sum(str(answer) == label for answer, label in pairs) / len(rows)
 
 
 # --------------------------------------------------------------------------------- scikit-learn
 
 
-def fit_linear(vectors: Any, labels: list[str]) -> Any:
+def fit_linear(vectors: Any, labels: list[str], number: bool) -> Any:
     """Fit a logistic regression whose penalty 4-fold cross-validation chooses, where each class has
-    so many rows."""
-    from sklearn.linear_model import LogisticRegression
+    so many rows; of numbers, a ridge regression."""
+    from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
 
+    if number:
+        grid = {"alpha": list(NUMBER_PENALTIES)}
+        return GridSearchCV(Ridge(), grid, cv=4).fit(vectors, list(map(float, labels)))
     if min(map(labels.count, set(labels))) < 4:
         return LogisticRegression(max_iter=2000).fit(vectors, labels)
 
@@ -66,31 +83,40 @@ def fit_linear(vectors: Any, labels: list[str]) -> Any:
 
 
 def run_tfidf(cell: dict[str, Any]) -> Result:
-    """Weigh words and pairs of words, and fit a logistic regression."""
+    """Weigh words and pairs of words, and fit a linear model."""
+    from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    rows, test = read_rows(cell, "labeled"), read_rows(cell, "test")
     counter = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-    model = fit_linear(counter.fit_transform(list_column(rows, "text")), list_column(rows, "label"))
-    answers = model.predict(counter.transform(list_column(test, "text")))
-    return {
-        "accuracy": compute_accuracy(answers, test),
-        "chosen": getattr(model, "best_params_", None),
-    }
+    counter.fit([text for texts in list_texts(read_rows(cell, "labeled")) for text in texts])
+
+    def read(texts: list[list[str]]) -> Any:
+        first, *others = map(counter.transform, texts)
+        return first if not others else hstack([abs(first - others[0]), first.multiply(others[0])])
+
+    return run_linear(cell, read)
 
 
 def run_frozen(cell: dict[str, Any]) -> Result:
-    """Fit a logistic regression on the vectors of the encoder."""
+    """Fit a linear model on the vectors of the encoder, of two texts u, v, |u - v| and u * v."""
+    import numpy as np
     from sentence_transformers import SentenceTransformer
 
-    rows, test = read_rows(cell, "labeled"), read_rows(cell, "test")
     encoder = SentenceTransformer(cell["model"], device="cpu")
-    vectors, test_vectors = (
-        encoder.encode(list_column(part, "text"), show_progress_bar=False) for part in (rows, test)
-    )
-    model = fit_linear(vectors, list_column(rows, "label"))
-    accuracy = compute_accuracy(model.predict(test_vectors), test)
-    return {"accuracy": accuracy, "chosen": getattr(model, "best_params_", None)}
+
+    def read(texts: list[list[str]]) -> Any:
+        u, *others = (encoder.encode(column, show_progress_bar=False) for column in texts)
+        return u if not others else np.hstack([u, (v := others[0]), abs(u - v), u * v])
+
+    return run_linear(cell, read)
+
+
+def run_linear(cell: dict[str, Any], read: Callable[[list[list[str]]], Any]) -> Result:
+    """Fit a linear model on what is read of the labeled rows, and score it on the test rows."""
+    rows, test, number = read_rows(cell, "labeled"), read_rows(cell, "test"), cell["number"]
+    model = fit_linear(read(list_texts(rows)), list_column(rows, "label"), number)
+    score = compute_score(model.predict(read(list_texts(test))), test, number)
+    return {"score": score, "chosen": getattr(model, "best_params_", None)}
 
 
 # --------------------------------------------------------------------------------- transformers
@@ -102,21 +128,21 @@ class TrainerRun:
     def __init__(self, cell: dict[str, Any]) -> None:
         from transformers import AutoTokenizer
 
-        self._cell = cell
+        self._cell, self._number = cell, cell["number"]
         self._words = AutoTokenizer.from_pretrained(cell["model"])
         self._labels = sorted({row["label"] for row in read_rows(cell, "labeled")})
 
     def encode(self, rows: Rows) -> list[dict[str, Any]]:
         """Encode rows as the Trainer takes them."""
-        texts = list_column(rows, "text")
-        encoded = self._words(texts, truncation=True, max_length=LENGTH)["input_ids"]
+        encoded = self._words(*list_texts(rows), truncation=True, max_length=LENGTH)
+        read = float if self._number else self._labels.index
         return [
-            {"input_ids": ids, "labels": self._labels.index(row["label"])}
-            for ids, row in zip(encoded, rows, strict=True)
+            {**{name: values[i] for name, values in encoded.items()}, "labels": read(row["label"])}
+            for i, row in enumerate(rows)
         ]
 
     def train(self, rows: Rows, dev: Rows | None, folder: str, **options: Any) -> Any:
-        """Train on rows; with dev rows, keep the epoch with the most of them right.
+        """Train on rows; with dev rows, keep the epoch with the best score.
 
         Args:
             options: further `TrainingArguments`.
@@ -134,7 +160,7 @@ class TrainerRun:
             options |= {
                 "eval_strategy": "epoch",
                 "load_best_model_at_end": True,
-                "metric_for_best_model": "accuracy",
+                "metric_for_best_model": "score",
             }
         arguments = TrainingArguments(
             output_dir=folder,
@@ -148,7 +174,7 @@ class TrainerRun:
             **options,
         )
         network = AutoModelForSequenceClassification.from_pretrained(
-            self._cell["model"], num_labels=len(self._labels)
+            self._cell["model"], num_labels=1 if self._number else len(self._labels)
         )
         trainer = Trainer(
             model=network,
@@ -161,15 +187,16 @@ class TrainerRun:
         trainer.train()
         return trainer
 
-    @staticmethod
-    def score(predictions: Any) -> dict[str, float]:
-        """Compute the accuracy of what the Trainer predicted."""
-        right = predictions.predictions.argmax(-1) == predictions.label_ids
-        return {"accuracy": float(right.mean())}
+    def score(self, predictions: Any) -> dict[str, float]:
+        """Compute the score of what the Trainer predicted."""
+        logits, labels = predictions.predictions, predictions.label_ids
+        if self._number:
+            return {"score": correlation(logits.ravel().tolist(), labels.tolist())}
+        return {"score": float((logits.argmax(-1) == labels).mean())}
 
-    def compute_accuracy(self, trainer: Any, rows: Rows) -> float:
-        """Compute the accuracy of a trained network on rows."""
-        return float(trainer.predict(self.encode(rows)).metrics["test_accuracy"])
+    def compute_score(self, trainer: Any, rows: Rows) -> float:
+        """Compute the score of a trained network on rows."""
+        return float(trainer.predict(self.encode(rows)).metrics["test_score"])
 
 
 def run_trainer_defaults(cell: dict[str, Any]) -> Result:
@@ -177,7 +204,7 @@ def run_trainer_defaults(cell: dict[str, Any]) -> Result:
     run = TrainerRun(cell)
     with tempfile.TemporaryDirectory() as folder:
         trainer = run.train(read_rows(cell, "labeled"), None, folder)
-        return {"accuracy": run.compute_accuracy(trainer, read_rows(cell, "test"))}
+        return {"score": run.compute_score(trainer, read_rows(cell, "test"))}
 
 
 def run_trainer(cell: dict[str, Any]) -> Result:
@@ -191,26 +218,33 @@ def run_trainer(cell: dict[str, Any]) -> Result:
             with tempfile.TemporaryDirectory() as folder:
                 trainer = run.train(rows, dev, folder, per_device_train_batch_size=batch, **options)
                 metrics = trainer.evaluate()
-            rank = metrics["eval_accuracy"], -metrics["eval_loss"]
+            rank = metrics["eval_score"], -metrics["eval_loss"]
             if best is None or rank > best[0]:
                 network = {
                     name: value.clone() for name, value in trainer.model.state_dict().items()
                 }
-                best = rank, network, {**options, "dev_accuracy": rank[0]}
+                best = rank, network, {**options, "dev_score": rank[0]}
     assert best is not None
     trainer.model.load_state_dict(best[1])
-    return {"accuracy": run.compute_accuracy(trainer, test), "chosen": best[2]}
+    return {"score": run.compute_score(trainer, test), "chosen": best[2]}
 
 
 # --------------------------------------------------------------------------------------- SetFit
 
 
 def run_setfit(cell: dict[str, Any]) -> Result:
-    """Train on pairs of rows with SetFit's defaults, and fit its logistic regression."""
+    """Train on pairs of rows with SetFit's defaults, and fit its logistic regression. It reads one
+    text, so two are joined by a line break."""
     import setfit
     from datasets import Dataset
 
-    rows, test = read_rows(cell, "labeled"), read_rows(cell, "test")
+    rows, test = (
+        [
+            {"text": "\n".join(texts), "label": label}
+            for *texts, label in zip(*list_texts(part), list_column(part, "label"), strict=True)
+        ]
+        for part in (read_rows(cell, "labeled"), read_rows(cell, "test"))
+    )
     model = setfit.SetFitModel.from_pretrained(cell["model"], device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         arguments = setfit.TrainingArguments(
@@ -222,8 +256,8 @@ def run_setfit(cell: dict[str, Any]) -> Result:
         )
         setfit.Trainer(model=model, args=arguments, train_dataset=Dataset.from_list(rows)).train()
     answers = model.predict(list_column(test, "text"), use_labels=True)
-    accuracy = compute_accuracy(list(answers), test)
-    return {"accuracy": accuracy, "chosen": {"num_iterations": ITERATIONS}}
+    score = compute_score(list(answers), test, cell["number"])
+    return {"score": score, "chosen": {"num_iterations": ITERATIONS}}
 
 
 WAYS: dict[str, Callable[[dict[str, Any]], Result]] = {
