@@ -475,6 +475,8 @@ def test_without_parameters_of_training_it_chooses_a_way(
     assert TextClassifier(ways=["counts"]).fit(pairs, labels).score(pairs, labels) > 0.9
     with refused(ConfigError, "ways", "leave one out"):
         TextClassifier(ways=["counts"], epochs=1).fit(texts, labels)
+    with refused(ConfigError, "budget", "leave one out"):
+        TextClassifier(budget="1h", epochs=1).fit(texts, labels)
 
 
 def test_a_choice_that_is_interrupted_says_so_and_starts_over(

@@ -57,7 +57,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "random_state": (int, "a whole number"),
     "device": (str, "a name"),
     "ways": ((list, tuple), "a list of names"),
-    "budget": (str, "a time such as 10m"),
+    "budget": ((str, type(None)), "a time such as 10m"),
 }
 """The types that a parameter may have, and how a message calls them."""
 _TRAINING = ("tokenizer", "epochs", "learning_rate", "batch_size", "max_length", "metric")
@@ -75,7 +75,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         *,
         out: str | Path | None = None,
         ways: Sequence[WayName] = (),
-        budget: str = "10m",
+        budget: str | None = None,
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
         learning_rate: float | None = None,
@@ -98,8 +98,8 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
                 folder, which is deleted with the estimator, or after its next fit.
-            ways: the ways to try, by default those that suit so many rows; budget: the time for
-                all of them.
+            ways: the ways to try, by default those that suit so many rows.
+            budget: the time for all of them, by default 10m.
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
                 chooses them from the model and its rows.
@@ -164,7 +164,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     folder / "run",
                     model=self.model,
                     ways=self.ways,
-                    budget=self.budget,
+                    budget=self.budget or "10m",
                     device=self.device,
                     seed=int(self.random_state),
                     text_column="text",
@@ -201,11 +201,12 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         from litebert.tasks.registry import open_task
         from litebert.tasks.texts import Example
 
-        if self.ways:
-            raise ConfigError(
-                "ways is for a choice among them, and a parameter or weights ask for fine-tuning; "
-                "leave one out"
-            )
+        for name in ("ways", "budget"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"{name} is for a choice among ways, and a parameter or weights ask for "
+                    "fine-tuning; leave one out"
+                )
         files = open_task("table", table, target=self.target, metric=self.metric, **columns)
         model = self.model
         if model is None:
@@ -330,7 +331,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         *,
         out: str | Path | None = None,
         ways: Sequence[WayName] = (),
-        budget: str = "10m",
+        budget: str | None = None,
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
         learning_rate: float | None = None,
