@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import json
 import random
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ from toys.killed import Killed, kill, kill_at
 from toys.refusals import names, refused
 from toys.tasks import Pairs, Table, TaggingTask, task_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "finetuning.md"
 WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
 
 
@@ -51,23 +49,6 @@ def fit(files: Any) -> FittedBaseline:
 def score(fitted: FittedBaseline, files: Any) -> dict[str, float]:
     """The scores of the dev parts of a task."""
     return fitted.scores_of([(part, files.read(part)) for part in files.task.dev])
-
-
-def test_the_page_runs_as_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_table(Path("train.csv"), 120)
-    rows = Path("train.csv").read_text(encoding="utf-8").splitlines()[1:]
-    Path("train.csv").write_text("\n".join(["text,team", *rows, ""]), encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(block, names)
-    first, again = capsys.readouterr().out.splitlines()
-    assert first == again  # of the baseline, and of its file
-    (answer,) = names["baseline"].predict(["not bad at all"])
-    assert {row.shape for row in names["logits"]} == {(len(answer["probabilities"]),)}
 
 
 @pytest.fixture
@@ -115,7 +96,9 @@ def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
     fitted = fit(table)
     with open(tmp_path / "dev.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    answers = [record["prediction"] for record in fitted.predict([row["text"] for row in rows])]
+    examples = table.read("dev")
+    records = map(table.task.record, examples, fitted.answers(examples))
+    answers = [record["prediction"] for record in records]
     right = sum(answer == row["label"] for answer, row in zip(answers, rows, strict=True)) / len(
         rows
     )
@@ -123,7 +106,6 @@ def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
     assert scores["accuracy"] == right > 0.9
     assert set(scores) == set(table.output.scores)
     again = fit(table)
-    examples = table.read("dev")
     for first, two in zip(fitted.logits(examples), again.logits(examples), strict=True):
         assert first.tobytes() == two.tobytes()
 

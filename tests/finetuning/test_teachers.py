@@ -92,8 +92,10 @@ def test_the_baseline_teaches_its_probabilities(finetune: Run, place: Path, tmp_
     assert status == 0, err
     assert "the teacher baseline scores accuracy" in err
     files = Table(place / "train.csv", place / "dev.csv")
-    answers = fit_baseline(files.task, files.read("train")).predict(list_texts(place))
-    expected = [answer["probabilities"]["yes"] for answer in answers]
+    fitted = fit_baseline(files.task, files.read("train"))
+    examples = [files.task.example(text, "") for text in list_texts(place)]
+    records = map(files.task.record, examples, fitted.answers(examples))
+    expected = [record["probabilities"]["yes"] for record in records]
     likely = F.softmax(read_logits(out), -1)[:, 1].tolist()
     assert likely == pytest.approx(expected, abs=2e-3)
     identity = json.loads((out / "finetune.json").read_text())

@@ -49,13 +49,6 @@ class FittedBaseline:
         with _limit_threads():
             return self.model.answers(self.task, examples, self.task.plain_items(examples))
 
-    def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return a record for each input, as `load(...).predict` gives of a fine-tuned model."""
-        examples = [self.task.example(value, str(place)) for place, value in enumerate(values)]
-        return [
-            self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)
-        ]
-
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
         plain = [
             EncodedPart(name, examples, list(self.task.plain_items(examples)))
