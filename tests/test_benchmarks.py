@@ -190,6 +190,28 @@ def test_ways_to_a_classifier_are_compared_on_the_same_rows(tmp_path: Path) -> N
     assert (labels.count("negative"), labels.count("positive")) == (8, 8)
 
 
+@pytest.mark.thorough
+def test_pairs_of_texts_and_numbers_are_compared_too(tmp_path: Path) -> None:
+    words = [sys.executable, FINETUNE_PEERS, "--data", tmp_path, "--encoder", tmp_path / "nowhere"]
+    words += ["--tasks", "rte-64", "stsb", "--ways", "tfidf", "--out", tmp_path / "out"]
+    for name, label in (("RTE", "label"), ("STS-B", "score")):
+        folder = tmp_path / "glue" / name
+        folder.mkdir(parents=True)
+        values = ("not_entailment", "entailment") if name == "RTE" else ("0.000", "5.000")
+        rows = [
+            f"{i}\tit rains {i}\tit {('snows', 'rains')[i % 2]} {i}\t{values[i % 2]}"
+            for i in range(60)
+        ]
+        for part, some in (("train", rows[:40]), ("dev", rows[40:])):
+            lines = [f"index\tsentence1\tsentence2\t{label}", *some]
+            (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n")
+    subprocess.run([*map(str, words)], check=True, capture_output=True)
+    cells = map(json.loads, (tmp_path / "out" / "cells.jsonl").read_text().splitlines())
+    scores = {cell["task"]: cell["score"] for cell in cells}
+    assert scores.keys() == {"rte-64", "stsb"}
+    assert min(scores.values()) > 0.9
+
+
 @pytest.mark.slow
 def test_made_text_is_prepared_to_the_same_bytes_by_every_way(tmp_path: Path) -> None:
     """The second command has nothing left to do."""

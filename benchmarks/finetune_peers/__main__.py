@@ -155,7 +155,8 @@ def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
     if name in GLUE:
         folder, *columns = GLUE[name]
         files = (campaign.data / "glue" / folder / f"{part}.tsv" for part in ("train", "dev"))
-        train, test = (read_glue(file, columns) for file in files)
+        names = CODES if name == "sst2" else {}
+        train, test = (read_glue(file, columns, names) for file in files)
     elif name == "topics":
         source = campaign.data / "squad" / "dev-v1.1.json"
         train, test = map(read_jsonl, worth.write_topics(source, out / "squad"))
@@ -171,12 +172,12 @@ def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
     return train, test
 
 
-def read_glue(path: Path, columns: Sequence[str]) -> list[Row]:
-    """Read columns of a file of GLUE, the label last."""
+def read_glue(path: Path, columns: Sequence[str], names: Mapping[str, str]) -> list[Row]:
+    """Read columns of a file of GLUE, the label last, with what its codes are called."""
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     places = [header.split("\t").index(column) for column in columns]
     rows = [[line.split("\t")[place].strip() for place in places] for line in lines]
-    return [(*texts, CODES.get(label, label)) for *texts, label in rows]
+    return [(*texts, names.get(label, label)) for *texts, label in rows]
 
 
 def read_jsonl(path: Path) -> list[Row]:
