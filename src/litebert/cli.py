@@ -27,6 +27,9 @@ REPOSITORY = "https://github.com/OWNER/litebert"
 SITE = "https://{}.github.io/{}/".format(*REPOSITORY.split("/")[-2:])
 """The address of the pages, which the release workflow publishes."""
 
+PAGES = "Pages: README.md, docs/." if "/OWNER/" in REPOSITORY else f"The pages are at\n{SITE}"
+"""Where help says that they are: before a release, in the repository alone."""
+
 VERBS: Mapping[str, tuple[str, str]] = {
     "fit": ("fit", "make the best model that a file of labels allows"),
     "demo": ("demo", "try three small models in seconds, offline"),
@@ -126,8 +129,7 @@ def help_text() -> str:
     return (
         f"litebert: small text encoders, trained on your own text\n\n{examples}\n{''.join(rows)}\n"
         "litebert VERB --help shows examples and what most runs set, VERB --help all\n"
-        "every option. Every verb takes --quiet, --verbose. The pages are at\n"
-        f"{SITE}\n"
+        f"every option. Every verb takes --quiet, --verbose. {PAGES}\n"
     )
 
 

@@ -100,7 +100,8 @@ def test_it_answers_as_scikit_learn_does(learned: Any, texts: list[str], seed: i
     firsts = [text.replace("\0", " ") for text in [*texts, *make_texts(5, seed)]]
     seconds = make_texts(len(firsts), seed + 1)
     inputs = list(zip(firsts, seconds, strict=True)) if task.pair else firsts
-    expected = fitted.predict(inputs)
+    examples = [task.example(value, "") for value in inputs]
+    expected = map(task.record, examples, fitted.answers(examples))
     for record, other in zip(load(folder).predict(inputs), expected, strict=True):
         if "probabilities" not in record:
             assert record["prediction"] == pytest.approx(other["prediction"], abs=1e-4, rel=1e-9)

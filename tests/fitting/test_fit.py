@@ -514,7 +514,7 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    words = " ".join(printed.partition("find:")[2].partition("wrote")[0].split())
+    words = " ".join(printed.partition("a search:")[2].partition("wrote")[0].split())
     assert words == f"litebert fit {file} --ways counts --text-column words --label-column kind"
 
 
@@ -646,6 +646,9 @@ def test_two_fits_are_compared(
     shown = capsys.readouterr().out
     assert "counts" in shown
     assert "frozen" in shown
+    more = shutil.copy(tickets, tickets.with_name("more.csv"))
+    several = litebert.fit([tickets, more], tickets.with_name("several"), ways=("counts",))
+    assert main(["compare", str(several.folder), str(folders[0])]) == 0
     shutil.rmtree(folders[0])
     folders[0].mkdir()
     assert main(["compare", *map(str, folders)]) == 2

@@ -242,6 +242,7 @@ def _read_fit(folder: Path) -> TaskRow:
     record = read_json(folder / FIT, RunError)
     try:
         question, way = record["question"], record.get("way")
+        data = question["data"]
         judged = next((each for each in record.get("judged", ()) if each["way"] == way), None)
         if way is not None and judged is None:
             raise RunError(f"no row judged the fit in {folder}, which has no labels; leave it out")
@@ -253,7 +254,7 @@ def _read_fit(folder: Path) -> TaskRow:
             scores=() if judged is None else (100.0 * float(judged["score"]),),
             data=str(question["digest"]),
             unfinished=int(judged is None),
-            files=(os.path.basename(question["data"]),),
+            files=tuple(map(os.path.basename, [data] if isinstance(data, str) else data)),
             settings={name: str(question[name]) for name in ("model", "budget", "prefer", "seed")},
             rows=0 if judged is None else int(judged["rows"]),
         )

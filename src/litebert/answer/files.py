@@ -256,6 +256,7 @@ def _count_rows(files: Sequence[str]) -> int | None:
         with open(path, "rb") as file:
             while block := file.read(BLOCK):
                 count += block.count(b"\n")
+        count -= path.suffix.lower() in (".csv", ".tsv")  # the names of the columns
     return count or None
 
 

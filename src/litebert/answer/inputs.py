@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litebert.base.errors import ConfigError, DataError, nearest
+from litebert.base.errors import ConfigError, DataError, nearest, suggest_path
 from litebert.remote.names import shorten
 from litebert.remote.reading import is_file, open_file
 from litebert.tasks.task import Row, Task, TaskFiles
@@ -87,9 +87,8 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
                 "fetch the file, or give the credentials in the environment"
             )
         if path != STANDARD_INPUT and not is_remote(path) and not Path(path).exists():
-            raise DataError(
-                f"{path} does not exist; give the path of a file, a folder or a pattern"
-            )
+            remedy = "give the path of a file, a folder or a pattern"
+            raise DataError(f"{path} does not exist; {suggest_path(Path(path), remedy)}")
     return files
 
 

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
+FEW_ANSWERS = 100
+"""Held-out answers below which a precision that was reached on them is doubted aloud."""
+
 Method = Literal["occlusion", "gradients"]
 """How the words that decided an answer are found."""
 
@@ -175,17 +178,19 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         if self.min_precision is not None:
             point = choose_threshold(record, self.min_precision, self.path)
-            count = f"{point.answers:,} answers, " if point.answers else ""
-            interval = (
-                f" (Wilson's 95 % interval begins at {point.lower_bound:.4g})"
-                if point.answers
-                else ""
+            told = (
+                f"answers below the probability {point.threshold:.4g} stay empty; of held-out rows "
+                f"{point.coverage:.1%} were answered, and {point.precision:.1%} of these were right"
             )
-            log.info(
-                f"answers below the probability {point.threshold:.4g} stay empty; on the "
-                f"development part the others are {count}{point.coverage:.1%} of all, with the "
-                f"precision {point.precision:.4g}{interval}"
-            )
+            if point.answers:
+                told += (
+                    f" ({point.answers:,} answers; of all texts at least {point.lower_bound:.1%}, "
+                    "with 97.5 % certainty)"
+                )
+            if 0 < point.answers < FEW_ANSWERS:
+                log.warning(f"{told}: so few answers prove little; label more rows")
+            else:
+                log.info(told)
             output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
             task = replace(task, output=output)
         early_exit = ENGINES[self.engine].capabilities.early_exit

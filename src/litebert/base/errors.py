@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class LitebertError(Exception):
@@ -100,6 +101,14 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     if not names:
         return "there is nothing to choose from"
     return suggest(name, names) or f"choose one of: {', '.join(names)}"
+
+
+def suggest_path(path: Path, remedy: str) -> str:
+    """A hint for a path that does not exist: the one beside it that is most like it, or the
+    remedy."""
+    near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, near, n=1)
+    return f"did you mean '{path.parent / close[0]}'?" if close else remedy
 
 
 def require(condition: bool, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -218,12 +219,18 @@ def _read_set(shards: str | Path | None) -> str | Path | None:
 
 
 def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
+    from litebert.judge.seeds import compute_share_error
     from litebert.model.objectives import score_rows
 
     if not arguments.data:
         console.table(("held out", arguments.model), score_rows(scored.scores))
         return
     rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
+    accuracy = scored.scores.get("accuracy", math.inf)
+    if scored.examples and accuracy <= 1:  # of percent tasks it is up to 100
+        count = round(scored.examples * (scored.coverage or 1))
+        error = f"{accuracy:.4g} ± {compute_share_error(accuracy, count):.2g}"
+        rows = [(name, error if name == "accuracy" else value) for name, value in rows]
     if scored.share is not None:
         rows.append(("share of the layers", f"{scored.share:.3f}"))
     if scored.coverage is not None:

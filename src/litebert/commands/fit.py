@@ -123,7 +123,7 @@ def fit(words: list[str]) -> int:
     console.show(f"{result.way}: {result.reason}.")
     if result.options:
         same = _spell_words(arguments.file, _list_typed(arguments) | result.options)
-        console.show(f"The same, with nothing left to find: {shlex.join(['litebert', *same])}")
+        console.show(f"The same model without a search: {shlex.join(['litebert', *same])}")
     if arguments.size is not None:
         return _distill(result, arguments, result.folder / HELD)
     if result.next is None:

@@ -76,17 +76,14 @@ def find_encoder(examples: Sequence[Any]) -> tuple[str | Path, str]:
         with progress.task(f"looking for {wanted}"):
             hub.locate(wanted)
         return wanted, f"the encoder is {wanted}{why}; --model names another"
-    except LitebertError:
-        kept = "neither in the cache of the Hub nor can be had now"
-    if english:
-        name = ENCODER.rpartition("/")[2]
-        note = f"the encoder is the small one of the package, because {name} is {kept}"
-    else:
-        note = (
-            f"the encoder is the small English one of the package, which tells little of texts in "
-            f"other languages, because {MULTILINGUAL} is {kept}"
-        )
-    return PACKAGED, f"{note}; --model names another"
+    except LitebertError as error:
+        log.debug(error)
+    name = wanted.rpartition("/")[2]
+    weak = "" if english else ", which tells little of texts in other languages"
+    return PACKAGED, (
+        f"the encoder is '{PACKAGED}', the small one of the package{weak}: {name} is not in the "
+        "cache of the Hub, and huggingface.co does not answer; --model names another"
+    )
 
 
 def _is_english(texts: Sequence[str]) -> bool:

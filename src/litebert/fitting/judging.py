@@ -320,10 +320,13 @@ class Runner:
         seen, error = self.measure(self.answers[chosen], self.answers[rival])
         apart = f"{seen:+.3f} ± {error:.3f} {metric} on the same rows"
         if seen > 2 * error:
-            return f"better than {rival} ({apart})"
+            cheapest = others[0]
+            gain, noise = self.measure(self.answers[chosen], self.answers[cheapest])
+            more = f", {cheapest} {gain:+.3f} ± {noise:.3f}" if cheapest != rival else ""
+            return f"better than {rival} ({apart}{more})"
         if list(judged).index(chosen) < list(judged).index(rival):
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
-        return f"these rows do not tell it from {rival} ({apart}); on other tasks it is better"
+        return f"these rows do not tell it from {rival} ({apart}); on most tasks it is better"
 
     def doubt(self, way: WayName) -> str:
         """Say so if the way is not better than what reads no text."""

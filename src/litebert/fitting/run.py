@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from litebert.base.errors import ConfigError, DataError, RunError, nearest
+from litebert.base.errors import ConfigError, DataError, RunError, nearest, suggest_path
 from litebert.base.json_reader import read_json
 from litebert.base.storage import LOCK, lock_folder, write_json
 from litebert.config import replace
@@ -300,7 +300,10 @@ def _check_labels(
     columns: Mapping[str, Any],
 ) -> None:
     if len({*labels}) < len(labels) or len(labels) < 2:
-        raise ConfigError(f"labels has '{', '.join(labels)}'; name two classes or more, each once")
+        raise ConfigError(
+            f"labels has '{', '.join(labels)}'; name two classes or more, each once, with commas "
+            "between them"
+        )
     for data in sources:
         if data.is_dir():
             raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
@@ -342,9 +345,8 @@ def _open(
     """Open all rows of the data, as a task, its examples and those without a label."""
     for data in sources:
         if not data.exists():
-            raise DataError(
-                f"{data} does not exist; give a table or a folder with a folder a class"
-            )
+            remedy = "give a table or a folder with a folder a class"
+            raise DataError(f"{data} does not exist; {suggest_path(data, remedy)}")
     data = sources[0]
     options = {name: value for name, value in columns.items() if value not in (None, ())}
     told = list[str]()
@@ -466,7 +468,10 @@ def _look_into(
         if title is not None and title not in (found.text, found.pair, *found.label):
             told.append(f"{source}: '{title}' is not read, as the first file has none")
     if GUESS in names and GUESS not in (found.text, found.pair, *found.label):
-        told.append(f"{source}: the column '{GUESS}' is the answer of a model, and is not read")
+        told.append(
+            f"{source}: rows that --next chose are not like all texts, so their scores can be far "
+            f"off; the column '{GUESS}' is not read"
+        )
     return told
 
 

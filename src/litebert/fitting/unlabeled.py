@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.model import Model, load
 from litebert.base import progress
-from litebert.base.errors import DataError
+from litebert.base.errors import DataError, suggest_path
 from litebert.base.storage import atomic_write
 from litebert.demo import ENCODER as PACKAGED
 from litebert.demo import locate
@@ -81,7 +81,8 @@ def read_texts(
 
 def _stream(source: Path, found: Columns, told: Layout) -> Iterator[Example]:
     if not source.exists():
-        raise DataError(f"{source} does not exist; give a table, plain text or a folder of texts")
+        remedy = "give a table, plain text or a folder of texts"
+        raise DataError(f"{source} does not exist; {suggest_path(source, remedy)}")
     if source.is_dir():
         files = [path for path in sorted(source.rglob("*")) if path.is_file()]
         files = [path for path in files if not path.name.startswith(".")]

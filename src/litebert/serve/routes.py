@@ -86,9 +86,10 @@ class Routes:
         elif method == "GET" and path in PAGES:
             response = PAGES[path](self._root_path)
         elif path in COMPUTING or path in TELLING or path in PAGES:
-            refusal = Refusal(405, "method_not_allowed", "this route has another method")
+            allowed = "POST" if path in COMPUTING else "GET"
+            refusal = Refusal(405, "method_not_allowed", f"this route answers to {allowed}")
             response = _refuse(request, refusal)
-            response.headers["allow"] = "POST" if path in COMPUTING else "GET"
+            response.headers["allow"] = allowed
         else:
             raise Refusal(404, "not_found", "there is no such route; /docs lists them")
         return response

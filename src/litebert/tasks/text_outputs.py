@@ -98,8 +98,10 @@ class OneClass(Output):
 
     def record(self, answer: Answer) -> dict[str, Any]:
         record = super().record(answer)
-        record["probabilities"] = dict(zip(self.labels, record["probabilities"], strict=True))
-        return record
+        likely = dict(zip(self.labels, record.pop("probabilities"), strict=True))
+        if self.exclusive and self.threshold:  # what a person would begin with
+            record["guess"] = max(likely, key=likely.__getitem__)
+        return {**record, "probabilities": likely}
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from litebert.base.errors import DataError
+from litebert.base.errors import DataError, suggest_path
 from litebert.base.registry import SOURCES
 from litebert.remote.names import get_scheme, is_url, path_of, shorten
 from litebert.remote.reading import list_source
@@ -54,12 +53,10 @@ def expand(
             names.append(source)
             continue
         if not path.exists() and not glob.has_magic(source):
-            remedy = f"neither does its folder {path.parent}"
-            if path.parent.is_dir():
-                near = [entry.name for entry in path.parent.iterdir()]
-                close = get_close_matches(path.name, near, n=1)
-                remedy = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-            raise DataError(f"{source} does not exist; {remedy}")
+            remedy = "check the path"
+            if not path.parent.is_dir():
+                remedy = f"neither does its folder {path.parent}"
+            raise DataError(f"{source} does not exist; {suggest_path(path, remedy)}")
         optional = not path.is_dir()
         list_inside = partial(_list_folder, html=html, tally=tally, optional=optional, out=out)
         files = leave_out(list_files([source], list_inside), out, sources)
