@@ -109,6 +109,8 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     (tmp_path / "old" / "results.csv").unlink()  # a study that continues needs no pilot
     status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")
     assert (status, json.loads(out)["power"]) == (0, power), err
+    status, out, err = run(*words[:-1], "5 steps", "--forecast", "--json")
+    assert status == 0, err  # another budget: a forecast takes no folder
     status, out, err = run(*words, "--forecast")
     sentence = "the study can detect a difference of"
     assert (" ".join(out.split()).count(sentence), " ".join(err.split()).count(sentence)) == (1, 0)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from litebert.base.errors import RunError, require
 from litebert.base.json_reader import read_json
 from litebert.base.progress import duration
-from litebert.base.storage import write_json
+from litebert.base.storage import LOCK, write_json
 from litebert.config import replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
@@ -120,10 +121,15 @@ class Plan:
 
 
 def make_plan(
-    study: Study, name: str, folder: Path, data: Path, settings: StudySettings, power: str = ""
+    study: Study,
+    name: str,
+    folder: Path,
+    data: Path,
+    settings: StudySettings,
+    power: Callable[[], str] = str,
 ) -> Plan:
     """Make the plan of a study, or read the plan in its folder, which the caller has locked, and
-    write the inputs of its runs. `power` says which difference the study sees.
+    write the inputs of its runs. `power` says which difference a new study sees.
     """
     seeds, jobs = settings.seeds, settings.jobs
     require(seeds >= 1, f"seeds is {seeds}; it must be at least 1")
@@ -143,6 +149,14 @@ def make_plan(
         "data_fingerprint": shards.fingerprint,
         **make_identity(study),
     }
+    if (folder / PLAN).exists() and not (folder / "logs").exists():
+        forecast = read_json(folder / PLAN, RunError)
+        if any(forecast.get(key) != value for key, value in identity.items()):
+            for path in folder.iterdir():  # of a forecast alone, which takes no folder
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != LOCK:
+                    path.unlink()
     if (folder / PLAN).exists():
         saved = _read_plan(folder, settings, identity)
     else:
@@ -161,7 +175,7 @@ def make_plan(
             "seeds": seeds,
             **plan_grid(grid, amount, settings.scale not in UNMEASURED),
             "machine": machine.describe(),
-            "power": power,
+            "power": power(),
             "scored_on": settings.list_folders(),
         }
         write_json(folder / PLAN, saved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from litebert.answer.masks.minimal_pairs import read_paradigms
@@ -15,7 +16,7 @@ from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.findings import Findings, describe_power, find_decided
 from litebert.studies.page import write_reports
 from litebert.studies.papers import make_study
-from litebert.studies.plan import PLAN, StudySettings, make_plan
+from litebert.studies.plan import StudySettings, make_plan
 from litebert.studies.statistics import (
     compare_with_baseline,
     make_power,
@@ -67,7 +68,7 @@ def study(
         read_paradigms(settings.blimp, 1)
     Shards.open(shards)  # so that a wrong path leaves no folder
     with lock_folder(folder, RunError):
-        power = "" if (folder / PLAN).exists() else _describe_power(grid, settings)
+        power = partial(_describe_power, grid, settings)
         plan = make_plan(grid, name, folder, Path(shards), settings, power)
         cells = make_cells(grid, plan, settings)
         steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
