@@ -219,8 +219,8 @@ class Config:
             lengths == sorted(lengths)
             and all(8 <= length <= self.sequences.length for length in lengths),
             f"train.length_schedule lengths {lengths} must rise from at least 8 to "
-            f"sequences.length ({self.sequences.length}); give others, or none: "
-            "--train.length-schedule",
+            f"sequences.length ({self.sequences.length}); give others, or --train.length-schedule "
+            "with nothing after it",
         )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
@@ -236,7 +236,7 @@ class Config:
                 and depths[-1] <= self.encoder.layers,
                 f"train.depth_schedule depths {depths} must rise from encoder.groups "
                 f"({self.encoder.groups}) to encoder.layers ({self.encoder.layers}); give other "
-                "depths, or none: --train.depth-schedule",
+                "depths, or --train.depth-schedule with nothing after it",
             )
 
     def _check_objective_settings(self) -> None:

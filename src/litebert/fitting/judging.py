@@ -322,7 +322,7 @@ class Runner:
         if seen > 2 * error:
             cheapest = others[0]
             gain, noise = self.measure(self.answers[chosen], self.answers[cheapest])
-            more = f", {cheapest} {gain:+.3f} ± {noise:.3f}" if cheapest != rival else ""
+            more = f"; than {cheapest} {gain:+.3f} ± {noise:.3f}" if cheapest != rival else ""
             return f"better than {rival} ({apart}{more})"
         if list(judged).index(chosen) < list(judged).index(rival):
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
