@@ -166,8 +166,8 @@ def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
         rows = read_chapters(campaign.data / "rust-book" / "ko")
         train, test = [row for i, row in enumerate(rows) if i % 5], rows[::5]
     else:
-        write_tickets(out / "german")
-        files = (out / "german" / f"{part}.csv" for part in ("train", "test"))
+        write_tickets(out / "tickets")
+        files = (out / "tickets" / f"{part}.csv" for part in ("train", "test"))
         train, test = (read_csv(file, "text", "team") for file in files)
     return train, test
 

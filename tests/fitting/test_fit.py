@@ -515,7 +515,8 @@ def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
         check=True,
     ).stdout
     words = " ".join(printed.partition("a search:")[2].partition("wrote")[0].split())
-    assert words == f"litebert fit {file} --ways counts --text-column words --label-column kind"
+    options = "--ways counts --text-column words --label-column kind --overwrite"
+    assert words == f"litebert fit {file} {options}"
 
 
 @pytest.mark.parametrize(("rows", "halved"), [(1999, False), (4000, True)])

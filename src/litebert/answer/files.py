@@ -257,7 +257,7 @@ def _count_rows(files: Sequence[str]) -> int | None:
             while block := file.read(BLOCK):
                 count += block.count(b"\n")
         count -= path.suffix.lower() in (".csv", ".tsv")  # the names of the columns
-    return count or None
+    return max(0, count) or None
 
 
 @dataclass

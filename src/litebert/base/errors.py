@@ -16,7 +16,7 @@ prints it alone and exits with status 2; `assert` is kept for our own invariants
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -106,8 +106,10 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 def suggest_path(path: Path, remedy: str) -> str:
     """A hint for a path that does not exist: the one beside it that is most like it, or the
     remedy."""
-    near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, near, n=1)
+    near = list[str]()
+    with suppress(OSError):  # no folder, or none that may be read
+        near += [entry.name for entry in path.parent.iterdir()]
+    close = get_close_matches(path.name, near, n=1, cutoff=0.8)  # a shared .csv is not near
     return f"did you mean '{path.parent / close[0]}'?" if close else remedy
 
 

@@ -227,8 +227,8 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
         return
     rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
     accuracy = scored.scores.get("accuracy", math.inf)
-    if scored.examples and accuracy <= 1:  # of percent tasks it is up to 100
-        count = round(scored.examples * (scored.coverage or 1))
+    if scored.examples and scored.confusion is not None and accuracy <= 1:  # a share of the rows
+        count = round(scored.examples * (1 if scored.coverage is None else scored.coverage))
         error = f"{accuracy:.4g} ± {compute_share_error(accuracy, count):.2g}"
         rows = [(name, error if name == "accuracy" else value) for name, value in rows]
     if scored.share is not None:

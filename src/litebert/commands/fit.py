@@ -123,6 +123,8 @@ def fit(words: list[str]) -> int:
     console.show(f"{result.way}: {result.reason}.")
     if result.options:
         same = _spell_words(arguments.file, _list_typed(arguments) | result.options)
+        if "--overwrite" not in same:  # of what stands there now
+            same.append("--overwrite")
         console.show(f"The same model without a search: {shlex.join(['litebert', *same])}")
     if arguments.size is not None:
         return _distill(result, arguments, result.folder / HELD)

@@ -368,7 +368,7 @@ def _open_folder(folder: str | Path) -> tuple[Path, ShardFiles]:
     entry = stores.look(join(url, INDEX))
     if entry is None:
         others = stores.list_below(url)
-        fault = f"holds no {INDEX}, as prepared data does" if others else "does not exist"
+        fault = f"holds no {INDEX}, which prepared data has" if others else "does not exist"
         raise DataError(f"{shorten(url)} {fault}; run litebert prepare, to its end")
     index = stores.read_range(entry.url, 0, entry.size)
     names = [
@@ -402,7 +402,7 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
                 f"{folder} is a part of a set; make the set of all parts with litebert merge"
             )
         raise DataError(
-            f"{folder} holds no {INDEX}, as prepared data does; run litebert prepare, to its end"
+            f"{folder} holds no {INDEX}, which prepared data has; run litebert prepare, to its end"
         )
     index = read_json(path, DataError, "prepare the data again")
     if (version := index.get("format")) != FORMAT_VERSION:

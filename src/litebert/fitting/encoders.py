@@ -82,7 +82,7 @@ def find_encoder(examples: Sequence[Any]) -> tuple[str | Path, str]:
     weak = "" if english else ", which tells little of texts in other languages"
     return PACKAGED, (
         f"the encoder is '{PACKAGED}', the small one of the package{weak}: {name} is not in the "
-        "cache of the Hub, and huggingface.co does not answer; --model names another"
+        "cache of the Hub, and cannot be fetched now; --model names another"
     )
 
 

@@ -320,9 +320,9 @@ class Runner:
         seen, error = self.measure(self.answers[chosen], self.answers[rival])
         apart = f"{seen:+.3f} ± {error:.3f} {metric} on the same rows"
         if seen > 2 * error:
-            cheapest = others[0]
-            gain, noise = self.measure(self.answers[chosen], self.answers[cheapest])
-            more = f"; than {cheapest} {gain:+.3f} ± {noise:.3f}" if cheapest != rival else ""
+            first = others[0]  # counts, if these are not the best themselves
+            gain, noise = self.measure(self.answers[chosen], self.answers[first])
+            more = f"; than {first} {gain:+.3f} ± {noise:.3f}" if first != rival else ""
             return f"better than {rival} ({apart}{more})"
         if list(judged).index(chosen) < list(judged).index(rival):
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"

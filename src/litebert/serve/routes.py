@@ -86,7 +86,8 @@ class Routes:
         elif method == "GET" and path in PAGES:
             response = PAGES[path](self._root_path)
         elif path in COMPUTING or path in TELLING or path in PAGES:
-            allowed = "POST" if path in COMPUTING else "GET"
+            read = ["GET"] if path in TELLING or path in PAGES else []
+            allowed = ", ".join([*read, *(["POST"] if path in COMPUTING else [])])
             refusal = Refusal(405, "method_not_allowed", f"this route answers to {allowed}")
             response = _refuse(request, refusal)
             response.headers["allow"] = allowed

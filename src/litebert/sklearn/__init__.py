@@ -164,7 +164,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     folder / "run",
                     model=self.model,
                     ways=self.ways,
-                    budget=self.budget or "10m",
+                    budget="10m" if self.budget is None else self.budget,
                     device=self.device,
                     seed=int(self.random_state),
                     text_column="text",
@@ -202,7 +202,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         from litebert.tasks.texts import Example
 
         for name in ("ways", "budget"):
-            if getattr(self, name):
+            if getattr(self, name) not in (None, (), []):
                 raise ConfigError(
                     f"{name} is for a choice among ways, and a parameter or weights ask for "
                     "fine-tuning; leave one out"

@@ -16,7 +16,7 @@ from typing import Any
 from litebert.base.errors import RunError, require
 from litebert.base.json_reader import read_json
 from litebert.base.progress import duration
-from litebert.base.storage import LOCK, write_json
+from litebert.base.storage import write_json
 from litebert.config import replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_dict
@@ -149,18 +149,17 @@ def make_plan(
         "data_fingerprint": shards.fingerprint,
         **make_identity(study),
     }
-    if (folder / PLAN).exists() and not (folder / "logs").exists():
+    was_forecast = (folder / PLAN).exists() and not (folder / "logs").exists()
+    if was_forecast:
         forecast = read_json(folder / PLAN, RunError)
         if any(forecast.get(key) != value for key, value in identity.items()):
-            for path in folder.iterdir():  # of a forecast alone, which takes no folder
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path.name != LOCK:
-                    path.unlink()
+            for written in ("recipes", "data"):  # a forecast alone takes no folder
+                shutil.rmtree(folder / written, ignore_errors=True)
+            (folder / PLAN).unlink()
     if (folder / PLAN).exists():
         saved = _read_plan(folder, settings, identity)
     else:
-        if any(path.name[0] != "." for path in folder.iterdir()):
+        if not was_forecast and any(path.name[0] != "." for path in folder.iterdir()):
             raise RunError(
                 f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new "
                 "folder"
