@@ -137,7 +137,7 @@ def _show_findings(findings: Findings) -> None:
 class StudiesArguments:
     """List the studies and the question that each of them answers."""
 
-    examples: ClassVar[tuple[str, ...]] = ("litebert studies  # then litebert study NAME",)
+    examples: ClassVar[tuple[str, ...]] = ("litebert studies",)
 
     json: Json = False
 
