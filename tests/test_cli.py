@@ -339,6 +339,15 @@ def test_a_model_that_is_no_folder(
     one_sentence(run("predict", "some/model", "a"), "hf:some/model")
 
 
+def test_a_file_that_is_not_there(
+    run: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "train.csv", 4)
+    one_sentence(run("fit", "trian.csv"), "'train.csv'")
+    one_sentence(run("fit", "new.csv"), "give a table")  # .csv alone is not near
+
+
 def test_folders_that_are_not_there(
     run: Callable[..., Output], tiny_run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import random
 import re
@@ -172,6 +173,11 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     assert right >= 0.9
     assert 20 <= len(sure) < 200
     assert f"{200 - len(sure)} of 200 answers stay empty ({1 - len(sure) / 200:.1%})" in err
+    _, out, _ = run("evaluate", noisy / "run", "--data", data, "--min-precision", "0.9")
+    error = math.sqrt(right * (1 - right) / len(sure))
+    shown = re.search(r"accuracy +[\d.]+ ± ([\d.]+)", out)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(error, rel=0.2)
     _, out, _ = run("evaluate", noisy / "run", "--data", data, "--min-precision", "0.9", "--json")
     scored = json.loads(out)
     assert scored["scores"]["accuracy"] == pytest.approx(right)

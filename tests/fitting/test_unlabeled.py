@@ -132,7 +132,7 @@ def test_the_way_from_no_label_and_back(
     )
     assert result.folder == tmp_path / "mail-model"
     assert result.notes[0].startswith("7 rows: 2 classes (computer, money) from 'label'")
-    assert any("'guess'" in note for note in result.notes)
+    assert any("--next chose" in note and "'guess'" in note for note in result.notes)
     assert first.read_bytes() == content
     assert result.next == tmp_path / "mail-next-2.csv"
     second = read(result.next)

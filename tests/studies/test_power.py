@@ -109,8 +109,17 @@ def test_a_forecast_says_what_it_sees_and_starts_nothing(
     (tmp_path / "old" / "results.csv").unlink()  # a study that continues needs no pilot
     status, out, err = run(*words, "--forecast", "--pilot", "old", "--json")
     assert (status, json.loads(out)["power"]) == (0, power), err
-    status, out, err = run(*words[:-1], "5 steps", "--forecast", "--json")
-    assert status == 0, err  # another budget: a forecast takes no folder
+    notes = tmp_path / "study-own" / "notes.md"
+    notes.write_text("mine", encoding="utf-8")
+    other = (*words[:-1], "5 steps", "--forecast", "--json")
+    assert run(*other)[0] == 0  # of another budget: a forecast takes no folder
+    assert json.loads((tmp_path / "study-own" / "study.json").read_text())["budget"] == "5 steps"
+    assert notes.read_text(encoding="utf-8") == "mine"
+    (tmp_path / "study-own" / "runs" / "e-8-seed0").mkdir(parents=True)  # a run has begun
+    status, _, err = run(*words, "--forecast")
+    assert status == 2
+    names(err, "another budget", "--out")
+    (tmp_path / "study-own" / "runs" / "e-8-seed0").rmdir()
     status, out, err = run(*words, "--forecast")
     sentence = "the study can detect a difference of"
     assert (" ".join(out.split()).count(sentence), " ".join(err.split()).count(sentence)) == (1, 0)

@@ -152,6 +152,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         with _fits[folder]:
             _write_rows(table, texts, targets, weights)
             columns: dict[str, Any] = {}
+            budget: dict[str, Any] = {} if self.budget is None else {"budget": self.budget}
             if isinstance(texts[0], tuple):
                 columns["pair_column"] = "pair"
             if weights is not None or self._is_trained():
@@ -164,12 +165,12 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     folder / "run",
                     model=self.model,
                     ways=self.ways,
-                    budget="10m" if self.budget is None else self.budget,
                     device=self.device,
                     seed=int(self.random_state),
                     text_column="text",
                     label_column="label",
                     target=self.target,
+                    **budget,
                     **columns,
                 )
                 if fitted.interrupted:

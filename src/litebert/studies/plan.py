@@ -149,7 +149,7 @@ def make_plan(
         "data_fingerprint": shards.fingerprint,
         **make_identity(study),
     }
-    was_forecast = (folder / PLAN).exists() and not (folder / "logs").exists()
+    was_forecast = (folder / PLAN).exists() and not any((folder / "runs").glob("*"))
     if was_forecast:
         forecast = read_json(folder / PLAN, RunError)
         if any(forecast.get(key) != value for key, value in identity.items()):
